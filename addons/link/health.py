@@ -15,7 +15,7 @@ from kube.concurrency.notifier import Notifier
 ERRORS_IN_A_ROW = 2
 """Answers of 5xx to probes, in a row, that take a server down. A single one proves nothing."""
 RECOVERY_SUCCESSES = 2
-"""Successes in a row that bring a server up again: a link that flaps must not flap the node."""
+"""Successes in a row that bring a server of the cloud up again: a link that flaps must not flap the node."""
 RETRY_REFUSED = 5
 """Seconds (Retry-After) for what the hub cannot answer while the cloud refuses the node's identity."""
 
@@ -28,7 +28,7 @@ class Condition(StrEnum):
     UP = "up"
     DOWN = "down"
     RECOVERING = "recovering"
-    """Down, with fewer successes since than RECOVERY_SUCCESSES."""
+    """Down, with fewer successes since than its recovery takes."""
 
 
 SUCCEEDED = {
@@ -37,7 +37,7 @@ SUCCEEDED = {
     Condition.DOWN: Condition.RECOVERING,
     Condition.RECOVERING: Condition.RECOVERING,
 }
-"""The next condition after a success; RECOVERING becomes UP after RECOVERY_SUCCESSES. A failure always means DOWN."""
+"""The next condition after a success; RECOVERING becomes UP after `ServerHealth.recovery`. A failure means DOWN."""
 
 
 @dataclass(slots=True)
@@ -67,6 +67,8 @@ class ServerHealth:
     """When the server last went down, in monotonic seconds; 0 for never."""
     refuses_node: bool = False
     """Whether the server answers, and does not know the node's identity: it has ended, or is none."""
+    recovery: int = RECOVERY_SUCCESSES
+    """Successes in a row that bring the server up again."""
     _successes: int = 0
     _errors: int = 0
 
@@ -103,7 +105,7 @@ class ServerHealth:
         self._successes += 1
         self._errors = 0
         self.condition = SUCCEEDED[self.condition]
-        if self.condition is Condition.RECOVERING and self._successes >= RECOVERY_SUCCESSES:
+        if self.condition is Condition.RECOVERING and self._successes >= self.recovery:
             self.condition = Condition.UP
         if self.condition is Condition.UP:
             self.reason = ""

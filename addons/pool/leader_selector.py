@@ -1,45 +1,34 @@
-"""Keeps the shared sources of a follower at the best server: probes leaders, and moves sources between servers."""
+"""Keeps the shared sources of a follower at the best server, and moves them as peers fail and come back."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import random
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from addons.link.health import ServerHealth
-from addons.link.probes import ask
 from addons.link.servers import Server, parse_relays
-from addons.link.timeouts import TimeoutEstimator
 from addons.pool.deputies import ANY_ADDRESS, deputies_for
-from addons.pool.leaders import CLOUD, Choice, LeaderState, choose, read_probe
 from addons.pool.peer_reader import PeerReader, why_moved
-from addons.pool.pool_config import NOTHING_SHARED, PoolConfig, Role, hub_of
+from addons.pool.peers.choice import CLOUD, Choice, choose
+from addons.pool.peers.peer import PROBE_INTERVAL, PeerAnswer, PeerHub, PeerRole
+from addons.pool.peers.peer_probes import TICK, Peers, ProbeRequest
+from addons.pool.pool_config import NOTHING_SHARED, PoolConfig, Role
 from addons.pool.spread import SHORTEST_WAIT, CloudSlots, cloud_slot, leader_order
 from addons.requests.headers import LENDS_HEADER, PEER_HEADER
-from addons.requests.route_decision import PEER_PROBE_PATH
 from addons.rules.shared_kinds import is_further, whole
 from addons.telemetry import metrics
 from addons.telemetry.labels import group_resource_label
 from addons.views.source import Source
 from kube.concurrency.notifier import Notifier, comes_within
-from kube.http.client import Client, Unreachable
 from kube.peers import LeaderHub
 from kube.requests.request_info import ResourceType
 
-PROBE_INTERVAL = 3.5
-"""Seconds between probes of a leader: with TICK and the timeout the hub notices a black hole within 6 s."""
-PROBE_TIMEOUT = 1.9
-"""Seconds without a word of a leader that was probed, after which the hub leaves it."""
 UNTOLD_INTERVAL = 60.0
 """Like PROBE_INTERVAL, for a leader that is not read from and has not said what it serves besides what all do."""
 KNOW_WAIT = 3.0
 """Seconds from the start for which shared sources wait to learn whether this node follows a leader. Then they go to
 the cloud in the node's turn."""
-TICK = 0.25
-"""Seconds between looks whether a source should be read from elsewhere, and whether a probe is due."""
 
 logger = logging.getLogger(__name__)
 
@@ -51,30 +40,24 @@ class LeaderSelector:
         self,
         node: str,
         port: int,
-        client: Client,
+        peers: Peers,
         sources: Iterable[Source],
         cloud_is_up: Callable[[], bool],
-        cut: Callable[[Server], int],
-        clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
         relays: Sequence[Server] = (),
         address: str = ANY_ADDRESS,
         lends: Callable[[], bool] = lambda: False,
         further: Callable[[], Collection[ResourceType]] = tuple,
     ) -> None:
-        """`port` is the peer port of all hubs of a pool. `client` sends with the hub's identity. `cut` closes the
-        connections to a server. `clock` is monotonic, `wall_clock` shows Unix seconds. `relays` are those of the
+        """`port` is the peer port of all hubs of a pool. `wall_clock` shows Unix seconds. `relays` are those of the
         operator; without any, the pool's. `address` is that of this hub's peer port; `lends`: it has a way to lend.
         `further` is what the rules have pools share."""
-        self.peers: dict[str, ServerHealth] = {}
-        """The servers that the link may send to besides the cloud's, by their URLs."""
         self._node = node
         self._port = port
-        self._client = client
+        self.peers = peers
         self._sources = sources
         self._cloud_is_up = cloud_is_up
-        self._cut = cut
-        self._clock = clock
+        self._clock = clock = peers.clock
         self._given_relays = tuple(relays)
         self._address, self._lends, self._further = address, lends, further
         self.renamed = Notifier()
@@ -83,7 +66,7 @@ class LeaderSelector:
         self._config = NOTHING_SHARED
         self._members: Collection[str] = ()
         self._can_serve = self._can_follow = False
-        self._order: list[LeaderState] = []
+        self._order: list[PeerHub] = []
         self._slots = CloudSlots(clock, wall_clock)
         self._slots.slot = cloud_slot(node, ())
         self._followed: set[ResourceType] = set()
@@ -92,12 +75,11 @@ class LeaderSelector:
         """Whether the hub knows its pool. Until then it may be a follower."""
         self._known_by = clock() + KNOW_WAIT
         self._changed = Notifier()
-        self._probes: dict[LeaderState, asyncio.Task[None]] = {}
 
     @property
     def has_leader(self) -> bool:
         now = self._clock()
-        return any(state.is_usable(now) for state in self._order)
+        return any(peer.is_usable(now) for peer in self._order)
 
     @property
     def is_alone(self) -> bool:
@@ -107,7 +89,8 @@ class LeaderSelector:
     @property
     def lenders(self) -> list[LeaderHub]:
         """Hubs that may lend their way to the cloud, as leaders name them."""
-        return [deputy for state in self._order for deputy in (*state.deputies, *state.lenders)]
+        lenders = (lender for peer in self._order for lender in peer.said.lenders)
+        return [*(deputy for peer in self._leaders for deputy in peer.said.deputies), *lenders]
 
     @property
     def serves(self) -> bool:
@@ -161,36 +144,29 @@ class LeaderSelector:
                 source.reflector.switch()
 
     def _arrange(self) -> None:
-        """Put the servers into their order of preference, and probe each of them."""
-        others = [leader for leader in self._config.leaders if leader.node != self._node]
+        """Put the servers into their order of preference."""
+        former = self._order
+        named = [leader for leader in self._config.leaders if leader.node != self._node]
         if self._role is not Role.FOLLOWER:
-            others = []
-        states = {(state.leader, state.is_deputy): state for state in self._order}
-        relays = self._relays(self._config) if self._can_follow else ()
-        self._order = [
-            *(
-                states.get((leader, False)) or self._new_state(leader)
-                for leader in leader_order(others, self._node)
-            ),
-            *(
-                states.get((hub_of(relay), False)) or self._new_state(hub_of(relay), relay)
-                for relay in relays
-            ),
-        ]
-        deputies = deputies_for(self._node, self._deputies(), self._members, can_serve=self._can_serve)
-        for deputy in reversed(deputies):
-            state = states.get((deputy, True)) or self._new_state(deputy, is_deputy=True)
-            self._order.insert(len(others), state)
+            named = []
+        leaders = self._used(PeerRole.LEADER, map(self._server, leader_order(named, self._node)))
+        relays = self._used(PeerRole.RELAY, self._relays() if self._can_follow else ())
+        self._order = [*leaders, *relays]
+        named = deputies_for(self._node, self._deputies(), self._members, can_serve=self._can_serve)
+        deputies = self._used(PeerRole.DEPUTY, map(self._server, named))
+        self._order = [*leaders, *deputies, *relays]
         # Open streams to a leader that is named no longer end with the move of their sources.
-        self.peers = {str(state.server): state.health for state in self._order}
-        for state in [state for state in self._probes if state not in self._order]:
-            self._probes.pop(state).cancel()
-        for state in self._order:
-            if state not in self._probes:
-                name = f"probe of {state.name}"
-                self._probes[state] = asyncio.create_task(self._probe_always(state), name=name)
+        for peer in former:
+            if peer not in self._order:
+                self.peers.leave(self, peer.server)
         self._changed.notify()
         self.balance()
+
+    def _used(self, role: PeerRole, servers: Iterable[Server]) -> list[PeerHub]:
+        return [self.peers.use(self, server, role) for server in servers]
+
+    def _server(self, hub: LeaderHub) -> Server:
+        return Server("https", hub.address, self._port, hub.node)
 
     async def run(self) -> None:
         """Move sources as time passes and leaders come back, until cancelled."""
@@ -198,12 +174,8 @@ class LeaderSelector:
             await self._changed_within(min(TICK, self._slots.next_in))
             self.balance()
 
-    def close(self) -> None:
-        for task in self._probes.values():
-            task.cancel()
-
-    async def server(self, reader: PeerReader, *, resumes: bool) -> LeaderState | None:
-        """The leader to read from, None for the cloud. Returns when it may be read from."""
+    async def server(self, reader: PeerReader, *, resumes: bool) -> PeerHub | None:
+        """The peer to read from, None for the cloud. Returns when it may be read from."""
         choice = self._choose(reader, resumes=resumes)
         if choice == CLOUD and self._slots.has_missed(reader.type):
             self._slots.forget(reader.type)
@@ -213,7 +185,7 @@ class LeaderSelector:
             choice = self._choose(reader, resumes=resumes)
         if choice == CLOUD:
             self._slots.take(reader.type)
-        return choice.leader
+        return choice.peer
 
     async def _changed_within(self, seconds: float) -> None:
         # A timer may fire a nanosecond early: on a coarse clock the rest would be waited for without end.
@@ -223,19 +195,38 @@ class LeaderSelector:
         """Whether a server is there besides the leaders whose history is too short for a reader."""
         now = self._clock()
         return self._cloud_is_up() or any(
-            state.is_usable(now) and reader.may_resume(state) for state in self._order
+            peer.is_usable(now) and reader.may_resume(peer) for peer in self._order
         )
 
-    def failed(self, leader: LeaderState, why: str) -> None:
-        """Leave a leader that did not serve."""
-        former = leader.failure
-        leader.note_failure(why or "it gave no answer", self._clock())
-        if former:
-            if former != leader.failure:
-                logger.info("%s does not serve yet: %s", leader.name, leader.failure)
+    def leave(self, peer: PeerHub, why: str) -> None:
+        """Leave a peer that did not serve."""
+        self.peers.failed(peer, why)
+
+    def wants(self, peer: PeerHub) -> ProbeRequest | None:
+        """Probe a peer that is read from, has failed or is without a cloud."""
+        every = peer.return_within if peer.failure else PROBE_INTERVAL
+        readers = [reader for _, reader in self._readers()]
+        # Leaders are told who lends a way, and say it.
+        is_used = self._lends() or not self._cloud_is_up() or peer in (reader.peer for reader in readers)
+        if not is_used and not peer.said.shares and any(is_further(reader.type) for reader in readers):
+            is_used, every = True, max(every, UNTOLD_INTERVAL)
+        if not (is_used or peer.failure or peer.age):
+            return None
+        own = [(PEER_HEADER, self._address)] if self._can_serve else []
+        own += [(LENDS_HEADER, "yes")] if self._lends() else []
+        return ProbeRequest(every, tuple(own))
+
+    def answered(self, peer: PeerHub, before: PeerAnswer) -> None:
+        """Follow what a peer says of itself, and of its deputies."""
+        if peer.role is PeerRole.LEADER and peer.said.deputies != before.deputies:
+            self._arrange()
+            self.renamed.notify()
             return
-        logger.warning("%s does not serve any more: %s", leader.name, leader.failure)
-        self._cut(leader.server)
+        self._changed.notify()
+        self.balance()
+
+    def failed(self, _peer: PeerHub) -> None:
+        """Move the sources that were read from a peer."""
         self._changed.notify()
         self.balance()
 
@@ -256,7 +247,7 @@ class LeaderSelector:
         """Move each source that should be read from elsewhere now."""
         for source, reader in self._readers():
             choice = self._choose(reader, resumes=reader.resumes)
-            if reader.server and not choice.wait and choice.leader is not reader.leader:
+            if reader.server and not choice.wait and choice.peer is not reader.peer:
                 if choice == CLOUD:
                     self._slots.take(reader.type)
                 source.reflector.switch()
@@ -266,10 +257,10 @@ class LeaderSelector:
         now = self._clock()
         return [
             {
-                **state.describe(now),
-                "sources": [read.type.group_resource for _, read in self._readers() if read.leader is state],
+                **peer.describe(now),
+                "sources": [read.type.group_resource for _, read in self._readers() if read.peer is peer],
             }
-            for state in self._order
+            for peer in self._order
         ]
 
     def describe_sources(self) -> list[dict[str, Any]]:
@@ -289,12 +280,12 @@ class LeaderSelector:
         # A hub that does not know its pool yet may be one of many that start at once.
         follows = self._role is Role.FOLLOWER and self._config.shares(type_)
         follows |= not self._is_known
-        serving = [state for state in self._order if state.serves(type_)]
-        able = [state for state in serving if not resumes or reader.may_resume(state)]
-        order = [state for state in able if follows or state.is_relay]
+        serving = [peer for peer in self._order if peer.serves(type_)]
+        able = [peer for peer in serving if not resumes or reader.may_resume(peer)]
+        order = [peer for peer in able if follows or peer.role is PeerRole.RELAY]
         if self._role is Role.LEADER:
             self._followed.clear()
-        if any(state.is_usable(now) and not state.age for state in order):
+        if any(peer.is_usable(now) and not peer.age for peer in order):
             self._followed.add(type_)
             self._slots.forget(type_)
         elif not (follows or type_ in self._followed):
@@ -315,86 +306,25 @@ class LeaderSelector:
         that says so would have the hub take that server for the node, and refuse its certificate."""
         if not self._config.has_deputies:
             return []
-        taken = {state.server.host for state in self._order if not state.is_deputy}
+        taken = {peer.server.host for peer in self._order if peer.role is not PeerRole.DEPUTY}
         leaders = {leader.node for leader in self._config.leaders}
-        named = (deputy for state in self._order for deputy in state.deputies)
+        named = (deputy for peer in self._leaders for deputy in peer.said.deputies)
         return [deputy for deputy in named if deputy.node not in leaders and deputy.address not in taken]
 
     def _is_first_deputy(self) -> bool:
-        first = {state.deputies[0].node for state in self._order if state.deputies}
+        first = {peer.said.deputies[0].node for peer in self._leaders if peer.said.deputies}
         return self.is_deputy and self._node in first
 
-    def _relays(self, config: PoolConfig) -> tuple[Server, ...]:
+    @property
+    def _leaders(self) -> list[PeerHub]:
+        return [peer for peer in self._order if peer.role is PeerRole.LEADER]
+
+    def _relays(self) -> tuple[Server, ...]:
         """The operator's relays, else the pool's. Those of a ConfigMap that names them wrongly are none."""
         if self._given_relays:
             return self._given_relays
         try:
-            return parse_relays(config.relay)
+            return parse_relays(self._config.relay)
         except ValueError as error:
             logger.warning("the pool's ConfigMap: %s", error)
             return ()
-
-    def _new_state(
-        self, hub: LeaderHub, relay: Server | None = None, *, is_deputy: bool = False
-    ) -> LeaderState:
-        server = relay or Server("https", hub.address, self._port, hub.node)
-        health = ServerHealth(server, TimeoutEstimator(PROBE_INTERVAL, PROBE_TIMEOUT))
-        return LeaderState(hub, health, is_relay=relay is not None, is_deputy=is_deputy)
-
-    async def _probe_always(self, state: LeaderState) -> None:
-        """Probe a leader that is read from, has failed or is without a cloud, until cancelled."""
-        client = self._client.at(str(state.server))
-        probed = float("-inf")
-        while True:
-            await asyncio.sleep(TICK)
-            interval = state.return_within if state.failure else PROBE_INTERVAL
-            readers = [reader for _, reader in self._readers()]
-            # Leaders are told who lends a way, and say it.
-            is_used = (
-                self._lends() or not self._cloud_is_up() or state in (reader.leader for reader in readers)
-            )
-            if not is_used and not state.shares and any(is_further(reader.type) for reader in readers):
-                is_used, interval = True, max(interval, UNTOLD_INTERVAL)
-            if (is_used or state.failure or state.age) and self._clock() - probed >= interval:
-                probed = self._clock()
-                await self._probe(state, client)
-
-    async def _probe(self, state: LeaderState, client: Client) -> None:
-        own = [(PEER_HEADER, self._address)] if self._can_serve else []
-        own += [(LENDS_HEADER, "yes")] if self._lends() else []
-        try:
-            answer = await ask(client, state.health, PEER_PROBE_PATH, own, self._clock)
-        except Unreachable as error:
-            if not isinstance(error.__cause__, TimeoutError):
-                self.failed(state, f"no answer to a probe: {error}")
-            return
-        probe = read_probe(answer)
-        if probe.why_unfit:
-            self.failed(state, probe.why_unfit)
-        else:
-            self._lives(state, probe.age)
-            state.lenders = probe.lenders
-            if probe.shares != state.shares:
-                state.shares = probe.shares
-                self._changed.notify()
-            self._take_deputies(state, probe.deputies)
-
-    def _lives(self, state: LeaderState, age: float) -> None:
-        state.health.succeeded()
-        if state.failure:
-            state.usable_from = self._clock() + random.uniform(0, state.return_within)
-            logger.info("%s answers again: used in %.1f s", state.name, state.usable_from - self._clock())
-            state.failure = ""
-            self._changed.notify()
-        if bool(state.age) != bool(age):
-            logger.info("%s %s", state.name, f"has no cloud for {age:g} s" if age else "has a cloud again")
-            self._changed.notify()
-        state.age = age
-        self.balance()
-
-    def _take_deputies(self, leader: LeaderState, deputies: tuple[LeaderHub, ...]) -> None:
-        if leader.is_deputy or leader.is_relay or deputies == leader.deputies or leader not in self._order:
-            return
-        leader.deputies = deputies
-        self._arrange()
-        self.renamed.notify()

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Protocol
 
-from addons.pool.leaders import LeaderState
+from addons.pool.peers.peer import PeerHub
 from kube.errors import HISTORY_RESTARTED, StatusError
 from kube.http.client import GZIP, RESPONSE_TIMEOUT, ApiResponse, Client, Switched, Unreachable, WatchStream
 from kube.reflector.continuity import OtherHistory
@@ -37,7 +37,7 @@ class Chooser(Protocol):
     def is_alone(self) -> bool:
         """Whether this hub reads from no other hub, and none from it."""
 
-    async def server(self, reader: PeerReader, *, resumes: bool) -> LeaderState | None:
+    async def server(self, reader: PeerReader, *, resumes: bool) -> PeerHub | None:
         """The leader to read from, None for the cloud. Returns when it may be read from.
 
         `resumes`: only a leader will do whose history may reach back to the reader's version.
@@ -46,8 +46,8 @@ class Chooser(Protocol):
     def has_way_past(self, reader: PeerReader) -> bool:
         """Whether a server is there besides the leaders whose history is too short for a reader."""
 
-    def failed(self, leader: LeaderState, why: str) -> None:
-        """Note that a leader did not serve."""
+    def leave(self, peer: PeerHub, why: str) -> None:
+        """Leave a peer that did not serve."""
 
     def reads(self, reader: PeerReader, server: str) -> None:
         """Note that a reader goes on to read from a server: the name of a node, or `cloud`."""
@@ -61,7 +61,7 @@ class PeerReader:
     ) -> None:
         """`cloud` sends with the hub's identity; `version` is the store's."""
         self.type = type_
-        self.leader: LeaderState | None = None
+        self.peer: PeerHub | None = None
         """The leader last asked; None for the cloud."""
         self.server = ""
         """The name of who was last asked, the node of a leader or `cloud`; "" where nobody was asked yet."""
@@ -71,7 +71,7 @@ class PeerReader:
         """Why it went there, for people."""
         self.resumes = False
         """Whether it last asked for a server that can go on from its version, rather than for any."""
-        self._too_short: dict[LeaderState, int] = {}
+        self._too_short: dict[PeerHub, int] = {}
         """The leaders that could not resume from a version, each with the version."""
         self._cloud = cloud
         self._chooser = chooser
@@ -81,9 +81,9 @@ class PeerReader:
         self._may_be_older = False
         """The next list may be older than the store."""
 
-    def may_resume(self, leader: LeaderState) -> bool:
+    def may_resume(self, peer: PeerHub) -> bool:
         """Whether the leader's history may reach back to the store. It does once the store has moved on."""
-        return self._too_short.get(leader) != self._version()
+        return self._too_short.get(peer) != self._version()
 
     def describe(self) -> dict[str, str]:
         """For the debug page."""
@@ -100,7 +100,7 @@ class PeerReader:
 
     @property
     def is_elsewhere(self) -> bool:
-        return self.leader is not None or self.server != CLOUD_NAME
+        return self.peer is not None or self.server != CLOUD_NAME
 
     @property
     def is_shared(self) -> bool:
@@ -129,9 +129,9 @@ class PeerReader:
         resumes: bool = False,
     ) -> ApiResponse:
         """A page of a list from the cloud, or the whole list from a leader."""
-        while "continue" not in query and (leader := await self._next(resumes=resumes)) is not None:
+        while "continue" not in query and (peer := await self._next(resumes=resumes)) is not None:
             try:
-                answer = await self._client(leader).request(
+                answer = await self._client(peer).request(
                     method,
                     path,
                     query=self._as_new_as_known(query),
@@ -140,11 +140,11 @@ class PeerReader:
                     codings=codings,
                 )
             except (StatusError, Unreachable) as error:
-                self._chooser.failed(leader, str(error))
+                self._chooser.leave(peer, str(error))
             else:
                 self._may_be_older = False
                 if not resumes:
-                    self._too_short.pop(leader, None)  # it can go on from what it lists
+                    self._too_short.pop(peer, None)  # it can go on from what it lists
                 return answer
         answer = await self._cloud.request(method, path, query=query, accept=accept, codings=codings)
         self._is_unproved = self._may_be_older = False
@@ -158,27 +158,27 @@ class PeerReader:
 
         A leader may have been asked for a list, or for names, before it heard of a restore that the next one knows of.
         """
-        proved = self.leader
-        while (leader := await self._next(resumes=True)) is not None:
-            if leader is not proved:
-                raise Switched(f"{leader.leader.node} has yet to prove its history")
+        proved = self.peer
+        while (peer := await self._next(resumes=True)) is not None:
+            if peer is not proved:
+                raise Switched(f"{peer.node} has yet to prove its history")
             async with AsyncExitStack() as stack:
-                opening = self._client(leader).watch(
+                opening = self._client(peer).watch(
                     path, query=query, accept=accept, timeout=timeout, codings=codings
                 )
                 try:
-                    async with asyncio.timeout(OPEN_TIMEOUT + leader.health.timeouts.distance):
+                    async with asyncio.timeout(OPEN_TIMEOUT + peer.health.timeouts.distance):
                         stream = await stack.enter_async_context(opening)
                         if not stream.coding:
-                            await self._check_reached(leader, path, query, accept)
+                            await self._check_reached(peer, path, query, accept)
                 except (StatusError, Unreachable, TimeoutError) as error:
-                    self._left(leader, error)
+                    self._left(peer, error)
                     continue
                 try:
                     yield stream
                 except (StatusError, Unreachable, Malformed) as error:
-                    self._left(leader, error)
-                    raise Switched(f"{leader.leader.node}: {error}") from error
+                    self._left(peer, error)
+                    raise Switched(f"{peer.node}: {error}") from error
                 return
         if self._is_unproved:
             raise Switched("the cloud goes on after a leader")
@@ -186,9 +186,7 @@ class PeerReader:
         async with opening as stream:
             yield stream
 
-    async def _check_reached(
-        self, leader: LeaderState, path: str, query: Mapping[str, str], accept: str
-    ) -> None:
+    async def _check_reached(self, peer: PeerHub, path: str, query: Mapping[str, str], accept: str) -> None:
         """StatusError or Unreachable where a leader that is no hub of ours has not reached the store's version.
 
         As a kube-apiserver, it takes a watch from there and is silent. A list says so (504).
@@ -198,31 +196,31 @@ class PeerReader:
             "resourceVersion": query["resourceVersion"],
             "resourceVersionMatch": "NotOlderThan",
         }
-        await self._client(leader).request("GET", path, query=named, accept=accept)
+        await self._client(peer).request("GET", path, query=named, accept=accept)
 
-    def _left(self, leader: LeaderState, error: Exception) -> None:
+    def _left(self, peer: PeerHub, error: Exception) -> None:
         """A watch at the leader failed. 410, a history that is too short, is raised where nobody has a longer one."""
         if not isinstance(error, StatusError) or error.code != 410:
-            self._chooser.failed(leader, str(error) or "no answer")
+            self._chooser.leave(peer, str(error) or "no answer")
             return
         if error.message == HISTORY_RESTARTED:
             self._may_be_older = True
-            raise OtherHistory(f"{leader.leader.node}: {error}") from error
-        self._too_short[leader] = self._version()
+            raise OtherHistory(f"{peer.node}: {error}") from error
+        self._too_short[peer] = self._version()
         if not self._chooser.has_way_past(self):
             self._too_short.clear()
             raise error
 
-    async def _next(self, *, resumes: bool) -> LeaderState | None:
+    async def _next(self, *, resumes: bool) -> PeerHub | None:
         self.resumes = resumes
-        leader = await self._chooser.server(self, resumes=resumes)
-        self.leader = leader
-        self._is_unproved |= leader is not None
-        self._chooser.reads(self, leader.leader.node if leader is not None else CLOUD_NAME)
-        return leader
+        peer = await self._chooser.server(self, resumes=resumes)
+        self.peer = peer
+        self._is_unproved |= peer is not None
+        self._chooser.reads(self, peer.node if peer is not None else CLOUD_NAME)
+        return peer
 
-    def _client(self, leader: LeaderState) -> Client:
-        return self._cloud.at(str(leader.server))
+    def _client(self, peer: PeerHub) -> Client:
+        return self._cloud.at(str(peer.server))
 
     def _as_new_as_known(self, query: Mapping[str, str]) -> dict[str, str]:
         """A list that is not older than the store, in one page, from what the leader holds."""
@@ -234,21 +232,21 @@ class PeerReader:
         }
 
 
-def why_moved(reader: PeerReader, server: str, order: Sequence[LeaderState]) -> str:
+def why_moved(reader: PeerReader, server: str, order: Sequence[PeerHub]) -> str:
     """Why a reader goes on at another server, for people."""
     former = reader.server
     if not former:
         return "it is the first choice" if server != CLOUD_NAME else "no other server serves it"
     if former == CLOUD_NAME:
         return "it serves, and the cloud need not"
-    state = next((state for state in order if state.leader.node == former), None)
-    if state is None:
+    peer = next((peer for peer in order if peer.node == former), None)
+    if peer is None:
         return f"{former} is no longer named"
-    if state.failure:
-        return f"{former} failed: {state.failure}"
-    if state.age:
+    if peer.failure:
+        return f"{former} failed: {peer.failure}"
+    if peer.age:
         return f"{former} has no cloud"
-    if not reader.may_resume(state):
+    if not reader.may_resume(peer):
         return f"the history of {former} is too short"
     if server == CLOUD_NAME:
         return f"{former} serves it no longer"

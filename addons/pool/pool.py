@@ -104,6 +104,7 @@ class Pool:
         """Do all of it, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._facts.run(self._update), name="facts of the pool")
+            group.create_task(self.selector.peers.run(), name="probes of other hubs")
             group.create_task(self.selector.run(), name="sources in the pool")
             group.create_task(
                 self.port.certificate.run(self._certificate_changed), name="certificate of the peer port"
@@ -122,7 +123,6 @@ class Pool:
 
     def close(self) -> None:
         self._facts.close()
-        self.selector.close()
         self.port.serving.close()
 
     def leads(self) -> bool:
@@ -156,6 +156,7 @@ class Pool:
         # Of two addresses of a node the ConfigMap's counts.
         known = {lender.node: lender for lender in (*told, *config.leaders) if lender.node != self._node}
         others = leader_order(known.values(), self._node)
+        others.sort(key=lambda other: self.selector.peers.has_lost_cloud(other.node))
         return [Lender("https", other.address, self.port.number, node=other.node) for other in others]
 
     def describe(self) -> dict[str, Any]:

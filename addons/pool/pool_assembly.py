@@ -20,6 +20,7 @@ from addons.pool.leader_selector import LeaderSelector
 from addons.pool.peer_admission import Admission
 from addons.pool.peer_serving import PeerServing
 from addons.pool.peer_tls import peer_connection
+from addons.pool.peers.peer_probes import Peers
 from addons.pool.pool import PeerPort, Pool
 from addons.pool.pool_config import first_config
 from addons.pool.pool_facts import PoolFacts, RelayFacts
@@ -70,8 +71,9 @@ def join_pool(
         is_on=is_pool and settings.lend == "on",
     )
     link.carried = lent.own
+    peers = Peers(client, link.cut)
     selector = LeaderSelector(
-        *(settings.node, settings.peer_port, client, sources, lambda: cloud.is_up, link.cut),
+        *(settings.node, settings.peer_port, peers, sources, lambda: cloud.is_up),
         relays=settings.relays,
         address=settings.peer_address or ANY_ADDRESS,
         lends=lambda: lent.has_way,
@@ -83,16 +85,16 @@ def join_pool(
     words = neighbours = None
     if settings.mode == "edge" and is_pool:
         words, stores = SpokenWords(inputs.words), partial(endpoint_stores, sources)
-        neighbours = Neighbours(settings.peer_port, client, inputs, stores, cloud, link.cut)
-    others = neighbours.peers if neighbours is not None else {}
-    link.start_peers(partial(peer_connection, credentials, authorities), lambda: {**others, **selector.peers})
+        neighbours = Neighbours(settings.peer_port, peers, inputs, stores, cloud)
+    link.start_peers(partial(peer_connection, credentials, authorities), lambda: peers.healths)
     answers = PeerServing(sources, serving, lambda: selector.serves, facts.shares, words)
     announcement = Announcement(settings.node, settings.peer_port, client) if is_pool else None
     port = PeerPort(certificate, announcement, admission, answers, lent, open_port, settings.peer_port)
     # A relay neither lends nor borrows. Who does not verify servers borrows nothing: the lender could take their place.
     borrows = is_pool and settings.borrow == "on" and not credentials.insecure
     return Pool(
-        *(settings.node, credentials, facts, sources, selector, port, link, neighbours), borrows=borrows
+        *(settings.node, credentials, facts, sources, selector, port, link, neighbours),
+        borrows=borrows,
     )
 
 

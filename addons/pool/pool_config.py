@@ -13,7 +13,6 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import NamedTuple
 
-from addons.link.servers import Server
 from addons.rules.shared_kinds import SHARED
 from kube.bounds import reached
 from kube.peers import MAX_HUBS, LeaderHub, parse_leader_hub
@@ -72,11 +71,6 @@ def relay_config(node: str, further: Iterable[ResourceType] = ()) -> PoolConfig:
     """The pool of a relay, which leads it, whoever the nodes are: it shares all that a pool may share."""
     scope = tuple(ResourceType(group, "v1", resource) for group, resource in SHARED)
     return PoolConfig((LeaderHub(node, ""),), (*scope, *further), is_shared=True, has_deputies=False)
-
-
-def hub_of(relay: Server) -> LeaderHub:
-    """A relay as the hub keeps the state of leaders: its name is no node's."""
-    return LeaderHub(relay.node, relay.host)
 
 
 def parse_pool_config(data: Mapping[str, str] | None, further: Iterable[ResourceType] = ()) -> PoolConfig:

@@ -252,7 +252,7 @@ def _origin(source: Source) -> str:
     if source.reflector.state is not State.WATCHING:
         return "the hub's own copy, for no server is watched now"
     reader = source.reflector.upstream
-    server = reader.leader if isinstance(reader, PeerReader) else None
+    server = reader.peer if isinstance(reader, PeerReader) else None
     if server is None:
         return "the cloud"
     return f"{server.name}, which has had no cloud for {server.age:g} s" if server.age else server.name

@@ -23,6 +23,7 @@ from addons.offline.offline_request import OfflineRequest
 from addons.parts import Parts, make_parts
 from addons.pool.leader_selector import LeaderSelector
 from addons.pool.peer_serving import PeerServing
+from addons.pool.peers.peer_probes import Peers
 from addons.pool.pool import PEER_KEY
 from addons.pool.pool_config import FIRST_SCOPE, NOTHING_SHARED, PoolConfig, Role
 from addons.requests.answers import Answer, ClientRequest, ToCloud
@@ -172,14 +173,13 @@ class Hub:
         parts.rules.listen(self._rules_changed)
         parts.sources.on_restore.append(self._restored)
         clock = asyncio.get_running_loop().time
+        peers = Peers(self._clients.hub, lambda server: self._session.cut_leader(server.host), clock)
         self.selector = LeaderSelector(
             self._settings.node,
             self._settings.peer_port,
-            self._clients.hub,
+            peers,
             parts.sources,
             lambda: self.upstream.is_up,
-            lambda server: self._session.cut_leader(server.host),
-            clock,
             clock,
         )
         parts.sources.upstream_of = self.selector.reader_of
@@ -187,7 +187,7 @@ class Hub:
         self._serving = PeerServing(
             parts.sources, parts.serving, lambda: True, lambda each: each in FIRST_SCOPE
         )
-        tasks = [self._probe(), self._end_delays(), self.selector.run()]
+        tasks = [self._probe(), self._end_delays(), peers.run(), self.selector.run()]
         self._tasks = [asyncio.create_task(each) for each in tasks]
 
     def _own[T](self, work: Coroutine[None, None, T]) -> asyncio.Task[T]:

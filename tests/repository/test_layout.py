@@ -27,7 +27,6 @@ SHARED_NAMES = {"Settings": "those of the hub, and those of the manager: two pro
 
 SHARED_MODULES = {
     "admin": "the admin port of the hub, and the manager's",
-    "leaders": "the leaders of a pool as a hub sees them, and the controllers that elect them",
     "metrics": "those of the hub, and those of the manager",
     "node_pools": "the kind NodePool, and what the manager reads from one",
     "settings": "those of the hub, and those of the manager",

@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterable
 
 from addons.filters.inputs import PodWord
 from addons.inputs.filter_inputs import FilterInputs
 from addons.inputs.words import FRESH
-from addons.link.health import Cloud, ServerHealth
-from addons.link.probes import ask
+from addons.link.health import Cloud
 from addons.link.servers import Server
-from addons.link.timeouts import TimeoutEstimator
+from addons.pool.peers.peer import PeerAnswer, PeerHub
+from addons.pool.peers.peer_probes import Peers, ProbeRequest
 from addons.pool.words.neighbour_words import NeighbourWords
 from addons.pool.words.word_objects import MAX_WORD_BYTES, WORDS
-from addons.requests.route_decision import PEER_PROBE_PATH
 from kube.bounds import reached
 from kube.concurrency.backoff import Backoff
 from kube.concurrency.notifier import Notifier, comes_within, first_of
-from kube.http.client import Client, Unreachable
+from kube.http.client import Client
 from kube.peers import LeaderHub
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.reflector import Reflector
@@ -32,10 +30,6 @@ from kube.reflector.state import State
 from kube.store.store import Store
 from kube.wire.encoding import Encoding
 
-PROBE_INTERVAL = 4.0
-"""Seconds between probes of a hub that is heard: one that was cut off without a word is asked anew."""
-PROBE_TIMEOUT = 2.0
-"""Seconds without a word of a hub that was probed, after which its connections are closed."""
 LAST_RETRY = 3.0
 """Seconds, and up to twice as many, until a hub that is gone is asked again: it is on this node's own network."""
 LOOK = 5.0
@@ -47,17 +41,17 @@ logger = logging.getLogger(__name__)
 class Neighbour:
     """Another node whose hub this one asks, until `close`."""
 
-    def __init__(self, words: NeighbourWords, health: ServerHealth, client: Client) -> None:
+    def __init__(self, words: NeighbourWords, peer: PeerHub, client: Client) -> None:
+        """`client` sends with the hub's identity."""
         self.words = words
-        self.health = health
+        self.peer = peer
         self.silent_since: float | None = None
         """Since when nobody hears the node, by the caller's clock; None while it is heard."""
-        self.client = client.at(str(health.server))
         wanted, backoff = ListWatch(WORDS, encoding=Encoding.JSON), Backoff(last=LAST_RETRY)
-        self.reflector = Reflector(self.client, wanted, words.store, backoff)
+        self.reflector = Reflector(client.at(str(peer.server)), wanted, words.store, backoff)
         self.reflector.grew = self._check_list
         words.flooded = self._leave
-        self.reading = asyncio.create_task(self.reflector.run(), name=f"words of {health.server}")
+        self.reading = asyncio.create_task(self.reflector.run(), name=f"words of {peer.server}")
 
     @property
     def is_heard(self) -> bool:
@@ -74,9 +68,7 @@ class Neighbour:
 
     def _leave(self) -> None:
         """Hear no more of a node that tells more than it may. What it said stays, as of a silent one."""
-        logger.warning(
-            "node %s reports on too many pods: its further reports are ignored", self.health.server.node
-        )
+        logger.warning("node %s reports on too many pods: its further reports are ignored", self.peer.node)
         self.reading.cancel()
 
 
@@ -86,25 +78,19 @@ class Neighbours:
     def __init__(
         self,
         port: int,
-        client: Client,
+        peers: Peers,
         inputs: FilterInputs,
         stores: Callable[[], Iterable[Store]],
         cloud: Cloud,
-        cut: Callable[[Server], int],
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`port` is the peer port of all hubs of a pool. `client` sends with the hub's identity. `stores` gives the
-        slices and Endpoints that somebody on this node reads. `cut` closes the connections to a server. `clock` is
-        monotonic."""
-        self.peers: dict[str, ServerHealth] = {}
-        """The servers that the hub may ask besides the cloud's and the pool's leaders, by their URLs."""
+        """`port` is the peer port of all hubs of a pool. `stores` gives the slices and Endpoints that somebody on this
+        node reads."""
         self._port = port
-        self._client = client
+        self._peers = peers
         self._inputs = inputs
         self._stores = stores
         self._cloud = cloud
-        self._cut = cut
-        self._clock = clock
+        self._clock = peers.clock
         self._hubs: dict[str, LeaderHub] = {}
         self._changed = Notifier()
         self._open: dict[str, Neighbour] = {}
@@ -127,14 +113,12 @@ class Neighbours:
 
     async def run(self) -> None:
         """Hear them until cancelled."""
-        probing = asyncio.create_task(self._probe_all(), name="probes of neighbours")
         try:
             while True:
                 woken = (self._changed.wait(), self._cloud.changed.wait())
                 self._look()
                 await comes_within(LOOK if self._open else None, first_of(*woken))
         finally:
-            probing.cancel()
             for node in list(self._open):
                 self._close(node)
 
@@ -143,7 +127,7 @@ class Neighbours:
         settles = now - self._settled >= FRESH
         self._settled = now if settles else self._settled
         for node, exchange in list(self._open.items()):
-            is_named = exchange.health.server == self._server(node)
+            is_named = exchange.peer.server == self._server(node)
             if exchange.is_heard and is_named:
                 exchange.silent_since = None
             elif not is_up or exchange.silent_since is None:
@@ -155,24 +139,39 @@ class Neighbours:
             if is_up and not any(True for _ in exchange.words):
                 self._close(node)
         for node in () if is_up else self._hubs.keys() - self._open:
-            server = self._server(node)
-            if server is None or str(server) in self.peers:
-                continue  # another node was there until now
-            self._begin(node, ServerHealth(server, TimeoutEstimator(PROBE_INTERVAL, PROBE_TIMEOUT)))
+            if (server := self._server(node)) is not None and str(server) not in self._addresses:
+                self._begin(node, server)
 
     def _server(self, node: str) -> Server | None:
         hub = self._hubs.get(node)
         return Server("https", hub.address, self._port, node) if hub is not None else None
 
-    def _begin(self, node: str, health: ServerHealth) -> None:
-        self.peers[str(health.server)] = health
+    @property
+    def _addresses(self) -> set[str]:
+        """Where nodes are asked: another one waits until the former node of its address is asked no more."""
+        return {str(exchange.peer.server) for exchange in self._open.values()}
+
+    def _begin(self, node: str, server: Server) -> None:
         words = NeighbourWords(node, self._inputs.changed, self._inputs.ask, self._newest, self._clock)
-        self._open[node], self._inputs.others[node] = Neighbour(words, health, self._client), words
+        peer = self._peers.use(self, server)
+        self._open[node], self._inputs.others[node] = Neighbour(words, peer, self._peers.client), words
 
     def _close(self, node: str) -> None:
         exchange = self._open.pop(node)
         exchange.close()
-        del self._inputs.others[node], self.peers[str(exchange.health.server)]
+        del self._inputs.others[node]
+        self._peers.leave(self, exchange.peer.server)
+
+    def wants(self, peer: PeerHub) -> ProbeRequest | None:
+        """Probe a hub that is heard: one that was cut off without a word is asked anew."""
+        exchange = self._open.get(peer.node)
+        return ProbeRequest() if exchange is not None and exchange.is_heard else None
+
+    def answered(self, peer: PeerHub, before: PeerAnswer) -> None:
+        """Ignore it: the reports themselves come by a watch."""
+
+    def failed(self, peer: PeerHub) -> None:
+        """Ignore it: the watch ends with the connection, and its reflector tries again."""
 
     def _newest(self) -> int:
         return max((store.version for store in self._stores()), default=0)
@@ -180,17 +179,3 @@ class Neighbours:
     def _refuse(self, namespace: str, word: PodWord) -> None:
         if (exchange := self._open.get(word.node)) is not None:
             exchange.words.refuse(namespace, word)
-
-    async def _probe_all(self) -> None:
-        while True:
-            await asyncio.sleep(PROBE_INTERVAL)
-            heard = [exchange for exchange in self._open.values() if exchange.is_heard]
-            await asyncio.gather(*map(self._probe, heard))
-
-    async def _probe(self, neighbour: Neighbour) -> None:
-        try:
-            await ask(neighbour.client, neighbour.health, PEER_PROBE_PATH, (), self._clock)
-            neighbour.health.succeeded()
-        except Unreachable as error:
-            logger.info("no pod reports from node %s: %s", neighbour.health.server.node, error)
-            self._cut(neighbour.health.server)

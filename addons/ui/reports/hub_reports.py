@@ -91,7 +91,7 @@ def _from(upstream: Upstream | None) -> str:
     yet."""
     if not isinstance(upstream, PeerReader):
         return "cloud"
-    return upstream.leader.name if upstream.leader is not None else upstream.server
+    return upstream.peer.name if upstream.peer is not None else upstream.server
 
 
 def _view(source: Source, key: ViewKey, opened: OpenView) -> dict[str, Any]:

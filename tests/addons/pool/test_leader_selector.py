@@ -14,6 +14,7 @@ import pytest
 from addons.link.servers import Server
 from addons.pool.leader_selector import LeaderSelector
 from addons.pool.peer_reader import PeerReader
+from addons.pool.peers.peer_probes import Peers
 from addons.pool.pool_config import NOTHING_SHARED, PoolConfig, Role
 from addons.pool.spread import SPREAD
 from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER, SHARES_HEADER
@@ -104,14 +105,13 @@ class Scene:
         client = ScriptedClient(self.probes)
         self.source = OneSource(client, ListWatch(SERVICES))
         self.sources = [self.source]
+        self.peers = Peers(client, self._note_cut, lambda: self.now)
         self.selector = LeaderSelector(
             "n1",
             10269,
-            client,
+            self.peers,
             cast(list[Source], self.sources),
             lambda: self.cloud_is_up,
-            self._note_cut,
-            lambda: self.now,
             lambda: self.now,
             further=lambda: self.further,
         )
@@ -131,8 +131,8 @@ class Scene:
     async def server(self) -> str:
         """Where the source reads from when it asks now."""
         found = await self.selector.server(self.reader, resumes=True)
-        self.reader.leader = found
-        name = found.leader.node if found is not None else "cloud"
+        self.reader.peer = found
+        name = found.node if found is not None else "cloud"
         self.selector.reads(self.reader, name)
         return name
 
@@ -150,8 +150,8 @@ class Scene:
         """The leader does not serve, nor answer probes, from now on."""
         self.probes.ages[node] = None
         for each in self.selector._order:
-            if each.leader.node == node:
-                self.selector.failed(each, "refused")
+            if each.node == node:
+                self.selector.leave(each, "refused")
 
 
 @pytest.fixture
@@ -171,10 +171,8 @@ async def _lose_the_leaders(scene: Scene) -> None:
 
 @asynccontextmanager
 async def _running(made: Scene) -> AsyncIterator[Scene]:
-    async with beside(made.selector.run()):
+    async with beside(made.selector.run()), beside(made.peers.run()):
         yield made
-    made.selector.close()
-    await asyncio.sleep(0)
 
 
 async def test_a_wait_for_less_than_the_clock_shows_comes_to_its_end() -> None:
@@ -185,7 +183,6 @@ async def test_a_wait_for_less_than_the_clock_shows_comes_to_its_end() -> None:
         await selector._changed_within(left)
         waits += 1
         assert waits < 10
-    selector.close()
 
 
 def test_only_whole_shared_resources_of_the_hub_are_read_from_leaders() -> None:
@@ -218,12 +215,12 @@ async def test_a_leader_is_asked_for_what_it_says_that_it_serves(scene: Scene) -
     assert reader is not None
     assert source.reflector.switched.is_set()
     scene.update(config=POOL._replace(scope=(SERVICES, things)))
-    assert scene.selector._choose(reader, resumes=True).leader is None
+    assert scene.selector._choose(reader, resumes=True).peer is None
     scene.probes.shares = "things.example.com"
     async with asyncio.timeout(PATIENCE), _running(scene):
         found = await scene.selector.server(reader, resumes=True)
     assert found is not None
-    assert found.leader in (A, B)
+    assert found.node in (A.node, B.node)
 
 
 @pytest.mark.parametrize(
@@ -289,9 +286,7 @@ async def test_each_move_of_a_source_says_why(scene: Scene, caplog: pytest.LogCa
     assert await moved(first) == "it is the first choice"
     scene.fail(first)
     assert await moved(second) == f"{first} failed: refused"
-    scene.reader._left(
-        next(each for each in scene.selector._order if each.leader.node == second), expired("1")
-    )
+    scene.reader._left(next(each for each in scene.selector._order if each.node == second), expired("1"))
     scene.selector.balance()
     scene.now += SPREAD
     scene.selector.balance()
@@ -307,7 +302,7 @@ async def test_a_leader_that_stays_away_is_asked_ever_more_rarely(scene: Scene) 
     scene.update()
     first = await scene.server()
     scene.fail(first)
-    state = next(each for each in scene.selector._order if each.leader.node == first)
+    state = next(each for each in scene.selector._order if each.node == first)
     soon = state.return_within
     await scene.until(lambda: state.return_within >= 8 * soon)
     assert scene.state(first)["failure"] == "no answer to a probe: no answer", "not why it was left"
@@ -353,7 +348,7 @@ async def test_a_leader_that_is_named_no_longer_is_left(scene: Scene) -> None:
     scene.update(config=PoolConfig((other,), (SERVICES,), is_shared=True))
     assert scene.source.reflector.switched.is_set()
     assert await scene.server() == other.node
-    assert list(scene.selector.peers) == [f"https://{other.address}:10269"]
+    assert list(scene.peers.healths) == [f"https://{other.address}:10269"]
 
 
 @pytest.mark.parametrize("role", [Role.LEADER, Role.FOLLOWER])

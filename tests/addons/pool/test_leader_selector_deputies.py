@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -22,10 +21,8 @@ NAMED = f"{FIRST}/10.0.0.13,{SECOND}/10.0.0.12"
 async def scene() -> AsyncIterator[Scene]:
     made = Scene()
     made.probes.deputies = NAMED
-    async with beside(made.selector.run()):
+    async with beside(made.selector.run()), beside(made.peers.run()):
         yield made
-    made.selector.close()
-    await asyncio.sleep(0)
 
 
 def names(scene: Scene) -> list[str]:
@@ -47,7 +44,7 @@ async def test_deputies_come_after_the_leaders_and_before_the_cloud(scene: Scene
     await learn(scene)
     assert names(scene) == [*names(scene)[:2], FIRST, SECOND]
     assert not scene.selector.is_deputy
-    assert f"https://10.0.0.13:{10269}" in scene.selector.peers
+    assert f"https://10.0.0.13:{10269}" in scene.peers.healths
     scene.fail("a")
     scene.fail("b")
     assert await scene.server() == FIRST
@@ -111,7 +108,7 @@ async def test_no_follower_takes_the_place_of_a_leader_by_its_address(scene: Sce
     scene.update(can_serve=True)
     await learn(scene)
     assert names(scene)[2:] == [SECOND]
-    assert {each.server.node for each in scene.selector.peers.values()} == {"a", "b", SECOND}
+    assert {each.server.node for each in scene.peers.healths.values()} == {"a", "b", SECOND}
 
 
 async def test_a_pool_without_deputies_has_none_whatever_leaders_say(scene: Scene) -> None:
@@ -157,11 +154,8 @@ CONFIG = PoolConfig((A,), (SERVICES,), is_shared=True, relay="https://10.0.0.9:1
 
 
 @pytest.fixture
-async def relayed() -> AsyncIterator[Scene]:
-    made = Scene()
-    yield made
-    made.selector.close()
-    await asyncio.sleep(0)
+async def relayed() -> Scene:
+    return Scene()
 
 
 @pytest.mark.parametrize("role", [Role.NONE, Role.LEADER])

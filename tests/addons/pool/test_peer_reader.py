@@ -7,13 +7,11 @@ from typing import Any
 
 import pytest
 
-from addons.link.health import ServerHealth
 from addons.link.servers import Server
-from addons.pool.leaders import LeaderState
 from addons.pool.peer_reader import PeerReader
+from addons.pool.peers.peer import PeerHub
 from kube.errors import StatusError, expired, forbidden, too_large_version, unavailable
 from kube.http.client import Switched, Unreachable
-from kube.peers import LeaderHub
 from kube.reflector.list_pages import Malformed
 from kube.requests.request_info import ResourceType
 from tests.addons.support.refusals import refuses
@@ -23,9 +21,8 @@ SERVICES = ResourceType("", "v1", "services")
 PATH = SERVICES.path()
 
 
-def leader(node: str) -> LeaderState:
-    server = Server("https", f"10.0.0.{ord(node) - 96}", 10269, node)
-    return LeaderState(LeaderHub(node, server.host), ServerHealth(server))
+def leader(node: str) -> PeerHub:
+    return PeerHub.at(Server("https", f"10.0.0.{ord(node) - 96}", 10269, node))
 
 
 class Leaders:
@@ -43,16 +40,16 @@ class Leaders:
 
     is_alone = False
 
-    async def server(self, reader: PeerReader, *, resumes: bool) -> LeaderState | None:
+    async def server(self, reader: PeerReader, *, resumes: bool) -> PeerHub | None:
         usable = [each for each in self.order if not each.failure]
         return next((each for each in usable if not resumes or reader.may_resume(each)), None)
 
     def has_way_past(self, reader: PeerReader) -> bool:
         return self.cloud_is_up or any(reader.may_resume(each) for each in self.order)
 
-    def failed(self, leader: LeaderState, why: str) -> None:
-        leader.failure = why
-        self.failures.append(leader.leader.node)
+    def leave(self, peer: PeerHub, why: str) -> None:
+        peer.failed(why, 0.0)
+        self.failures.append(peer.node)
 
     def reads(self, _reader: PeerReader, server: str) -> None:
         self.read.append(server)
@@ -69,12 +66,10 @@ class Scene:
         """A leader that takes each watch, and has not reached the version of any."""
         self.client = ScriptedClient(self._answer)
         self.reader = PeerReader(SERVICES, self.client, self.chooser, lambda: self.version)
-        self.reader.leader = self.chooser.order[0]  # it was asked for the store's list
+        self.reader.peer = self.chooser.order[0]  # it was asked for the store's list
 
     def _answer(self, asked: Asked) -> Any:
-        name = next(
-            (each.leader.node for each in self.chooser.order if str(each.server) == asked.server), "cloud"
-        )
+        name = next((each.node for each in self.chooser.order if str(each.server) == asked.server), "cloud")
         if name in self.errors:
             raise self.errors[name]
         if name == self.behind and asked.method == "GET":
@@ -249,7 +244,7 @@ async def test_a_reader_that_was_never_elsewhere_goes_to_the_cloud() -> None:
 @pytest.mark.parametrize(("server", "is_elsewhere"), [("", True), ("a", True), ("cloud", False)])
 def test_whether_a_reader_is_at_the_cloud(server: str, is_elsewhere: bool) -> None:
     reader = Scene().reader
-    reader.leader, reader.server = None, server
+    reader.peer, reader.server = None, server
     assert reader.is_elsewhere is is_elsewhere
 
 

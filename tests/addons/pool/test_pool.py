@@ -17,11 +17,13 @@ from addons.certificates.serving_certificate import Certificate
 from addons.certificates.tls_port_certificate import own_certificate
 from addons.link.health import Cloud, ServerHealth
 from addons.link.link import Link
-from addons.link.servers import parse_server
+from addons.link.servers import Server, parse_server
 from addons.pool.announcement import Announcement
 from addons.pool.leader_selector import LeaderSelector
 from addons.pool.peer_admission import Admission
 from addons.pool.peer_serving import PeerServing
+from addons.pool.peers.peer import PeerAnswer
+from addons.pool.peers.peer_probes import Peers
 from addons.pool.pool import PEER_KEY, PeerPort, Pool
 from addons.pool.pool_config import NOTHING_SHARED, PoolConfig, Role
 from addons.pool.pool_facts import PoolFacts
@@ -113,7 +115,7 @@ class Hub:
         client = ScriptedClient(self._answer)
         self.announced = client.asked
         self.lending = ServerHealth(parse_server("https://cloud:6443"))
-        selector = LeaderSelector("a", 10269, client, parts.sources, lambda: self.is_up, lambda _: 0)
+        selector = LeaderSelector("a", 10269, Peers(client, lambda _: 0), parts.sources, lambda: self.is_up)
         parts.sources.upstream_of = selector.reader_of
         own = Credentials("", "", False, DataOrFile(), DataOrFile(b"certificate"), DataOrFile(), DataOrFile())
         admission = Admission(lambda: self.certificate.current, list, self.facts.has)
@@ -204,7 +206,7 @@ async def test_a_follower_that_its_leader_names_serves_the_pool_and_keeps_what_i
     assert not hub.pool.selector.serves
     [leader] = hub.pool.selector._order
     hub.deputies = "a/10.0.0.1"
-    hub.pool.selector._take_deputies(leader, (A,))
+    hub.pool.selector.peers._take(leader, PeerAnswer(deputies=(A,)))
     assert hub.pool.selector.serves
     assert (hub.pool.role, hub.pool.describe()["isDeputy"]) == (Role.FOLLOWER, True)
     await hub.until(lambda: [each.users for each in hub.parts.sources] == [1])
@@ -212,7 +214,7 @@ async def test_a_follower_that_its_leader_names_serves_the_pool_and_keeps_what_i
     assert caplog.messages.count("pool p1: this hub is a deputy") == 1
     # The leader names it no longer.
     hub.deputies = ""
-    hub.pool.selector._take_deputies(leader, ())
+    hub.pool.selector.peers._take(leader, PeerAnswer())
     await hub.until(lambda: [each.users for each in hub.parts.sources] == [0])
     assert not hub.pool.selector.serves
 
@@ -299,6 +301,10 @@ async def test_a_leader_names_who_lends_a_way_and_borrows_of_those_it_knows(hub:
     found = {each.node: str(each) for each in hub.pool.lenders()}
     assert found["c"] == "https://10.0.0.3:10269", "what the ConfigMap says counts"
     assert sorted(found) == ["b", "c", "d", "stranger"]
+    selector, first = hub.pool.selector, hub.pool.lenders()[0]
+    peer = selector.peers.use(selector, Server("https", first.host, 10269, first.node))
+    selector.peers._take(peer, PeerAnswer(age=3.0))
+    assert hub.pool.lenders()[-1] == first, "it has no cloud to lend"
     hub.facts.config = NOTHING_SHARED
     assert hub.pool.lenders() == []
 

@@ -24,7 +24,6 @@ from addons.pool.pool_config import (
     PoolConfig,
     Role,
     first_config,
-    hub_of,
     parse_pool_config,
     relay_config,
     role_of,
@@ -151,7 +150,7 @@ def test_a_relay_leads_and_shares_all_that_a_pool_may_share() -> None:
 
 def test_no_relay_has_the_name_of_a_node() -> None:
     (relay,) = parse_relays("https://10.0.0.9:10269")
-    assert hub_of(relay).node == "relay 10.0.0.9:10269"
+    assert relay.node == "relay 10.0.0.9:10269"
 
 
 class Node:

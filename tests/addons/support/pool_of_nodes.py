@@ -16,7 +16,9 @@ from typing import Any, NamedTuple, cast
 import orjson
 
 from addons.link.servers import Server
-from addons.pool.leader_selector import PROBE_INTERVAL, LeaderSelector
+from addons.pool.leader_selector import LeaderSelector
+from addons.pool.peers.peer import PROBE_INTERVAL
+from addons.pool.peers.peer_probes import Peers
 from addons.pool.pool_config import PoolConfig, Role
 from addons.requests.headers import AGE_HEADER
 from addons.views.serving import FUTURE_WAIT
@@ -201,15 +203,9 @@ class Follower:
         self.store = Store()
         self.reflector = Reflector(self.client, self.list_watch, self.store)
         as_source, clock = cast(Source, self), asyncio.get_running_loop().time
+        self.peers = Peers(self.client, lambda server: self._cut(pool, server), clock)
         self.selector = LeaderSelector(
-            name,
-            PORT,
-            self.client,
-            [as_source],
-            lambda: name not in pool.offline,
-            lambda server: self._cut(pool, server),
-            clock,
-            clock,
+            name, PORT, self.peers, [as_source], lambda: name not in pool.offline, clock
         )
         self.reflector.upstream = self.selector.reader_of(as_source)
 
@@ -217,7 +213,7 @@ class Follower:
         return pool.servers[str(server)].cut(self.name)
 
     async def run(self) -> None:
-        await asyncio.gather(self.selector.run(), self.reflector.run())
+        await asyncio.gather(self.peers.run(), self.selector.run(), self.reflector.run())
 
 
 class NodeClient(AnsweringClient):
@@ -312,8 +308,6 @@ async def started(pool: Pool, within: float = 0.0) -> AsyncIterator[None]:
             await asyncio.sleep(within / len(pool.followers))
         yield
     finally:
-        for each in pool.followers:
-            each.selector.close()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

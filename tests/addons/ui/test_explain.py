@@ -9,14 +9,14 @@ from addons.filters.verdict import Outcome
 from addons.link.health import ServerHealth
 from addons.link.servers import Server
 from addons.pool.leader_selector import LeaderSelector
-from addons.pool.leaders import LeaderState
 from addons.pool.peer_reader import PeerReader
+from addons.pool.peers.peer import PeerAnswer, PeerHub, PeerRole
+from addons.pool.peers.peer_probes import Peers
 from addons.requests.cloud_identity import CloudIdentity
 from addons.ui import explain as module
 from addons.ui.dry_run import dry_run
 from addons.ui.explain import ExplainRequest, Explanation, explain, explain_resource, nearest, plural_of
 from addons.ui.running_hub import RunningHub
-from kube.peers import LeaderHub
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.state import State
 from kube.requests.request_info import ResourceType
@@ -68,9 +68,9 @@ async def test_each_decision_about_an_object(sliced: HubParts) -> None:
     assert "object: changed" in found.text
 
 
-def peer(name: str, *, is_relay: bool = False, age: float = 0.0) -> LeaderState:
+def peer(name: str, *, is_relay: bool = False, age: float = 0.0) -> PeerHub:
     health = ServerHealth(Server("https", "10.0.0.2", 10269, name))
-    return LeaderState(LeaderHub(name, "10.0.0.2"), health, is_relay=is_relay, age=age)
+    return PeerHub(health, PeerRole.RELAY if is_relay else PeerRole.LEADER, PeerAnswer(age=age))
 
 
 @pytest.mark.parametrize(
@@ -84,16 +84,16 @@ def peer(name: str, *, is_relay: bool = False, age: float = 0.0) -> LeaderState:
     ],
 )
 async def test_from_where_an_object_came(
-    sliced: HubParts, server: LeaderState | None, state: State, origin: str
+    sliced: HubParts, server: PeerHub | None, state: State, origin: str
 ) -> None:
     [source] = [each for each in sliced.sources if each.list_watch.type == SLICES]
     reader = PeerReader(
         SLICES,
         source.client,
-        LeaderSelector("n1", 1, source.client, (), lambda: True, lambda _: 0),
+        LeaderSelector("n1", 1, Peers(source.client, lambda _: 0), (), lambda: True),
         lambda: 0,
     )
-    reader.leader = server
+    reader.peer = server
     source.reflector.upstream, source.reflector.state = reader, state
     found = told(sliced, namespace="default", name="web-1")
     assert found.origin == origin

@@ -13,6 +13,7 @@ from addons.filters.inputs import PodWord
 from addons.inputs.words import FRESH
 from addons.link.health import Cloud
 from addons.link.servers import Server
+from addons.pool.peers.peer_probes import Peers
 from addons.pool.words.neighbours import Neighbours
 from addons.pool.words.word_objects import MAX_WORD_BYTES, WORDS, word_object
 from addons.telemetry import metrics
@@ -92,22 +93,17 @@ class Scene(Cluster):
         self.cuts: list[Server] = []
         self.client = ScriptedClient(self.speaking)
         self.stores = [slices(on_n2("10.0.0.1", CUT_AT - 1), version=CUT_AT)]
-        loop = asyncio.get_running_loop()
-        self.neighbours = Neighbours(
-            10269,
-            self.client,
-            self.inputs,
-            lambda: self.stores,
-            cast(Cloud, self),
-            self._cut,
-            loop.time,
-        )
+        self.peers = Peers(self.client, self._cut, asyncio.get_running_loop().time)
+        self.neighbours = Neighbours(10269, self.peers, self.inputs, lambda: self.stores, cast(Cloud, self))
         self.neighbours.update(HUBS)
         self.task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Within the test, whose clock is virtual, and not the fixture's."""
-        self.task = asyncio.create_task(self.neighbours.run(), name="neighbours")
+        self.task = asyncio.create_task(self._run(), name="neighbours")
+
+    async def _run(self) -> None:
+        await asyncio.gather(self.neighbours.run(), self.peers.run())
 
     def _cut(self, server: Server) -> int:
         self.cuts.append(server)
@@ -157,14 +153,14 @@ async def test_all_others_are_heard_until_their_last_word_has_ended(scene: Scene
     scene.lose_cloud()
     await scene.until(lambda: scene.word)
     assert scene.asked() == {"https://10.0.0.2:10269", "https://10.0.0.3:10269"}
-    assert set(scene.neighbours.peers) == scene.asked()
+    assert set(scene.peers.healths) == scene.asked()
     scene.find_cloud()
-    await scene.until(lambda: "https://10.0.0.3:10269" not in scene.neighbours.peers)
+    await scene.until(lambda: "https://10.0.0.3:10269" not in scene.peers.healths)
     await asyncio.sleep(PATIENCE)
     assert scene.word is not None, "the cloud has not heard it"
     scene.speaking.say(WORD._replace(version=20))
     scene.stores[:] = [slices(on_n2("10.0.0.2", 21))]
-    await scene.until(lambda: not scene.neighbours.peers)
+    await scene.until(lambda: not scene.peers.healths)
     assert not scene.inputs.others
     asked = len(scene.client.asked)
     await asyncio.sleep(PATIENCE)
@@ -195,7 +191,7 @@ async def test_a_silent_hub_ends_nothing_until_the_cloud_has_written_since(scene
     assert scene.word is not None
     assert scene.word.version == CUT_AT + 1
     scene.stores[:] = [slices(on_n2("10.0.0.1", CUT_AT + 1))]
-    await scene.until(lambda: not scene.neighbours.peers)
+    await scene.until(lambda: not scene.peers.healths)
 
 
 async def test_nothing_stays_of_a_node_that_leaves_the_pool_with_the_cloud_there(scene: Scene) -> None:
@@ -207,7 +203,7 @@ async def test_nothing_stays_of_a_node_that_leaves_the_pool_with_the_cloud_there
     scene.find_cloud()
     await asyncio.sleep(FRESH / 2)
     assert scene.word is not None, "the hub may not know its pool for a moment"
-    await scene.until(lambda: not scene.neighbours.peers)
+    await scene.until(lambda: not scene.peers.healths)
     assert scene.word is None
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from addons.filters.chain import FILTERS
-from addons.link.health import ServerHealth
 from addons.link.servers import Server
 from addons.pool.leader_selector import LeaderSelector
-from addons.pool.leaders import LeaderState
 from addons.pool.peer_reader import PeerReader
+from addons.pool.peers.peer import PeerHub, PeerRole
+from addons.pool.peers.peer_probes import Peers
 from addons.rules.filter_modules import FilterModules
 from addons.telemetry import metrics
 from addons.telemetry.component_traffic import ComponentTraffic
@@ -28,7 +28,6 @@ from addons.ui.reports.hub_reports import (
     watchers,
 )
 from addons.ui.reports.text import rules_text, status_text
-from kube.peers import LeaderHub
 from kube.requests.request_info import ResourceType
 from tests.addons.support.filter_plugins import text_of, write
 from tests.addons.support.hub_parts import HubParts
@@ -86,12 +85,12 @@ async def test_a_source_that_is_refused_says_when_it_tries_again(
 async def test_from_where_a_source_reads(parts: HubParts, name: str, is_relay: bool, words: str) -> None:
     await read(parts, SERVICES_TYPE)
     (source,) = parts.sources
-    selector = LeaderSelector("n1", 1, source.client, (), lambda: True, lambda _: 0)
+    selector = LeaderSelector("n1", 1, Peers(source.client, lambda _: 0), (), lambda: True)
     reader = PeerReader(SERVICES_TYPE, source.client, selector, lambda: 0)
     reader.server = name
     if name not in ("", "cloud"):
-        health = ServerHealth(Server("https", "10.0.0.2", 10269, name))
-        reader.leader = LeaderState(LeaderHub(name, "10.0.0.2"), health, is_relay=is_relay)
+        reader.peer = PeerHub.at(Server("https", "10.0.0.2", 10269, name))
+        reader.peer.role = PeerRole.RELAY if is_relay else PeerRole.LEADER
     source.reflector.upstream = reader
     assert sources(running_hub(parts))[0]["from"] == words
 

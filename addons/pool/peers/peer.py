@@ -1,0 +1,175 @@
+"""Another hub that this one asks: its health, and what its last answer to a probe said. Pure."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from addons.link.health import ServerHealth
+from addons.link.servers import Server
+from addons.link.timeouts import TimeoutEstimator
+from addons.pool.deputies import MAX_LENDERS, parse_deputies
+from addons.pool.spread import SPREAD
+from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER, LENDERS_HEADER, SHARES_HEADER
+from addons.rules.shared_kinds import is_further
+from addons.rules.table import MAX_RESOURCES
+from kube.errors import parse_status
+from kube.http.client import RawResponse
+from kube.peers import LeaderHub
+from kube.requests.request_info import ResourceType
+
+PROBE_INTERVAL = 3.5
+"""Seconds between probes of a peer: with the timeout the hub notices a black hole within 6 s."""
+PROBE_TIMEOUT = 1.9
+"""Seconds without a word of a peer that was probed, after which the hub leaves it."""
+FIRST_RETURN = 0.5
+"""Seconds within which the hub goes back to a peer that failed once; twice as many after each further failure."""
+LASTING = 60.0
+"""Seconds without a failure after which a peer's failures are forgotten."""
+LONE_YURTHUB = b"local proxy does not support request"
+"""A YurtHub's answer to a probe while it has no cloud."""
+UNTOLD_AGE = 1.0
+"""Seconds without a cloud of a YurtHub that has lost the cloud. It does not say since when."""
+
+
+class PeerRole(StrEnum):
+    """The use of a peer for this hub. Of several the first one counts."""
+
+    LEADER = "leader"
+    """Shared resources, of this hub's pool."""
+    DEPUTY = "deputy"
+    """The same: a follower that serves in place of a leader."""
+    RELAY = "relay"
+    """The same: a hub beside the API servers, which serves every node and all that pools may share."""
+    NEIGHBOUR = "neighbour"
+    """Reports on the pods of its node, and nothing else."""
+
+
+class PeerAnswer(NamedTuple):
+    """An answer to a probe."""
+
+    why_unfit: str = ""
+    """Why the peer cannot be read from; "" where it can."""
+    age: float = 0.0
+    """Seconds since the peer lost the cloud; 0 while it has the cloud, and where it does not say."""
+    deputies: tuple[LeaderHub, ...] = ()
+    """The followers that serve in its place."""
+    lenders: tuple[LeaderHub, ...] = ()
+    """Followers with a way to the cloud that they lend."""
+    shares: frozenset[str] = frozenset()
+    """The resources that it serves besides those of all leaders: `resource.group`."""
+
+
+NOTHING_SAID = PeerAnswer()
+
+
+@dataclass(slots=True, eq=False)
+class PeerHub:
+    """One hub at one address. `addons.pool.peers.peer_probes.Peers` makes and probes it."""
+
+    health: ServerHealth
+    role: PeerRole = PeerRole.NEIGHBOUR
+    said: PeerAnswer = NOTHING_SAID
+    usable_from: float = 0.0
+    """When a peer that has recovered may be used again, in monotonic seconds."""
+    probed_at: float = float("-inf")
+    """When the last probe began, in monotonic seconds."""
+    _failures: int = 0
+    _failed_at: float = float("-inf")
+
+    @classmethod
+    def at(cls, server: Server) -> PeerHub:
+        """A peer that nobody has asked yet. One answer proves that it is there; `usable_from` spreads its readers."""
+        return cls(ServerHealth(server, TimeoutEstimator(PROBE_INTERVAL, PROBE_TIMEOUT), recovery=1))
+
+    @property
+    def server(self) -> Server:
+        return self.health.server
+
+    @property
+    def node(self) -> str:
+        return self.server.node
+
+    @property
+    def name(self) -> str:
+        """For people: `leader n2`, `deputy n3`, or the own name of a relay."""
+        return self.node if self.role is PeerRole.RELAY else f"{self.role} {self.node}"
+
+    @property
+    def failure(self) -> str:
+        """Why the hub has left the peer; "" while the peer may be used."""
+        return self.health.reason
+
+    @property
+    def age(self) -> float:
+        """Seconds since the peer lost the cloud, by its own word; 0 while it has the cloud, and while it is left."""
+        return 0.0 if self.failure else self.said.age
+
+    @property
+    def return_within(self) -> float:
+        """Seconds within which the hub goes back to a peer that has failed, and after which it asks it again."""
+        return min(SPREAD, FIRST_RETURN * 2.0 ** min(max(self._failures - 1, 0), 10))
+
+    def is_usable(self, now: float) -> bool:
+        return self.health.usable and self.usable_from <= now
+
+    def serves(self, type_: ResourceType) -> bool:
+        return not is_further(type_) or type_.group_resource in self.said.shares
+
+    def failed(self, why: str, now: float) -> None:
+        """Note that the peer did not serve at `now`, in monotonic seconds."""
+        self._failures = 1 if now - self._failed_at > LASTING else self._failures + 1
+        self._failed_at = now
+        self.health.failed(why or "it gave no answer")
+
+    def answered(self, said: PeerAnswer, now: float) -> None:
+        """Take a good answer to a probe, at `now`."""
+        if self.failure:
+            self.usable_from = now + random.uniform(0, self.return_within)
+        self.health.succeeded()
+        self.said = said
+
+    def describe(self, now: float) -> dict[str, Any]:
+        """For the debug page."""
+        return {
+            "node": self.node,
+            "server": str(self.server),
+            "isDeputy": self.role is PeerRole.DEPUTY,
+            "usable": self.is_usable(now),
+            "failure": self.failure,
+            "usableInSeconds": round(max(0.0, self.usable_from - now), 1),
+            "ageSeconds": self.age,
+        }
+
+
+def read_answer(answer: RawResponse) -> PeerAnswer:
+    deputies, lenders = (answer.headers.get(header, "") for header in (DEPUTIES_HEADER, LENDERS_HEADER))
+    shares = answer.headers.get(SHARES_HEADER, "").split(",", MAX_RESOURCES + 1)
+    return PeerAnswer(
+        _why_unfit(answer),
+        _age_in(answer),
+        parse_deputies(deputies),
+        parse_deputies(lenders, MAX_LENDERS),
+        frozenset(shares[: MAX_RESOURCES + 1]) - {""},
+    )
+
+
+def _why_unfit(answer: RawResponse) -> str:
+    """Hubs answer 404. A YurtHub hands the probe on to the cloud, which answers 200."""
+    if _is_of_lone_yurthub(answer) or answer.status in (200, 404):
+        return ""
+    return parse_status(answer.body, answer.status).message
+
+
+def _age_in(answer: RawResponse) -> float:
+    if _is_of_lone_yurthub(answer):
+        return UNTOLD_AGE
+    said = answer.headers.get(AGE_HEADER, "")
+    return float(said[:9]) if said.isdecimal() else 0.0
+
+
+def _is_of_lone_yurthub(answer: RawResponse) -> bool:
+    """Whether a YurtHub that has lost the cloud answers: the cloud alone knows the path."""
+    return AGE_HEADER not in answer.headers and answer.status == 400 and LONE_YURTHUB in answer.body
