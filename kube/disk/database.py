@@ -1,7 +1,7 @@
 """The database that survives a restart: tables of named values, in one diskcache (SQLite, WAL).
 
 All calls block; the thread of `kube.disk.writer` makes them. diskcache prepares the file and writes it;
-`kube.disk.reading` reads it.
+`kube.disk.reading` has what its calls cannot do.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple, NoReturn, SupportsBytes
 
 import diskcache
 
-from kube.disk.reading import BUSY_TIMEOUT, PAGE_CACHE, Reading, salvaged
+from kube.disk.reading import BUSY_TIMEOUT, PAGE_CACHE, Reading, check_lock, salvaged
 from kube.disk.rows import END, checksum, join
 
 FORMAT = b"2"
@@ -220,7 +220,7 @@ class Disk:
             self._fresh.rename(self.folder)  # a crash between the two renames of `_set_aside`
         database = self.folder / diskcache.core.DBNAME
         make_private(self.folder, database)
-        check(database, BUSY_TIMEOUT)
+        check_lock(database)
         with contextlib.ExitStack() as opened:
             cache = opened.enter_context(contextlib.closing(self._opener(self.folder)))
             reading = opened.enter_context(contextlib.closing(Reading(self.folder)))
@@ -287,14 +287,6 @@ def make_private(folder: Path, database: Path) -> None:
     folder.chmod(0o700)
     os.close(os.open(database, os.O_CREAT | os.O_RDWR, 0o600))
     database.chmod(0o600)
-
-
-def check(database: Path, timeout: float) -> None:
-    """Fail when the file is no database, or is locked: diskcache would wait a minute for the lock."""
-    with contextlib.closing(sqlite3.connect(database, timeout=timeout, isolation_level=None)) as connection:
-        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute("ROLLBACK")
 
 
 def try_to_write(folder: Path) -> None:
