@@ -35,7 +35,7 @@ async def test_a_write_goes_to_the_cloud_and_back_in_the_steps_that_the_page_nam
 ) -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
     section = page.partition("## One relayed write")[2].partition("\n## ")[0]
-    there, back = (steps(part) for part in section.split("Its way back:"))
+    there, back = (steps(part) for part in section.split("The answer:"))
     assert 0 < len(there) <= MOST
     assert 0 < len(back) <= MOST
     named = [name for step in (*there, *back) for name in functions(step)]

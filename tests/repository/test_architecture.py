@@ -1,4 +1,4 @@
-"""The page on architecture has the rooms that import-linter holds, in their order, and what derives from mitmproxy."""
+"""The page on architecture has the packages that import-linter holds, in order, and what derives from mitmproxy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rows(heading: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("package", LAYERS)
 def test_the_page_has_the_layers_of_a_package(package: str) -> None:
-    told = [set(re.findall(r"`(\w+)", row[0])) for row in rows(f"rooms of `{package}/`")]
+    told = [set(re.findall(r"`(\w+)", row[0])) for row in rows(f"packages of `{package}/`")]
     assert told == [set(re.findall(r"\w+", layer)) for layer in LAYERS[package]]
 
 
