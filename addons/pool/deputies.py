@@ -19,7 +19,7 @@ from kube.peers import LeaderHub, parse_hub_address
 MAX_DEPUTIES = 2
 """Deputies of one leader. Each reads all that the pool shares, as a leader does."""
 MAX_LENDERS = 8
-"""Followers that one leader names as having a way to the cloud to lend."""
+"""Followers that one leader names as lenders of their link."""
 ANY_ADDRESS = "::"
 """The address of a follower whose peer port is open on every address: the leader takes the one from which it calls."""
 LIFE = 12.0
@@ -37,7 +37,8 @@ class Deputies:
         """When each of the first followers last said so. There are never more than `most`."""
 
     def announce(self, node: str, said: str, address: str) -> None:
-        """Take what a follower says of its peer port; `address` is where it calls from. Nonsense counts for nothing."""
+        """Store a follower's announcement of its peer port; `address` is where it connects from. Malformed ones are
+        ignored."""
         try:
             told = parse_hub_address(said)
             hub = LeaderHub(node, str(_plain(address) if told.is_unspecified else told))
@@ -50,7 +51,7 @@ class Deputies:
         self._said = {deputy: live[deputy] for deputy in first}
 
     def named(self, members: Collection[str]) -> str:
-        """Them as the leader's answers name them, of the nodes that are in the pool now."""
+        """Format them for the headers of the leader's answers; only nodes that are in the pool now."""
         return ",".join(f"{deputy.node}/{deputy.address}" for deputy in self.live if deputy.node in members)
 
     @property

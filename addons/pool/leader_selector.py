@@ -120,7 +120,7 @@ class LeaderSelector:
         can_follow: bool = True,
         can_serve: bool = False,
     ) -> None:
-        """Take what the pool is now, and move the sources that it concerns.
+        """Apply the pool's present state, and move the sources that it concerns.
 
         `can_follow`: the node has a client certificate, which leaders and relays ask for. `can_serve`: this hub's own
         peer port is open.
@@ -302,8 +302,8 @@ class LeaderSelector:
         return choice
 
     def _deputies(self) -> list[LeaderHub]:
-        """The deputies that this follower's leaders name. None is at the address of another server of the pool: a node
-        that says so would have the hub take that server for the node, and refuse its certificate."""
+        """The deputies that this follower's leaders name, but none at the address of another server of the pool: the
+        hub would expect that node's certificate there, and refuse the server's own."""
         if not self._config.has_deputies:
             return []
         taken = {peer.server.host for peer in self._order if peer.role is not PeerRole.DEPUTY}

@@ -1,4 +1,4 @@
-"""Whom the peer port admits: hubs of the nodes of this pool, by their nodes' client certificates, and nobody else."""
+"""Authorizes callers of the peer port: only hubs of the pool's nodes, by their nodes' client certificates."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ from kube.requests.request_info import ResourceType
 CLOUD_NAME = "cloud"
 """The cloud among the names of servers, which are else nodes."""
 OPEN_TIMEOUT = 5.0
-"""Seconds besides its link's in which a leader must begin to answer a watch: it waits 3 s for a version that it does
-not have yet."""
+"""Seconds, beyond the link's round trips, in which a leader must begin to answer a watch: it waits 3 s for a version
+that it does not have yet."""
 
 
 class Chooser(Protocol):
@@ -187,9 +187,8 @@ class PeerReader:
             yield stream
 
     async def _check_reached(self, peer: PeerHub, path: str, query: Mapping[str, str], accept: str) -> None:
-        """StatusError or Unreachable where a leader that is no hub of ours has not reached the store's version.
-
-        As a kube-apiserver, it takes a watch from there and is silent. A list says so (504).
+        """Raise StatusError or Unreachable if a leader of another make, such as a YurtHub, is behind the store's
+        version. As a kube-apiserver, it takes a watch from there and is silent. A list says so (504).
         """
         named = {
             "limit": "1",
@@ -233,7 +232,7 @@ class PeerReader:
 
 
 def why_moved(reader: PeerReader, server: str, order: Sequence[PeerHub]) -> str:
-    """Why a reader goes on at another server, for people."""
+    """Describe why a reader moved to another server, for logs."""
     former = reader.server
     if not former:
         return "it is the first choice" if server != CLOUD_NAME else "no other server serves it"

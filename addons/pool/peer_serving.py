@@ -41,7 +41,7 @@ class PeerWatch(NamedTuple):
 
 
 class PeerServing:
-    """Serves while this hub leads. `addons.pool.peer_admission` has admitted whoever asks."""
+    """Serves while this hub leads. `addons.pool.peer_admission` has authorized the caller."""
 
     def __init__(
         self,
@@ -79,7 +79,8 @@ class PeerServing:
 
     @contextmanager
     def _counted(self, node: str) -> Iterator[None]:
-        """StatusError 429 where the node has too many under way: the leader sends each event to all of them."""
+        """Count a request of a node. StatusError 429 if it has too many under way: each costs the leader every
+        event."""
         if self._under_way[node] >= MAX_OF_NODE:
             error = too_many_requests("too many requests of this node at the peer port", retry_after=1)
             raise refused("too many", error)

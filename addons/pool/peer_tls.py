@@ -35,7 +35,7 @@ def peer_connection(
 
 
 def is_hub_of(certificate: x509.Certificate, server: Server) -> bool:
-    """Whether a certificate is of the server's node: by its address or its name, or as the Node authorizer reads it."""
+    """Whether a certificate belongs to the server's node: by its address, its name, or its `system:node:` user."""
     if node_of(certificate) == server.node:
         return True
     try:

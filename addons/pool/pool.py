@@ -101,7 +101,7 @@ class Pool:
             metrics.POOL_ROLE.labels(role).set(role is self.role)
 
     async def run(self) -> None:
-        """Do all of it, until cancelled."""
+        """Run the pool's tasks until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._facts.run(self._update), name="facts of the pool")
             group.create_task(self.selector.peers.run(), name="probes of other hubs")
@@ -146,8 +146,8 @@ class Pool:
         return headers
 
     def lenders(self) -> list[Lender]:
-        """Hubs whose way to the cloud this node may borrow: the pool's leaders and those that leaders know, the hubs
-        that this one knows as a leader, and none without a certificate to show them."""
+        """Hubs whose link this node may borrow: the pool's leaders, the hubs that leaders name, and those that
+        announced themselves to this hub as leader; none if this hub has no client certificate."""
         config = self._facts.config
         if not config.is_shared or not self._credentials.certificate.read():
             return []
@@ -294,7 +294,7 @@ class Pool:
             await changed
 
     async def _hold(self) -> None:
-        """Keep what the pool shares, with its history, so that followers of another leader can go on here.
+        """Hold everything shared, with its history, so that followers of another leader can resume here.
 
         A leader and a deputy read all of it. A hub that may become leader keeps the history of what it reads anyway.
         """

@@ -156,7 +156,7 @@ class PoolFacts:
         return self._config
 
     def _parsed(self, config: OneConfigMap | None) -> PoolConfig:
-        """The ConfigMap's content; while the hub does not know it, the operator's initial leaders."""
+        """Parse the ConfigMap. Until the hub has read it: the leaders of `--leaders`."""
         if not self.is_known:
             return self._first if self._may_begin else NOTHING_SHARED
         self._first = NOTHING_SHARED

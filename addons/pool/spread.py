@@ -19,8 +19,8 @@ SHORTEST_WAIT = 0.001
 class CloudSlot(NamedTuple):
     """The moments at which a node may begin to read from the cloud: once in each period of the wall clock.
 
-    Followers do not all notice at one moment that their leader is gone, or that the cloud is back. By the wall clock no
-    two of them begin together, whenever each has noticed. A wrong clock moves the slot of its own node alone.
+    Followers notice at different moments that their leader is gone, or that the cloud is back; slots by the wall
+    clock keep them apart nevertheless. A wrong clock moves only its own node's slot.
     """
 
     at: float
@@ -44,7 +44,7 @@ class CloudSlots:
         self._begin_at: dict[ResourceType, float] = {}
 
     def begin_at(self, type_: ResourceType, *, at_once: bool) -> float:
-        """The node's next slot, in monotonic seconds, or the one that it has waited for since it first asked.
+        """Return the node's next slot in monotonic seconds; the same one until it is used or missed.
 
         `at_once`: the node need not wait for its slot.
         """
@@ -63,7 +63,7 @@ class CloudSlots:
         return -math.inf < self._begin_at.get(type_, math.inf) < self._clock()
 
     def forget(self, type_: ResourceType) -> None:
-        """The node need not read from the cloud, or cannot."""
+        """Release the slot: the node need not read from the cloud, or cannot."""
         self._begin_at.pop(type_, None)
 
     @property
@@ -92,7 +92,7 @@ def cloud_slot(node: str, followers: Collection[str]) -> CloudSlot:
 
 
 def rank(node: str) -> int:
-    """The rank by which all hubs of a pool sort its nodes alike: the order in which the nodes go to the cloud."""
+    """Rank a node for the order in which nodes fall back to the cloud; every hub of a pool computes the same."""
     return _weight("", node)
 
 

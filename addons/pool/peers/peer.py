@@ -23,15 +23,15 @@ from kube.requests.request_info import ResourceType
 PROBE_INTERVAL = 3.5
 """Seconds between probes of a peer: with the timeout the hub notices a black hole within 6 s."""
 PROBE_TIMEOUT = 1.9
-"""Seconds without a word of a peer that was probed, after which the hub leaves it."""
+"""Seconds without an answer to a probe after which the hub stops using a peer."""
 FIRST_RETURN = 0.5
-"""Seconds within which the hub goes back to a peer that failed once; twice as many after each further failure."""
+"""Seconds until a peer that failed once is tried again; doubled after each further failure."""
 LASTING = 60.0
 """Seconds without a failure after which a peer's failures are forgotten."""
 LONE_YURTHUB = b"local proxy does not support request"
 """A YurtHub's answer to a probe while it has no cloud."""
 UNTOLD_AGE = 1.0
-"""Seconds without a cloud of a YurtHub that has lost the cloud. It does not say since when."""
+"""The age assumed for a YurtHub that has lost the cloud: it does not say since when."""
 
 
 class PeerRole(StrEnum):
@@ -57,7 +57,7 @@ class PeerAnswer(NamedTuple):
     deputies: tuple[LeaderHub, ...] = ()
     """The followers that serve in its place."""
     lenders: tuple[LeaderHub, ...] = ()
-    """Followers with a way to the cloud that they lend."""
+    """Followers that lend their link to the cloud."""
     shares: frozenset[str] = frozenset()
     """The resources that it serves besides those of all leaders: `resource.group`."""
 
@@ -99,7 +99,7 @@ class PeerHub:
 
     @property
     def failure(self) -> str:
-        """Why the hub has left the peer; "" while the peer may be used."""
+        """Why the peer is unusable; "" while it may be used."""
         return self.health.reason
 
     @property

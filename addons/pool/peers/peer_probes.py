@@ -31,7 +31,7 @@ class ProbeRequest(NamedTuple):
     """The probes of a peer that a user wants now."""
 
     every: float = PROBE_INTERVAL
-    """Seconds from one to the next."""
+    """Seconds between probes."""
     headers: tuple[tuple[str, str], ...] = ()
     """The facts that this hub announces of itself."""
 
@@ -50,7 +50,7 @@ class PeerUser(Protocol):
 
 
 class Peers:
-    """The other hubs that parts of this one ask, and nobody else. Probes with `run`."""
+    """The other hubs that parts of this hub use. `run` probes them."""
 
     def __init__(
         self, client: Client, cut: Callable[[Server], int], clock: Callable[[], float] = time.monotonic
@@ -84,7 +84,7 @@ class Peers:
         self._arrange()
 
     def has_lost_cloud(self, node: str) -> bool:
-        """Whether a node's hub says that it has no cloud, or does not answer: it is asked last for a way there."""
+        """Whether a node's hub reports an outage or does not answer: as a lender it is tried last."""
         return any(peer.failure or peer.age for peer in self._peers.values() if peer.node == node)
 
     async def run(self) -> None:
@@ -116,7 +116,7 @@ class Peers:
             user.failed(peer)
 
     def _arrange(self) -> None:
-        """Give each peer its first role. Where two have one URL the neighbour cedes."""
+        """Give each peer its first role. If two have one URL, a neighbour yields."""
         for server, peer in self._peers.items():
             peer.role = min(self._users[server].values(), key=list(PeerRole).index)
         ranked = sorted(self._peers.values(), key=lambda peer: peer.role is not PeerRole.NEIGHBOUR)

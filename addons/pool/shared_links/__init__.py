@@ -1,1 +1,1 @@
-"""Ways to the cloud that hubs of a pool share: borrowed while a node's own is gone, and lent to nodes without one."""
+"""Links to the cloud that hubs of a pool share: borrowed while a node's own is down, and lent to others."""

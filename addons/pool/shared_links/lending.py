@@ -22,7 +22,7 @@ MAX_TUNNELS_OF_NODE = 128
 MAX_TUNNELS = 512
 """Tunnels of all borrowers."""
 OF_BORROWER = 2
-"""One borrower has one part in so many of all that is lent."""
+"""The share of one borrower in the lending rate: half."""
 AHEAD = 1.0
 """Seconds by which what this node itself sends and receives may hold borrowers up: they wait, and are not shut out."""
 
@@ -103,7 +103,7 @@ class LentWays:
 
     @property
     def has_way(self) -> bool:
-        """Whether nodes of the pool may borrow a way now: this hub's own, and never one that it borrows."""
+        """Whether this hub may lend its link now: only its own, never one that it borrows."""
         return self._is_on and self.is_open and self._cloud.owns_way
 
     def tunnels(self) -> dict[str, int]:
@@ -113,7 +113,7 @@ class LentWays:
     def lend(
         self, connection: str, headers: Iterable[tuple[str, str]], address: str, host: str, port: int
     ) -> Server:
-        """The server to which a connection of the peer port is led from now on. StatusError where it is not.
+        """Admit a tunnel from a connection of the peer port, and return its server. StatusError if refused.
 
         `headers` and `address` as `Admission.admit` takes them.
         """
@@ -167,7 +167,7 @@ class LentWays:
             self._shares.own(size)
 
     async def pace(self, connection: str, direction: str, size: int) -> None:
-        """Return when so many bytes of a tunnel may go on. `direction` is up, to the cloud, or down."""
+        """Wait until the rate allows these bytes of a tunnel. `direction` is up, to the cloud, or down."""
         loan = self._loans.get(connection)
         if loan is None:
             return

@@ -15,9 +15,9 @@ from kube.concurrency.backoff import Backoff
 from kube.concurrency.notifier import Notifier
 
 AT_ONCE = 3
-"""Lenders that are asked at the same time: the first one that leads to the cloud is used, and the others are left."""
+"""Lenders that are tried at the same time; the first that reaches the cloud is used."""
 TRY = 10.0
-"""Seconds in which a lender must lead to the cloud."""
+"""Seconds in which a lender's tunnel must reach the cloud."""
 RETRY, LAST_RETRY = 1.0, 10.0
 """Seconds between two rounds of asking, at first and at most."""
 logger = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class UplinkFallback:
         return now - self._asked >= TRY or all(way.condition is Condition.DOWN for way in ways)
 
     def _leave(self, ways: tuple[ServerHealth, ...], now: float) -> None:
-        """Leave lenders that do not lead to the cloud. After one that did the next are asked at once."""
+        """Drop lenders that do not reach the cloud. If one did before, try the next ones at once."""
         for way in ways:
             lender = way.server.lender
             assert lender is not None

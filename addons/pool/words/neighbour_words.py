@@ -1,7 +1,7 @@
 """Pod statuses of another node's kubelet, as that node's hub reports them.
 
-A word ends as this node's own: when the cloud's slices show it. The silence of its hub ends no word. A word that the
-cloud has not ends, too, when its hub says that it is none any more.
+A report ends, like this node's own, when the cloud's slices show it. A silent hub ends none. A report that the cloud
+does not show also ends when its hub withdraws it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from kube.store.projection import InputKey
 from kube.store.store import Change, Key, Store
 
 PACE = 0.05
-"""Seconds in which the changes are gathered that come together."""
+"""Seconds in which simultaneous changes are batched."""
 SHORTEST = 0.5
-"""Seconds between two times that changes are taken: a node that tells of some without end has slices filtered so often,
-and no more. A word that comes right after another still has half of the second in which kube-proxies follow."""
+"""Seconds between two batches of changes: it limits how often a node that reports without end has slices filtered. A
+report right after another still reaches kube-proxies within a second."""
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class NeighbourWords(Words):
     def give_up(self) -> None:
         """Prefer the cloud's writes since a status began: the node is silent, and the cloud is not.
 
-        A version that the cloud has not reached would count for ever.
+        Otherwise a status at a version that the cloud never reaches would never end.
         """
         newest = self._newest()
         for key, word in self:
@@ -91,7 +91,7 @@ class NeighbourWords(Words):
                 self._put(key, word._replace(version=version, is_fresh=False))
 
     def forget(self) -> None:
-        """End all words: the node is of the pool no more."""
+        """Drop all reports: the node left the pool."""
         self._drop([key for key, _ in self])
 
     def _wait_for(self, keys: Iterable[Key]) -> None:

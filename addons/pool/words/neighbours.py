@@ -33,7 +33,7 @@ from kube.wire.encoding import Encoding
 LAST_RETRY = 3.0
 """Seconds, and up to twice as many, until a hub that is gone is asked again: it is on this node's own network."""
 LOOK = 5.0
-"""Seconds between looks who is heard, while anybody is to be."""
+"""Seconds between checks of which hubs to read from."""
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class Neighbour:
             self._leave()
 
     def _leave(self) -> None:
-        """Hear no more of a node that tells more than it may. What it said stays, as of a silent one."""
+        """Stop reading from a node that reports more than its bound. Its former reports stay, as for a silent node."""
         logger.warning("node %s reports on too many pods: its further reports are ignored", self.peer.node)
         self.reading.cancel()
 

@@ -25,7 +25,7 @@ from kube.wire.encoding import Encoding
 
 
 class SpokenWords:
-    """A store of them, which has versions of its own, and one view for all who ask."""
+    """Stores them, with versions of its own, and serves one view to all peers."""
 
     def __init__(self, words: Words, clock: Callable[[], float] = time.time) -> None:
         """`clock` shows Unix seconds: the versions go on from those of an earlier process."""
