@@ -57,7 +57,7 @@ DATED_AFTER = timedelta(hours=20)
 
 
 class CachedRelay:
-    """Handles such a request on its way to the cloud, and answers it where it goes nowhere."""
+    """Handles a cached relay on its way to the cloud, and answers it if no server can."""
 
     def __init__(
         self,
@@ -94,8 +94,8 @@ class CachedRelay:
         return OfflinePolicy(self._node, self._has_cloud(caller), self.pod_requests is not None)
 
     def goes_to_cloud(self, info: RequestInfo, caller: Caller) -> bool:
-        """Whether a request goes to the cloud as it is: the cloud is up, has every write that the hub accepted in its
-        place, and the hub has nothing to add to the answer."""
+        """Whether a request goes to the cloud unchanged: the cloud is up, has every write that the hub accepted for
+        it, and the hub has nothing to add to the answer."""
         is_whole = not self._is_sparing(caller, info)
         return is_whole and self._has_cloud(caller) and not self._writes.is_pending(info)
 
@@ -127,7 +127,7 @@ class CachedRelay:
             self.lost(info)
 
     def lost(self, info: RequestInfo, *, was_sent: bool = True) -> None:
-        """Note that a write has no answer: if it `was_sent`, nobody knows whether the cloud took it."""
+        """Note that a write has no answer: if it `was_sent`, the cloud may have accepted it."""
         if was_sent and is_write(info):
             self._growing.forget(info)
             self.accepted.lost(info)
@@ -135,7 +135,7 @@ class CachedRelay:
             self.accepted.refused(info)
 
     def keep_response(self, caller: Caller, request: OfflineRequest, answer: RawResponse, since: int) -> None:
-        """Keep the cloud's answer to a caller, where a later request can be answered from it.
+        """Store the cloud's answer to a caller, if it can answer a later request.
 
         `since`: what `AcceptedWrites.count` was when the request came.
         """

@@ -29,7 +29,7 @@ MAX_KEPT = 4 * 1024 * 1024
 MAX_UNPACKED = 4 * 1024 * 1024
 """Bytes of one object unpacked; etcd takes 1.5 MiB. A hostile answer packs to a thousandth."""
 MAX_LIST = 16 * 1024 * 1024
-"""Bytes of a kept list unpacked, with all its pages, that the hub reads: some 5,000 pods."""
+"""Bytes of a cached list, uncompressed, with all its pages, that the hub reads: some 5,000 pods."""
 MAX_GROWING = 4
 """Lists of the node, and as many of all other callers. Each has MAX_KEPT at most."""
 NAMED_PARAMETERS = ("labelSelector", "fieldSelector", "shardSelector", "includeObject", "dryRun")
@@ -290,7 +290,7 @@ def _length(head: bytes, at: int, tag: bytes) -> tuple[int, int]:
 def about_of(answer: CachedResponse) -> str | None:
     """The objects in an answer that an earlier release kept, as text of an `ObjectRef`; "" for none.
 
-    None where nobody can tell. That release did not write it down.
+    None if unknown: that release did not store it.
     """
     try:
         codec = codec_for(answer.encoding)

@@ -1,8 +1,7 @@
 """The cloud's answers to single requests, kept for an outage: objects, consistent lists, discovery.
 
-The bodies are on disk; the index is in memory too. What is kept is bounded in shares, so that no caller can push out
-the answers of another: the node's own answers make way for nothing but the node's own. Within a share the answer that
-nobody used for longest goes first.
+The bodies are on disk; the index is in memory too. Each owner has a bounded share, so that no caller can evict the
+answers of another, or the node's own. Within a share the least recently used answer goes first.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ OTHERS_BYTES = 16 * 1024 * 1024
 """Bytes of the answers to all callers but the node: a quarter of MAX_ALL_KEPT."""
 OTHERS_RESPONSES = 1000
 IDENTITY_BYTES = 4 * 1024 * 1024
-"""Bytes of the answers to one caller but the node: one of the largest, or some hundred usual ones."""
+"""Bytes of the answers to one caller other than the node: one of the largest, or some hundred usual ones."""
 IDENTITY_RESPONSES = 250
 
 FORMER_ENTRY = ("digest", "size", "last_used", "owner")
@@ -64,7 +63,7 @@ class Share:
 
 
 class Shares:
-    """The index: entries by name, and whose they are. Pure."""
+    """The index: entries by name, and their owners. Pure."""
 
     def __init__(self) -> None:
         self.entries: dict[str, IndexEntry] = {}
@@ -226,7 +225,7 @@ class CachedResponses:
                 self._bodies.change(is_urgent=True)
 
     def holds(self, ref: ObjectRef, *, lists: bool = False) -> bool:
-        """Whether the node's or another's answer may hold an object; only `lists` count where that is said."""
+        """Whether any stored answer may hold an object; with `lists`, only lists count."""
         if self._former:
             return True
         about = (self._shares.entries[name].about for name in self._shares.about(ref))
@@ -240,7 +239,7 @@ class CachedResponses:
         self._forget_former()
 
     def forget_all(self) -> None:
-        """Delete every answer: what a restored cloud says now may have lower versions, and is newer."""
+        """Delete every answer: those of a restored cloud are newer, though their versions may be lower."""
         for name in list(self._shares.entries):
             self.forget(name, is_urgent=True)
 
@@ -274,7 +273,7 @@ class CachedResponses:
         self._former.clear()
 
     async def _look_at_former(self) -> None:
-        """Learn what the answers of an earlier release are about. One of which nobody can tell is deleted."""
+        """Find the objects in the answers of an earlier release, and delete answers for which that fails."""
         while self._former:
             name = next(iter(self._former))
             answer = await self._get(name) if name in self._shares.entries else None

@@ -2,12 +2,13 @@
 
 A start reads the disk and the cloud at the same time, so that neither waits for the other where one is slow.
 
-A store takes a list, and the events of one chunk, within one turn of the event loop, so a batch is always a state that
-the cloud had, written with its version in one transaction. A crash loses the changes of the last moment (LINGER and
+A store applies a list, or the events of one chunk, within one iteration of the event loop, so a batch is always a
+state that the cloud had, written with its version in one
+transaction. A crash loses the changes of the last moment (LINGER and
 the write): the reflector resumes its watch from the version on disk, and the cloud sends those changes again.
 
-Whole lists, refusals, a source's last batch, and the node's own writes go to disk at once: the cloud would not send a
-write of the node again.
+Lists, refusals, a source's last batch, and the node's own writes go to disk at once: the cloud would not send a write
+of the node again.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ class DiskCopies:
         return [(list_watch_of(meta), meta["version"]) for meta in unused.values()]
 
     async def drop(self, names: Collection[str]) -> None:
-        """Delete those of these copies that no source follows."""
+        """Delete these copies, except those that a source follows."""
         await self.access.write(*(dropped_copy(name) for name in self.idle().keys() & names))
 
     def _written(self, batch: Batch) -> None:

@@ -1,5 +1,5 @@
-"""Deletes unneeded copies from disk: those that nobody used for days, or that have no room, what deleted pods mounted,
-and what is known of callers that left.
+"""Deletes unneeded copies from disk: those unused for days or over the bounds, those that deleted pods mounted, and
+the records of callers that left.
 
 Nothing is deleted while the cloud is away, because the hub could not fetch it again.
 """
@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 
 def unused(last_used: Mapping[str, int], now: float, days: int) -> set[str]:
-    """The names that nobody used for so many days. A time in the future counts as recent: a clock was wrong."""
+    """The names unused for so many days. A time in the future counts as recent: a clock was wrong."""
     return {name for name, then in last_used.items() if now - then >= days * DAY}
 
 
@@ -91,7 +91,7 @@ def _mounted(meta: Meta) -> tuple[str, str] | None:
 
 
 def _names(encoding: Encoding, raw: bytes, name: str) -> bool:
-    """Whether `name` is a value anywhere in a pod. Each kind of volume names its Secret in another field."""
+    """Whether `name` is a value anywhere in a pod: each kind of volume names its Secret in another field."""
     text = name.encode()
     return (b'"%b"' % text if encoding is Encoding.JSON else varint(len(text)) + text) in raw
 

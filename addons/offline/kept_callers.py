@@ -60,7 +60,7 @@ class KeptCallers:
 
 
 def _key_of(file: Path) -> bytes:
-    """The key in a file, which is made where there is none. One that cannot be kept is good for this process alone."""
+    """The key of a file, created if missing. A key that cannot be written is used by this process only."""
     try:
         key = read_file(file)
     except OSError:

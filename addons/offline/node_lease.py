@@ -136,8 +136,7 @@ class NodeLease:
     async def _until_due(self) -> None:
         """Return when the Lease is to be renewed in the cloud again.
 
-        The duration is that of the Lease by then: whoever writes one of years delays no renewal after the next of
-        kubelet's.
+        The duration is the Lease's at that moment, so a Lease of years delays no renewal after kubelet's next one.
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -206,7 +205,7 @@ class NodeLease:
         self._renewed.notify()
 
     def _keep(self, lease: Encoded) -> None:
-        """Keep a Lease on disk, for a kubelet that begins behind a restarted hub without a cloud."""
+        """Store a Lease on disk, for a kubelet that starts behind a restarted hub offline."""
         codec = lease.codec
         self._answers.keep(self._key(codec.encoding), {"content-type": codec.content_type}, lease.body())
 
@@ -322,7 +321,8 @@ class NodeLease:
             self._last_stamp = (stamp, self._clock())
 
     def _stamp(self) -> datetime.datetime:
-        """The time of a renewal: now, or later where the clock was set back, which must not make the node look dead."""
+        """The time of a renewal: now, but never earlier than a clock that was not set back: else the node looks
+        dead."""
         wall, clock = datetime.datetime.now(datetime.UTC), self._clock()
         if self._last_stamp is not None:
             stamped, at = self._last_stamp

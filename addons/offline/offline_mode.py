@@ -90,7 +90,8 @@ class Offline:
         words: KubeletWords,
         leases: Callable[[], Collection[Key]],
     ) -> None:
-        """Start the parts. `words` hears what kubelet says of its pods; `leases` are those that pods may renew here."""
+        """Start the parts. `words` receives kubelet's pod statuses; `leases` are those that pods may renew at the
+        hub."""
         own = clients.hub
         self._accepted.start(sources)
         self._leases.start(leases)
@@ -138,7 +139,7 @@ class Offline:
         ]
 
     def _replayed(self, words: KubeletWords, entry: StatusEntry, version: int) -> None:
-        """The cloud has taken a status that waited, which lists of before do not have, or has refused it."""
+        """The cloud has accepted a journaled status, which earlier lists do not have, or has refused it."""
         words.ended(entry.path, version)
         ref = ObjectRef.of(parse_request("GET", entry.path))
         if ref is not None:
@@ -163,7 +164,7 @@ class Offline:
         return self._edit.given()
 
     def say(self, status: str) -> None:
-        """Tell the cloud of this hub, with the node's Lease."""
+        """Publish this hub's state in the cloud, with the node's Lease."""
         self._lease.say(status)
 
     def waiting(self) -> int:

@@ -43,7 +43,7 @@ from kube.wire.codec import codec_for
 from kube.wire.encoded_objects import Encoded
 
 EVALUABLE = frozenset({"metadata.name", "metadata.namespace"})
-"""Fields that every object has, so the hub can evaluate a selector of them on a wider copy."""
+"""Fields of every object: the hub can evaluate selectors of them on a wider copy."""
 
 type OwnForm = Callable[[str, Item], Awaitable[Item]]
 
@@ -68,7 +68,7 @@ class Part(NamedTuple):
 
 
 class OfflineReads:
-    """Reads what one identity has."""
+    """Reads the copies and cached answers of one identity."""
 
     def __init__(
         self,
@@ -104,8 +104,7 @@ class OfflineReads:
         return await self._list(identity, request, read, answer)
 
     async def partial_answer(self, identity: CloudIdentity, read: ObjectRead | None) -> Answer | None:
-        """The part of a list that the node has, for people; None for other requests, and where it has nothing of the
-        kind."""
+        """The part of a list that the node has, for people; None for other requests, and if it has none."""
         if read is None or read.verb != "list" or read.continued is not None:
             return None
         listing = await partial_list(self._newest_first(identity, read.type, lambda _: True), read)
@@ -150,7 +149,7 @@ class OfflineReads:
             await watch_answer(view, read, stream, check)
 
     def heard(self, identity: CloudIdentity, type_: ResourceType | None) -> datetime | None:
-        """When the cloud last said something about a resource; None where this process has not heard of it."""
+        """When the cloud last sent something about a resource; None if never in this process."""
         own = (source for source in self._sources if source.user == identity.user)
         heard = max(
             (own_source.reflector.heard for own_source in own if own_source.list_watch.type == type_),
@@ -159,7 +158,7 @@ class OfflineReads:
         return datetime.now().astimezone() - timedelta(seconds=time.monotonic() - heard) if heard else None
 
     async def find(self, identity: CloudIdentity, info: RequestInfo) -> list[Item]:
-        """An object's item in each source that holds it whole, that of the newest source first."""
+        """An object's item in each source that has the full object, the newest source first."""
         assert info.type is not None
         key = _key(info.type, info.namespace, info.name)
         return [
@@ -224,7 +223,8 @@ class OfflineReads:
     async def _newest_part(self, identity: CloudIdentity, read: ObjectRead) -> Part | None:
         """The part of the newest source that has the whole list in a form for the client.
 
-        The watch of what is shared comes from the one source for all: a list that is older would have it end, for ever.
+        Watches of shared resources come from one source for all: an older list would end such a watch again and
+        again.
         """
         parts = [await self._part(identity, read)]
         if identity != HUB_IDENTITY and shared_fields(read.type, (), metadata_only=False) is not None:
@@ -298,7 +298,7 @@ def _check_version(read: ObjectRead, newest: int) -> None:
 def _single(answer: CachedResponse, read: ObjectRead) -> Answer | None:
     """The kept answer to a GET in a form that the client takes; None where it cannot be made.
 
-    It may be as another request got it: in another form, packed, or written in another version of the API.
+    Another request may have stored it: in another form, compressed, or in another version of the API.
     """
     with contextlib.suppress(ValueError, LookupError):
         kept = answer.single()

@@ -1,1 +1,1 @@
-"""Writes that the cloud took, until all that is kept has them."""
+"""Writes that the cloud accepted, until copies and stored answers have them."""

@@ -109,7 +109,7 @@ class AcceptedWrites:
         await self._rows.open(self._take)
 
     def start(self, sources: Iterable[Source]) -> None:
-        """Learn which sources have the copies that get what is written."""
+        """Set the sources whose copies get accepted writes."""
         self._sources = sources
 
     # -- a write, from its request to its answer --------------------------------------------------------------------
@@ -150,7 +150,7 @@ class AcceptedWrites:
             self._end(info, doubt)
 
     def lost(self, info: RequestInfo) -> None:
-        """Note that nobody knows whether the cloud took a write."""
+        """Note that the cloud may or may not have accepted a write."""
         doubt = _doubt(info)
         if doubt is not None:
             self._end(info, doubt)
@@ -177,7 +177,7 @@ class AcceptedWrites:
             self._write(Doubt(ref))
 
     def is_unknown(self, ref: ObjectRef, *, is_held: bool) -> bool:
-        """Whether an object may be as no copy has it. A creation leaves an object that is held as it is."""
+        """Whether an object may differ from every copy. A creation leaves existing objects unchanged."""
         self._settle()
         return any(doubt.ref.meets(ref) and not (is_held and doubt.is_creation) for doubt in self._lost)
 
@@ -186,13 +186,13 @@ class AcceptedWrites:
         return {written: form for written, form in self._forms.items() if written.meets(ref)}
 
     def lay(self) -> None:
-        """Give the node's copies what they lack. The cloud is away: no event will bring it soon."""
+        """Apply accepted writes to the node's copies: while the cloud is away no event brings them."""
         for source in self._sources if self._forms else ():
             if source.store.complete:
                 self._lay(source.list_watch, source.store)
 
     async def follow(self, cloud: Cloud) -> None:
-        """Give the copies what they lack at the begin of each outage, until cancelled."""
+        """Apply accepted writes to the copies when an outage begins, until cancelled."""
         while True:
             if not cloud.is_up:
                 self.lay()
@@ -210,7 +210,7 @@ class AcceptedWrites:
     # -- inside -----------------------------------------------------------------------------------------------------
 
     def _concerns(self, ref: ObjectRef) -> bool:
-        """Whether anything is kept that a write may change."""
+        """Whether any copy or stored answer may change by a write."""
         return self._answers.holds(ref) or any(True for _ in self._copies_of(ref))
 
     def _copies_of(self, ref: ObjectRef) -> Iterator[Source | None]:
@@ -238,7 +238,7 @@ class AcceptedWrites:
             _, self._forgotten = self._recent.popitem(last=False)
 
     def _forget(self, doubt: Doubt) -> None:
-        """Delete what is kept of what is unknown now."""
+        """Delete stored answers about objects whose state is unknown now."""
         is_kept = self._concerns(doubt.ref)
         if doubt.is_creation:
             self._answers.forget_about(doubt.ref, singles=False)
@@ -319,7 +319,7 @@ class AcceptedWrites:
     # -- the disk ---------------------------------------------------------------------------------------------------
 
     def _write(self, doubt: Doubt) -> None:
-        """Write this process's knowledge of an object to disk."""
+        """Write to disk whether an object's state is unknown, or its newest form."""
         form = self._forms.get(doubt.ref) if not doubt.is_creation else None
         if doubt in self._under_way or doubt in self._lost:
             self._rows.put(doubt.row, UNKNOWN, is_urgent=True)
@@ -367,7 +367,7 @@ def is_write(info: RequestInfo) -> bool:
 
 
 def is_answered_whole(info: RequestInfo) -> bool:
-    """Whether the answer to a write is an object: it is held until it is whole. Others may be streams."""
+    """Whether the answer to a write is an object, and buffered until complete. Others may be streams."""
     return info.subresource in WHOLE | NARROW
 
 

@@ -27,11 +27,11 @@ ACCEPTED = {AGGREGATED: f"{AGGREGATED},{JSON}"}
 KEPT = {"/version": JSON, "/api": AGGREGATED, "/apis": AGGREGATED}
 """The paths, and the form of each."""
 INTERVAL = 3600.0
-"""Seconds between looks at what changed, about: a process takes the last use of an answer for one. With its ETag an
-answer that did not costs some 300 bytes."""
+"""Seconds between revalidations, about: a process counts the last use of an answer as one. An unchanged answer costs
+some 300 bytes, by its ETag."""
 
 TAKEN_AWAY = frozenset({403, 404})
-"""By these the cloud says that it answers no longer, or not to the hub."""
+"""Status codes of a path that the cloud no longer serves, or not to the hub."""
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class Discovery:
 
     @property
     def _is_due(self) -> bool:
-        """Whether the cloud is to be asked: time is over, or an answer is missing."""
+        """Whether to ask the cloud: the interval is over, or an answer is missing."""
         is_kept = all(question.key.name in self._answers.index for question in self._questions())
         return asyncio.get_running_loop().time() >= self._next or not is_kept
 
@@ -112,7 +112,7 @@ class Discovery:
         return CachedResponse.of({"content-type": content_type}, plain)
 
     async def _renew(self) -> bool:
-        """Whether the cloud said of each path what there is, or that it is as before."""
+        """Whether the cloud answered for each path, with content or as unchanged."""
         try:
             for question in self._questions():
                 if not await self._ask(question):
@@ -123,7 +123,8 @@ class Discovery:
         return True
 
     async def _ask(self, question: Question) -> bool:
-        """Whether the cloud answered, or said that it does not."""
+        """Ask the cloud, and store its answer. False after an answer that is neither content, unchanged, nor one of
+        TAKEN_AWAY."""
         former = await self._answers.get(question.key)
         etag = former.headers.get("etag", "") if former is not None else ""
         headers = {"Accept": ACCEPTED.get(question.form, question.form), "Accept-Encoding": "gzip"}

@@ -81,7 +81,8 @@ class AtKubelet(NamedTuple):
 
 
 class PodRequests:
-    """Remembers who may see logs and enter containers, leads them to kubelet, and answers kubelet who the hub is."""
+    """Learns who may read logs and exec, forwards their requests to kubelet, and answers kubelet's reviews of the
+    hub's user."""
 
     def __init__(self, access: KubeletAccess, find: Find, reviews: Reviews, answers: CachedResponses) -> None:
         self._access = access

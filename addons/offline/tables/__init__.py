@@ -1,1 +1,1 @@
-"""The way of rows to the disk: tables that are written behind their owners, and a disk that may fail."""
+"""Tables of rows that are written behind their owners, on a disk that may fail."""

@@ -63,7 +63,7 @@ class DiskRows:
             marks.add(mark_of(name, bytes(value)))
 
     def settle(self, name: str, value: SupportsBytes | None, *, is_latest: bool) -> None:
-        """Note that the disk holds this value of a row, and no former one; None for one that is deleted."""
+        """Note the value that the disk has of a row; None for a deleted one."""
         self._rows.pop(name, None)
         if value is not None:
             self.note(name, value)

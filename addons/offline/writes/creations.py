@@ -24,7 +24,7 @@ from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 
 MIN_VALIDITY = 10.0
-"""Seconds that a token must still be valid for the hub to hand it out."""
+"""Seconds that a token must still be valid when the hub answers with it."""
 MIRROR = "kubernetes.io/config.mirror"
 """The annotation of a mirror pod, which shows a static pod of kubelet to the cloud."""
 
@@ -41,7 +41,7 @@ class Creations:
     ) -> None:
         """`clock` gives wall time in seconds: tokens expire by it.
 
-        `given` is told of each token that the cloud gives kubelet to show to the cloud itself.
+        `given` is called with each token that the cloud issues to kubelet with the cloud as audience.
         """
         self._objects = objects
         self._answers = answers
@@ -119,7 +119,7 @@ def _token_in(answer: CachedResponse) -> str:
 def _expiry(answer: CachedResponse) -> float:
     """When the token in an answer expires, in seconds since the epoch; 0 where the answer cannot be read.
 
-    The token itself says that. What its status says is when kubelet should ask for the next one: kube-apiserver lets
+    The token itself has it. The status has the time at which kubelet should request the next one: kube-apiserver lets
     such a token live for a year.
     """
     try:

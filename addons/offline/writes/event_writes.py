@@ -40,7 +40,7 @@ class EventWrites:
         self._bytes = 0
 
     def keep(self, request: OfflineRequest) -> None:
-        """Keep a creation that the cloud took."""
+        """Store a creation that the cloud accepted, so that later patches can follow it."""
         path = path_of_event("POST", request.target, request.content_type, request.body)
         if not path or len(request.body) > MAX_EVENT:
             return

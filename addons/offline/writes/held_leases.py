@@ -116,7 +116,7 @@ class HeldLeases:
     def answer(self, user: str, request: OfflineRequest) -> Answer | None:
         """The answer in the cloud's place; None where the hub has not seen the Lease.
 
-        StatusError 503 for a write of anybody but its holder, 409 for one of an older version.
+        StatusError 503 for a write by another than its holder, 409 for one of an older version.
         """
         key = self._key(request.info)
         held = self._held.get(key) if key is not None else None

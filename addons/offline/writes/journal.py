@@ -33,7 +33,7 @@ TABLE = table_of("journal")
 MAX_EVENTS = 2000
 """Events that the journal holds. It drops the oldest beyond them, as a cluster drops events after an hour."""
 MAX_USER_EVENTS = 100
-"""Events of one user with a token that the journal holds. The node's own make way for none of those."""
+"""Events of one user with a token that the journal holds. They never displace the node's own."""
 MAX_EVENT_BYTES = 16 * 1024 * 1024
 """Bytes of the events that the journal holds; the oldest go beyond them too."""
 MAX_STATUS_BYTES = 16 * 1024 * 1024
@@ -154,7 +154,7 @@ class Journal:
         return path in self.statuses or bool(self.events_of(path)) or self._rows.is_leaving(path)
 
     async def wait_forgotten(self, path: str) -> None:
-        """Return when the disk has nothing older of an object than what waits, or after DURABLE_WAIT."""
+        """Return when the disk has no older write of an object than the journal, or after DURABLE_WAIT."""
         status = f"{STATUS} {path}"
         try:
             async with asyncio.timeout(DURABLE_WAIT):

@@ -44,10 +44,10 @@ class StatusEntry:
 
     @property
     def patch(self) -> Json:
-        """The patch that makes `after` of the object, whichever of the earlier patches the cloud has taken.
+        """The patch that sets `after`, whichever of the earlier patches the cloud has applied.
 
-        What others wrote between the copies of `before` and `after` is no part of it: their version least of all, with
-        which the cloud would refuse the patch for ever once they write again.
+        It leaves out other writers' changes between the copies of `before` and `after`, and the version: with it the
+        cloud would refuse the patch after their next write.
         """
         difference = strategic_diff(
             self.before, self.after, self.kind, [self.sent] if self.sent is not None else []

@@ -25,7 +25,7 @@ from kube.wire.json_fields import parse_object
 
 NODES = ResourceType("", "v1", "nodes")
 TRIES = 3
-"""Times that the conditions are sent, because others, the journal among them, write the Node then too."""
+"""Attempts to send the conditions: other writers, such as the journal, write the Node at the same time."""
 TIMEOUT = 10.0
 """Seconds for a request: by then kubelet has told the cloud itself."""
 

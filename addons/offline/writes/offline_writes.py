@@ -55,7 +55,7 @@ class OfflineWrites:
         return True
 
     def keep(self, identity: str, request: OfflineRequest, headers: Mapping[str, str], body: bytes) -> None:
-        """Keep the cloud's answer to a creation, where a later request can be answered from it."""
+        """Store the cloud's answer to a creation, if it can answer a later request."""
         self._creations.keep(identity, request, headers, body)
         if is_event(request.info) and not identity:
             self._events.keep(request)

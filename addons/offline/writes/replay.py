@@ -36,7 +36,7 @@ EVENT_PAUSE = 0.05
 PATIENCE_FOR_CALLERS = 600.0
 """Seconds with a cloud for which an event waits for a caller to show a token. Open watches end within ten minutes."""
 MAX_CONFLICTS = 5
-"""Times that a status is sent in one turn because somebody else wrote the object meanwhile."""
+"""Attempts to send a status in one replay, while other writers change the object."""
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +106,8 @@ class Replay:
             await asyncio.sleep(delay)
 
     async def flush(self, path: str) -> None:
-        """Replay what waits for one object now, and let it leave the disk. RetryLater when the cloud takes it not."""
+        """Replay the writes of one object now, and delete them from disk. RetryLater if the cloud does not accept
+        them."""
         await self._journal.wait_forgotten(path)
         async with self._lock:
             entry = self._journal.statuses.get(path)
@@ -118,7 +119,7 @@ class Replay:
         await self._journal.wait_forgotten(path)
 
     async def _replay_all(self) -> bool:
-        """Try each entry once; False when an entry stays in the journal for later. NotNow at the first such answer."""
+        """Try each entry once; False if an entry stays in the journal. NotNow at the first answer that asks to wait."""
         try:
             done = await self._replay_each()
         except NotNow as error:
@@ -213,7 +214,7 @@ class Replay:
             self._journal.remove(entry)
 
     async def _send_for_user(self, entry: EventEntry) -> ApiResponse | StatusError:
-        """Like `_send`, with a token of the entry's user. What the cloud refuses to that user is refused."""
+        """Like `_send`, with a token of the entry's user. The cloud's refusal of that user is final."""
         client = self._client_of_user(entry.user)
         error = StatusError(401, "Unauthorized", "its caller has shown no token that the cloud accepts")
         try:

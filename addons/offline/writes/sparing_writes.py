@@ -83,7 +83,7 @@ class SparingWrites:
                 yield store
 
     def _copy_for(self, request: OfflineRequest) -> Store | None:
-        """The copy in the encoding that the cloud would answer in; None for what only the cloud can answer."""
+        """The copy in the encoding of the cloud's answer; None if only the cloud can answer."""
         encodings = request.encodings()
         query = parse_qs(request.target.partition("?")[2], keep_blank_values=True)
         # Others ask for more than a write, such as a dry run. Other patches do more when they are applied again.
@@ -97,9 +97,10 @@ class SparingWrites:
         return next(iter(copies), None)
 
     async def _written(self, store: Store, before: int, request: OfflineRequest) -> Item | None:
-        """The object once it is newer than `before`, and the patch changes nothing of it; None where it does not come.
+        """Wait for the object newer than `before` in which the patch changes nothing; None if it does not come in
+        time.
 
-        Whoever else has written it since, the cloud has this form, and this patch is in it.
+        It may have other writers' changes, too: the cloud has this form, and the patch is in it.
         """
         try:
             async with asyncio.timeout(EVENT_WAIT):

@@ -84,9 +84,9 @@ class StatusWrites:
     async def accept(self, request: OfflineRequest, *, was_sent: bool = False) -> Answer:
         """The answer to a PATCH or PUT of a status. `was_sent`: the cloud may have taken it.
 
-        StatusError 503 where the hub has no copy of the object, where the object is neither this node nor one of its
-        pods, and where the write changes labels that a kubelet has no say in: the cloud would decide on that, and the
-        watchers on this node must not see it before.
+        StatusError 503 if the hub has no copy of the object, if the object is neither this node nor one of its pods,
+        or if the write changes labels that a kubelet may not decide: watchers on this node must not see that before
+        the cloud has decided.
         """
         path = request.object_path
         async with self._lock:
@@ -166,7 +166,7 @@ class StatusWrites:
         return fitting
 
     def _fits(self, older: ObjectCopy, newest: ObjectCopy, request: OfflineRequest) -> bool:
-        """Whether a write of the newest copy is one of an older copy, too."""
+        """Whether a write that fits the newest copy fits an older one, too."""
         before = older.object.decode()
         if before.uid != newest.object.decode().uid or not self._is_own(before):
             return False
@@ -206,6 +206,6 @@ def _check_labels(before: ApiObject, after: ApiObject, path: str) -> None:
 
 
 def labels_of_others(kind: str, before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """The labels that a write changes and that its kubelet does not decide on: of a Pod all, of a Node most."""
+    """The changed labels that kubelet may not decide: all of a Pod, most of a Node."""
     changed = {key for key, _ in before.items() ^ after.items()}
     return sorted(changed - KUBELETS if kind == "Node" else changed)
