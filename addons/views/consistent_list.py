@@ -32,10 +32,10 @@ ACCEPT = ",".join(
     for encoding in (Encoding.PROTOBUF, Encoding.JSON)
 )
 NOT_TOLD = (NoBookmark, OtherHistory, Unreachable, StatusError, ValueError, Malformed, TimeoutError)
-"""The errors of a cloud that does not tell what it has written since a version, or that tells of another history."""
+"""Errors of a cloud that does not report its writes since a version, or that has another history."""
 ATTEMPTS = 3
-"""Times that the cloud is asked for one answer. A leader of the pool that cannot reach a restored cloud goes on with
-its former history, and each list of it is disproved again."""
+"""Attempts for one answer. A leader that cannot reach a restored cloud still has the former history, and each list of
+it is disproved again."""
 
 
 async def wait_until_current(
@@ -73,7 +73,8 @@ async def wait_until_current(
 
 
 async def _by_events(source: Source, client: Client) -> int:
-    """Like `wait_until_current`, by the cloud's writes since. Any of NOT_TOLD: names are to tell."""
+    """Like `wait_until_current`, by the cloud's writes since. On any error of NOT_TOLD the caller compares names
+    instead."""
     reflector, store = source.reflector, source.store
     given, known, witness = store.newest_given, store.version, store.witness
     if reflector.is_proven:
@@ -94,7 +95,8 @@ async def _by_events(source: Source, client: Client) -> int:
 
 
 async def _newest_of_list(source: Source, client: Client) -> Witness:
-    """The newest object of a list that no event has followed. The cloud must have as many objects at its version.
+    """Return the newest object of a list without later events, if the cloud has as many objects at the store's
+    version.
 
     With them it has the history of the list (`Continuity.expect_count`). Errors as of `_by_events`.
     """

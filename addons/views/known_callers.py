@@ -65,7 +65,7 @@ class Said(NamedTuple):
 
 
 class KnownCallers:
-    """Tokens by their digests, and what they may do, bounded both."""
+    """Stores tokens, by digests, and their rights; both bounded."""
 
     def __init__(self, key: bytes = b"", clock: Callable[[], float] = time.time) -> None:
         """`clock` gives wall time, which goes on over a restart but may be wrong: see `addons.offline.garbage`."""
@@ -79,20 +79,20 @@ class KnownCallers:
         """When each row was last written."""
 
     def digest_of(self, authorization: str) -> str:
-        """By what a token is known."""
+        """The digest that identifies a token."""
         return hmac.new(self._key, authorization.encode(errors="surrogateescape"), hashlib.sha256).hexdigest()
 
     # -- what the cloud says ----------------------------------------------------------------------------------------
 
     def is_of(self, authorization: str, user: str) -> None:
-        """Note whose a token is, as the cloud has just said."""
+        """Store the user of a token, as the cloud has just answered."""
         digest, now = self.digest_of(authorization), self._clock()
         known = self._tokens.get(digest)
         is_given = known is not None and known.is_given
         self._put(digest, KnownToken(user, expiry_of(authorization), now, now, is_given))
 
     def was_given(self, token: str) -> None:
-        """Note a token that the cloud has just given to this node's kubelet, for the cloud itself and nobody else."""
+        """Store a token that the cloud has issued to this node's kubelet, with the cloud as its only audience."""
         user = _account_in(token)
         if not user:
             return
@@ -103,7 +103,7 @@ class KnownCallers:
         self._put(self.digest_of(authorization), known)
 
     def has_right(self, authorization: str, right: Right, refusal: str = "") -> None:
-        """Note what the cloud has just said of a right of a token: yes, or a refusal."""
+        """Store the cloud's answer about a right of a token: yes, or the refusal."""
         owner = self._owner(self.digest_of(authorization))
         rights = self._rights_of(owner)
         known = rights.get(right)
@@ -111,7 +111,7 @@ class KnownCallers:
         self._write_rights(owner, is_new=known is None or known.answer != refusal)
 
     def is_refused(self, authorization: str) -> None:
-        """Forget a token: the cloud knows it no longer (401)."""
+        """Delete a token that the cloud has answered with 401."""
         self._drop(self.digest_of(authorization))
 
     def forget(self, authorization: str, right: Right | None) -> None:
@@ -168,7 +168,7 @@ class KnownCallers:
         return unreadable
 
     def drop_left(self, days: int) -> int:
-        """Forget the tokens that have expired, or that nobody used for so many days; returns how many."""
+        """Delete tokens that have expired, or were unused for so many days; return the number."""
         now = self._clock()
         left = [
             digest
@@ -180,7 +180,7 @@ class KnownCallers:
         return len(left)
 
     def write_all(self) -> None:
-        """Write all rows anew: what was written is lost."""
+        """Write all rows again, after the database was lost."""
         for digest in self._tokens:
             self._write_token(digest, is_new=True)
         for owner in self._rights:
@@ -196,7 +196,8 @@ class KnownCallers:
             reached("tokens with reviews")
 
     def _owner(self, digest: str) -> str:
-        """By what the rights of a token stand."""
+        """The owner of a token's rights: the user, if the cloud issued the token to this node, else the token's
+        digest."""
         known = self._tokens.get(digest)
         return known.user if known is not None and known.is_given else digest
 
@@ -288,7 +289,7 @@ def user_text(name: str, groups: Iterable[str], uid: str, extra: Json) -> str:
 
 
 def _is_like(user: str, wanted: list[Json]) -> bool:
-    """Whether both are one service account: of one name, and of one uid."""
+    """Whether both are the same service account, by name and uid."""
     name, _, uid, _ = json.loads(user)
     return (name, uid) == (wanted[0], wanted[2])
 

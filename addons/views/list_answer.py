@@ -19,13 +19,13 @@ from kube.store.view import View
 from kube.wire.codec_base import PIECE
 
 MAX_PAGED = 64 * 1024 * 1024
-"""Bytes of the lists of which clients read pages. Each may hold objects that the store has no more."""
+"""Bytes of the lists that clients read by pages. Each may hold objects that the store has dropped."""
 PAGES_LAST = 300.0
 """Seconds in which a client must read them all: kube-apiserver lets etcd forget former states after as many."""
 
 
 async def list_answer(listing: Listing, *, packed: bool = False, warning: str = "") -> Answer:
-    """The whole answer. What can fail has been done when it goes out.
+    """Build the complete answer; all errors come before its first byte.
 
     A list that is larger than a piece, or `packed` in zstd, is chunked as kube-apiserver's large lists are. Others have
     a Content-Length.
@@ -57,8 +57,8 @@ class PagedLists:
     def page(self, view: View, read: ObjectRead, confirmed: int) -> Listing:
         """The page of a list for a client. `confirmed` as in `View.listing`.
 
-        StatusError 410 for a further page of a list that is gone, with a token to read on in the newest one. A list
-        that has no room here is answered whole: the API lets a server ignore a limit.
+        StatusError 410 for a further page of an expired list, with a token to continue in the newest one. A list over
+        the bound is sent without pages: the API lets a server ignore a limit.
         """
         if read.continued is None or read.continued.version == LATEST:
             whole = view.listing(confirmed)

@@ -39,7 +39,7 @@ def observed_events(add: Callable[[Observation], None]) -> Callable[[Source, Vie
 
 
 def origin_of(source: Source) -> str:
-    """Where the objects of a source come from now: `cloud`, `leader`, or `copy` while no server is followed."""
+    """The present origin of a source's objects: `cloud`, `leader`, or `copy` without a server."""
     upstream = source.reflector.upstream
     if source.reflector.error is not None or not (
         source.is_up() or (upstream is not None and upstream.is_up)

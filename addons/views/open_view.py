@@ -1,4 +1,4 @@
-"""A view of a source that is open, and by what it is told from the others of that source."""
+"""An open view of a source, and the key that identifies it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class ViewKey(NamedTuple):
 
 @dataclass(slots=True)
 class OpenView:
-    """A view and its filters. After a rules edit it shows what the old ones made, until the new know all inputs."""
+    """A view and its filters. After an edit of the rules it keeps the old filters until the new ones know all
+    inputs."""
 
     view: View
     filters: tuple[Filter, ...]

@@ -48,7 +48,7 @@ class SourceCopy(Protocol):
         """Write the present checkpoints."""
 
     async def withdraw(self) -> None:
-        """Write the present checkpoints at once; return when the disk has them, or is slow."""
+        """Write the present checkpoints at once; return when the disk has them, or after a time-out."""
 
     @property
     def is_written(self) -> bool:
@@ -68,7 +68,7 @@ class SourceCopy(Protocol):
         """Drop what the cloud no longer shows."""
 
     def close(self) -> None:
-        """Write what is left, and follow the store no longer."""
+        """Write the remaining changes, and stop following the store."""
 
 
 class SourceCopies(Protocol):
@@ -128,7 +128,7 @@ class KeptCheckpoints:
         self._copy, copy.checkpoints = copy, self._now
 
     def former(self, filters: tuple[Filter, ...]) -> Checkpoint | None:
-        """Return what the process before this one showed by these filters, under the same rules."""
+        """Return the former process's checkpoint for these filters and the same rules."""
         if self._copy is None or self._copy.former.rules != self._rules().digest:
             return None
         return self._copy.former.of_filters.get(_names(filters))
@@ -139,7 +139,7 @@ class KeptCheckpoints:
             self._copy.note()
 
     def rewrite(self) -> None:
-        """Write the checkpoints, because those on disk hold no longer."""
+        """Rewrite the checkpoints: those on disk are outdated."""
         if self._copy is not None and self._copy.has_checkpoints:
             self._copy.note()
 
@@ -153,7 +153,7 @@ class KeptCheckpoints:
         self.rewrite()
 
     def forget(self) -> None:
-        """Write none any more: inputs may change while nobody follows them for this source."""
+        """Stop writing checkpoints: the source no longer follows its filters' inputs."""
         self._withdrawals += 1
         self.rewrite()
 
@@ -194,7 +194,7 @@ class Withdrawals:
         self.tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, said: Sequence[KeptCheckpoints], change: Callable[[], None]) -> None:
-        """Make a change once the disk has forgotten these; at once where it says nothing."""
+        """Apply a change once the disk has dropped these checkpoints; at once if it has none."""
         if not said:
             change()
             return

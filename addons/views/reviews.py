@@ -1,8 +1,8 @@
 """Reviews of a caller's token by the cloud: its user, and the user's rights.
 
-The hub asks the cloud, and learns from what the cloud answers to the caller's own requests. It remembers an answer for
-less than a minute. While the cloud is away its last answer holds (`addons.views.known_callers`), also after a restart,
-but never past the expiry of the token itself, nor past an age that the operator may set.
+The hub asks the cloud, and learns from the cloud's answers to the caller's own requests. It caches an answer for less
+than a minute. Offline the last answer holds (`addons.views.known_callers`), also after a restart, until the token
+expires or the answer reaches the age that the operator sets.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from kube.json_type import Json
 from kube.requests.request_info import RequestInfo
 
 REMEMBER = 40.0
-"""Seconds a yes holds while the cloud is up: with the pause between two looks at an open watch, less than a minute."""
+"""Seconds that a yes is cached online: with the interval between two checks of an open watch, less than a minute."""
 REMEMBER_USER = 300.0
 """Seconds the name of a token's user holds. Nothing is read by it alone."""
 REMEMBER_NO = 30.0
-"""Seconds a no holds: a right that is given later should not take minutes to be noticed."""
+"""Seconds that a no is cached, so that a right granted later is noticed soon."""
 MAX_TOKENS = 1024
 """Tokens whose answers are fresh: a node's pods have some dozens."""
 USER_PATH = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -38,7 +38,7 @@ USER = "whose token"
 """In place of a verb, in the review whose answer is a name."""
 
 MAX_SHOWN = 256
-"""Users whose newest token is at hand: the service accounts of a node's pods, and people."""
+"""Users whose newest token is in memory: the service accounts of a node's pods, and people."""
 
 type Review = Right | tuple[str]
 """A right, or USER alone."""
@@ -52,7 +52,7 @@ class Reviewed(NamedTuple):
 
 
 class Reviews:
-    """Asks with the caller's own token, and remembers under the token's digest: no token is kept."""
+    """Asks with the caller's own token, and caches the answer by the token's digest."""
 
     def __init__(
         self,
@@ -62,9 +62,9 @@ class Reviews:
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """`max_age` is in seconds: an older answer counts no longer, even while the cloud is away; 0 for no such age.
+        """`max_age` is in seconds: older answers expire, even offline; 0 for no limit.
 
-        `known` has what an earlier process was told.
+        `known` has the answers to an earlier process.
         """
         self._client_of_token = client_of_token
         self._max_age = max_age
@@ -79,7 +79,8 @@ class Reviews:
         """The questions under way. Hundreds of watches open at once after an outage, and ask the same."""
 
     async def identity(self, caller: Caller) -> CloudIdentity:
-        """Whose rights a caller has. StatusError 401 for a caller with neither the hub's nor a valid token's."""
+        """Return the identity whose rights a caller has. StatusError 401 without the hub's identity or a valid
+        token."""
         if caller.lending is Lending.HUB:
             return HUB_IDENTITY
         token = caller.authorization
@@ -117,10 +118,9 @@ class Reviews:
             await self.may(authorization, info)
 
     def learn(self, authorization: str, info: RequestInfo, code: int) -> None:
-        """Take the code of the cloud's own answer to a request of this token for what it says of the token's rights.
+        """Learn a token's rights from the status code of the cloud's answer to its request.
 
-        401: the token is worth nothing any more. 403: it may not do this. 2xx: it may, and 404: it may read what is not
-        there.
+        401: the token is invalid. 403: it may not do this. 2xx and 404: it may.
         """
         if code == 401:
             self._refused(authorization)
@@ -171,7 +171,7 @@ class Reviews:
         return said
 
     async def _shared(self, question: tuple[str, Review], ask: Callable[[], Awaitable[str]]) -> str:
-        """The answer to a question, which is asked once for all who want it now, also where one of them leaves."""
+        """Ask once for all concurrent callers, also if one of them leaves, and return the answer."""
         review = self._asked.get(question)
         if review is None:
             review = self._asked[question] = asyncio.ensure_future(ask())
@@ -231,7 +231,7 @@ def _who(review: Json) -> str:
 
 
 def _refusal(right: Right) -> str:
-    """Why a right is none, in kube-apiserver's words."""
+    """The refusal of a right, in kube-apiserver's words."""
     if len(right) == 2:
         verb, path = right
         return f'forbidden: cannot {verb} path "{path}"'

@@ -66,7 +66,7 @@ CATCH_UP = 1.0
 
 
 class NoHistory(Exception):
-    """The view's history does not reach back to a client's version, and the cloud's may."""
+    """The view's history is too short for a client's version; the cloud's may reach back to it."""
 
 
 class Unversioned(Exception):
@@ -166,10 +166,11 @@ class Serving:
     async def _check_history(
         self, wanted: ClientRequest, source: Source, read: ObjectRead, scope: Scope, view: View
     ) -> int:
-        """Look whether the view can bring a client from its version to now, and have the cloud confirm a newer one.
+        """Check that the view can bring a client from its version to now; verify a newer version with the cloud.
 
-        The cloud's present names do not tell what came and went since the client's version, so those at it are asked.
-        Returns the confirmed version, 0 for none. NoHistory where only the cloud can, and nothing is filtered.
+        Present names do not show objects created and deleted since the client's version, so the hub requests the
+        names at that version. Returns the confirmed version, 0 for none. NoHistory if only the cloud can resume, and
+        nothing is filtered.
         """
         may_be_of_others = is_of_others(wanted.info, self._sources.of_others)
         if source.is_up() and source.store.version < read.version and not view.has_confirmed(read.version):
@@ -225,7 +226,7 @@ class Serving:
     async def _source(
         self, wanted: ClientRequest, read: ObjectRead, form: Representation
     ) -> tuple[Source, Scope]:
-        """The source whose objects the caller may read, and which of them the caller wants."""
+        """Find the source that the caller may read, and the scope that the caller selects."""
         caller, keep, encoding = wanted.caller, self._rules().is_cached(wanted.component), form.encoding
         begin_at = read.version if read.verb == "watch" and not read.wants_state else 0
         if caller.lending is not Lending.HUB:
@@ -268,7 +269,7 @@ class Serving:
     async def _fresh_enough(self, source: Source, read: ObjectRead, scope: Scope, came: float) -> int:
         """Wait until the source is as new as the client asks; the version that the cloud confirmed, 0 for none.
 
-        `came` is when the client asked: what the cloud was asked for since is as new as the cloud.
+        `came` is when the client's request arrived: what the hub has requested from the cloud since is new enough.
         """
         if read.is_consistent:
             if source.reflector.listed > came and source.reflector.is_proven:
@@ -318,7 +319,7 @@ class Serving:
 
 
 def _form_of(source: Source, read: ObjectRead, form: Representation) -> Form:
-    """A kind that the cloud has no protobuf for comes as JSON, if the client accepts that too."""
+    """Choose the form. A kind without protobuf in the cloud comes as JSON, if the client accepts that."""
     if form.kind == TABLE_KIND and not is_known(read.type):
         return FULL_OBJECTS  # its columns are another's to say
     encoding = source.store.codec.encoding

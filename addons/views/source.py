@@ -238,7 +238,7 @@ class Source:
 
     @property
     def is_on_disk(self) -> bool:
-        """Whether the next source of this question would begin with all that this one has."""
+        """Whether the disk has everything, so that a new source for this list-watch could begin from it."""
         return self.copy is None or self.copy.is_written
 
     @property
@@ -306,7 +306,7 @@ class Source:
         return opened
 
     def _elsewhere(self, key: ViewKey) -> int:
-        """The newest version that a client of a view may hold with another state than the view ever showed.
+        """The newest version at which a client of a view may hold a state that the view never showed.
 
         Where the rules filter lists and watches differently, each list is from elsewhere to the view of the watches.
         """
@@ -365,7 +365,7 @@ class Source:
         return (one.view for one in opened if one.next is not None and not one.next.is_pending)
 
     def _switch_settled(self) -> None:
-        """Switch the views that may, but for those that `_settle_all` must match first."""
+        """Switch the views whose next filters are evaluated, except those that `_settle_all` must match first."""
         for opened in self.views.values():
             if opened.next is not None and not opened.next.is_pending and opened.view.is_soon_matched:
                 opened.view.switch(opened.next)
@@ -395,5 +395,5 @@ class Source:
 
 
 def _reached(given: GivenVersions, resource: str, store: Store, version: int) -> None:
-    """The cloud is at a version. A client may have been given a newer one while the answer was on its way."""
+    """Note the cloud's version. A client may have got a newer one while the answer was under way."""
     given.reached(resource, max(version, store.newest_given))

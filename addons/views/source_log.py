@@ -1,6 +1,6 @@
-"""Logs why a source cannot follow the cloud: a line when that begins, one a minute as long as it goes on.
+"""Logs why a source cannot follow the cloud: at once, then once a minute.
 
-An outage of the link concerns every source alike, and `addons.ui.link_log` tells of it.
+Outages of the link concern all sources, and are logged by `addons.ui.link_log`.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Failures:
         self._noted: Failure | None = None
 
     def note(self, error: Failure | None, *, is_up: bool) -> None:
-        """`error` is why the source does not follow the cloud now; what an outage explains is no news."""
+        """Log why the source cannot follow the cloud (`error`), unless an outage explains it."""
         if error is not None and error is not self._noted:
             self._counters[type(error)].inc()
             self._noted = error
@@ -88,7 +88,7 @@ class Failures:
 def log_failure(path: str, user: str, error: Exception) -> None:
     """A source's list or watch of `path` has failed. `user` is the empty text for the hub itself.
 
-    At DEBUG only: what a caller's own token may not see, which is the caller's affair, and a connection that broke.
+    At DEBUG only: a refusal of a caller's own token, and a broken connection.
     """
     if user or not isinstance(error, StatusError):
         logger.debug("%s: %s", path, error)

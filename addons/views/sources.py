@@ -124,7 +124,7 @@ class Sources:
     ) -> Source:
         """The source of a list-watch as an identity may see it, started where it does not run; `keep` it on disk.
 
-        `begin_at` is the version that the client holds, from which a new source should know what happened.
+        `begin_at` is the client's version: a new source should have the events since.
         """
         copies = self._copies if keep else None
         source = self._sources.get((identity.user, list_watch))
@@ -230,7 +230,7 @@ class Sources:
             source.rules_changed()
 
     def of_others(self, type_: ResourceType) -> int:
-        """The newest version of a resource that a client may hold from a filtered view of other rules, or of another
+        """The newest version of a resource that a client may hold from a view under other rules, or from another
         history.
         """
         former = self._given.of_former(type_.group_resource)
@@ -269,7 +269,7 @@ class Sources:
         return made
 
     def _client(self, identity: CloudIdentity) -> Client:
-        """A client that has all tokens of the user, this one as the newest."""
+        """Return a client with all tokens of the user, this one as the newest."""
         client = self._client_of(identity)
         if identity.is_hub:
             return client
@@ -283,9 +283,10 @@ class Sources:
             do()
 
     def _found_restored(self, finder: Source) -> None:
-        """The cloud was restored from a backup. All others verify themselves; unread copies count no more.
+        """The cloud was restored from a backup: have all other sources verify themselves, and invalidate unread
+        copies.
 
-        Sources are told of one restore in RESTORE_TIME. Each finds the next one by itself.
+        Notify sources of at most one restore in RESTORE_TIME; each detects a further one by itself.
         """
         self._note_former(finder.list_watch.type.group_resource, finder.store.newest_given)
         finder.reflector.verify()
@@ -326,7 +327,7 @@ class Sources:
             self._drop(source)
 
     def _close_if_too_large(self, source: Source) -> None:
-        """Close a token's source that is too large with all sources of tokens, also while its list comes."""
+        """Close a token's source if it brings all tokens' sources over the quota, also during its first list."""
         if not source.is_closed and source in too_large(self):
             self._drop(source)
 
@@ -349,7 +350,7 @@ class Sources:
             reached("the node's sources")
 
     def _grew(self, size: int) -> None:
-        """Hold what events add to the quotas, as what lists bring."""
+        """Apply the quotas to bytes that events add, too."""
         self._unsummed += size
         if self._unsummed < SUMMED:
             return
@@ -379,7 +380,7 @@ class Sources:
 
 
 def _is_refused_for_nothing(source: Source) -> bool:
-    """Whether nobody waits for a source that the cloud refuses, and another one is made at once for who asks again.
+    """Whether the cloud refuses a source that no client waits for: it can go, since the next client gets a new one.
 
     The node's sources of whole resources stay: there are as many as the cloud has resources.
     """

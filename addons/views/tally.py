@@ -24,7 +24,7 @@ def tallies_of_one(why: Why) -> tuple[Tally, ...]:
 
 
 def _tallies(names: Iterable[str], unchanged: int, reasons: Mapping[Why, int]) -> Iterable[Tally]:
-    """`kept` objects were left as they are by all; an object that a filter hides reaches no later one."""
+    """`unchanged` objects passed all filters as they were; an object that a filter hides reaches no later one."""
     for name in names:
         own = [
             (verdict, count)

@@ -80,7 +80,7 @@ async def watch_answer(
 
 
 async def _end_when_refused(watcher: Watcher, check: Callable[[], Awaitable[None]]) -> None:
-    """End a watch, with the cloud's words, soon after its client has lost the right to it."""
+    """End a watch with the cloud's refusal, soon after its client has lost the right to it."""
     while not watcher.ended:
         await asyncio.sleep(random.uniform(*CHECK_INTERVAL))
         try:
@@ -105,7 +105,7 @@ def _headers(view: View, coding: StreamCoding, warning: str) -> dict[str, str]:
 
 
 class _HeadedStream(ClientStream):
-    """Completes the first piece by `headed`. All pieces go by `write`: who reads Tables is a person."""
+    """Completes the first piece by `headed`. All pieces go by `write`: people read Tables, so speed does not matter."""
 
     outlet = None
 

@@ -1,8 +1,8 @@
-"""Bounds what sources without a client bring over the link, and has them wait for what clients wait for.
+"""Bounds the traffic of sources without a client, and has them yield to clients' requests.
 
-A source goes on for a while after its last client, so that the next one finds a history. That is worth the list which
-a new source would cost. What its watch brings beyond that is for nobody, and so is its place on the link meanwhile:
-the bytes come by the same connection as what the hub relays.
+A source runs on for a while after its last client, so that the next one finds a history. That is worth as many bytes
+as the list of a new source; beyond them its watch only takes bandwidth from what the hub relays on the same
+connection.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MIN_WORTH = 64 * 1024
 QUIET = 0.5
 """Seconds without a byte for a client, after which sources without one read on."""
 LOOK = 0.25
-"""Seconds between looks whether a source without a client may read on, or can be let go of."""
+"""Seconds between checks whether a source without a client may read on, or can be closed."""
 
 
 class Idling:
@@ -31,7 +31,7 @@ class Idling:
         grew: Callable[[int], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`drop` lets go of a source; `grew` is called with the bytes of events of any source."""
+        """`drop` closes a source; `grew` is called with the bytes of events of any source."""
         self.relayed_at: Callable[[], float] = lambda: 0.0
         """When a server last sent something that was asked for now: no event of a source's watch. By `clock`."""
         self._drop = drop
@@ -41,7 +41,7 @@ class Idling:
         """When a source with a client last had an event."""
 
     async def turn(self, source: Source, size: int) -> None:
-        """Return when the watch of a source, which has brought so many bytes of events, may bring more."""
+        """Wait until the watch of a source, which has received so many bytes of events, may receive more."""
         self._grew(size)
         source.unread += size
         while True:

@@ -1,7 +1,7 @@
 """How many sources and views one identity may have, and how many bytes all tokens together.
 
-Whoever holds a token could otherwise make the hub keep what it likes: each list-watch that a client invents is a
-source, and each selector a view. Beyond a quota the hub relays the client's request and keeps nothing of it.
+Each list-watch that a client invents is a source, and each selector a view, so clients with tokens could exhaust the
+hub's memory. Beyond a quota the hub relays the client's request and stores nothing of it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ MAX_FILLING = 4
 MAX_HELD = 64 * 1024 * 1024
 """The bytes of objects in all sources of users with tokens, as they came, with those on their way."""
 MAX_HUB_BYTES = 64 * 1024 * 1024
-"""The bytes of objects in the node's sources of parts of resources. Any process of the node invents namespaces and
-selectors; what kubelet reads so are its pods and what they mount."""
+"""Bytes of objects in the node's sources with a namespace or selector, which any process of the node can invent.
+kubelet's are its pods, and what they mount."""
 MAX_HUB_IDLE = 128
 """The most sources of parts of the node that no client has: one list under a selector leaves two tasks, a watch of the
 cloud and some 40 KB, however little it found."""
@@ -76,9 +76,9 @@ def too_large(sources: Iterable[Source]) -> Iterator[Source]:
 
 
 def outgrown(sources: Iterable[Source]) -> Iterator[Source]:
-    """The node's sources of parts to close where events have brought all of them over MAX_HUB_BYTES.
+    """The node's partial sources to close when events bring their total over MAX_HUB_BYTES.
 
-    The least recently used without a client goes first, and then which has grown most since it was first read.
+    The least recently used without a client go first, then those that have grown most since their first list.
     """
     parts = _parts(sources)
     total = sum(map(size_of, parts))
@@ -92,8 +92,8 @@ def outgrown(sources: Iterable[Source]) -> Iterator[Source]:
 
 
 def least_used(sources: Iterable[Source], fresh: Source) -> Iterator[Source]:
-    """The node's sources to close for a new one's first list, so that those of parts hold no more than MAX_HUB_BYTES,
-    and no more than MAX_HUB_IDLE are without a client.
+    """The node's sources to close for a new one's first list, so that partial ones hold at most MAX_HUB_BYTES, and at
+    most MAX_HUB_IDLE have no client.
 
     The least recently used goes first, and the new one last. Others that have clients stay.
     """

@@ -1,6 +1,6 @@
 """Writes what a view shows as the Tables that the cloud prints, for kinds whose columns the hub does not know.
 
-The view decides which objects a client sees; the cloud, asked with the client's own rights, what their cells are.
+The view decides which objects a client sees; the cloud, with the client's own rights, prints their cells.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class CloudTable:
         self._form = TableForm(read.include, version, self._cells)
 
     async def learn(self, version: int) -> None:
-        """Ask for the cells of all that the client reads, as they are at a version or later."""
+        """Request the cells of all objects that the client reads, at a version or later."""
         await self._ask(version)
 
     def listing(self, shown: Listing) -> Listing:
@@ -51,7 +51,7 @@ class CloudTable:
         return _TableStream(stream, self, api_version, kind)
 
     async def event(self, event: Json, api_version: str, kind: str) -> bytes:
-        """One event, which the columns begin where it is the first."""
+        """Encode one event; the first one has the columns."""
         obj: Json = event["object"]
         if event["type"] == "BOOKMARK":
             metadata = obj["metadata"]
@@ -92,7 +92,7 @@ class CloudTable:
 
 
 class _TableStream(ClientStream):
-    """Writes each event of a watch as a Table. All go by `write`: who reads Tables is a person."""
+    """Writes each event of a watch as a Table, by `write` alone: people read Tables, so speed does not matter."""
 
     outlet = None
 
