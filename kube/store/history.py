@@ -1,7 +1,7 @@
 """The history of a store: its last changes in their order, and the gaps that lists have left in it.
 
-A list brings a store from version a to b. What was written and deleted between was never seen, so a client that holds
-a version between a and b may hold an object that nobody can name.
+A list brings a store from version a to b. Objects written and deleted between were never seen, so a client at a
+version between a and b may hold an object that the hub cannot name.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ MAX_CHANGED_BYTES = 1024 * 1024
 MAX_PAST = 32
 """Changes of which the disk keeps the objects' names: it writes them with each batch of a busy source."""
 MAX_GAPS = 16
-"""Gaps that a history keeps apart: of more, the oldest two are one, with what is between."""
+"""Gaps that a history holds; beyond them the oldest two are merged."""
 
 
 class Witness(NamedTuple):
-    """An event that the cloud's history has: what was written at a version."""
+    """An event of the cloud's history: the object written at a version."""
 
     key: tuple[str, str]
     version: int
 
 
 class Past(NamedTuple):
-    """The part of a history that the disk keeps: the objects that have changed since a version, but not how."""
+    """The part of a history on disk: which objects have changed since a version."""
 
     since: int
     changes: tuple[tuple[int, tuple[str, str]], ...] = ()
@@ -56,7 +56,7 @@ class Recorded(Protocol):
 
 
 class History[C: Recorded]:
-    """The past of one store. It is emptied when the cloud was restored, because versions mean something else then."""
+    """The past of one store. A restore of the cloud empties it, because versions mean something else then."""
 
     def __init__(self) -> None:
         self._entries: deque[tuple[int, C]] = deque()
@@ -102,7 +102,7 @@ class History[C: Recorded]:
 
     @property
     def newest(self) -> int:
-        """The version from which on a client has all changes: at that of a local one it may lack this one."""
+        """The version from which a client has all changes; at the version of a local one it may lack that one."""
         if self._entries:
             at, change = self._entries[-1]
             return at + change.is_local
@@ -122,7 +122,7 @@ class History[C: Recorded]:
         return any(before < version < after for before, after in self._gaps)
 
     def has_all_after(self, version: int) -> bool:
-        """Whether `after` gives all that a client of this version has not seen."""
+        """Whether `after` returns every change that a client at this version has not seen."""
         return version >= self._oldest and not self.is_in_gap(version)
 
     def names_all_gone_after(self, version: int) -> bool:

@@ -20,7 +20,7 @@ class Form:
     at_once = 1000
     """Objects that are made ready for a list at once."""
     is_headed = False
-    """Whether the first event of a watch has what the others lack, by `headed`."""
+    """Whether `headed` adds something to the first event of a watch."""
 
     def __init__(self, *, metadata_only: bool, version: str = "v1") -> None:
         """`version` is that of PartialObjectMetadata."""

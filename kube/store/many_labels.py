@@ -1,4 +1,4 @@
-"""The labels of an object as a store keeps them: many labels are joined into a few texts instead of a string each."""
+"""Stores an object's labels compactly: many labels as a few texts instead of a string each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 
 MANY = 64
-"""So many labels of an object are joined into one text; objects with fewer keep a dict. An object of 0.5 MB may have
+"""The number of labels joined into one text; objects with fewer have a dict. An object of 0.5 MB may have
 20,000: ten of these take 9 MB, as dicts they took 26, and a minute of one's events left 6 MB of holes besides."""
 _IS, _END = "\0", "\n"
 """Characters of no valid label."""

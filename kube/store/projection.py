@@ -74,7 +74,7 @@ class ProjectionListener(Protocol):
 
     def changed(self, change: ProjectedChange) -> None: ...
     def hid(self, item: Item) -> None:
-        """The cloud changed an object that is hidden, before and after."""
+        """The cloud changed an object that is hidden both before and after."""
 
     def jumped(self) -> None:
         """A list left a gap in the store's history. `changed` was called for each of its changes."""
@@ -192,7 +192,7 @@ class Projection:
         self._was_complete |= self.store.complete and not self.is_pending
 
     def is_shown_by(self, inputs: Collection[InputKey]) -> bool:
-        """Whether clients may hold what these inputs decided."""
+        """Whether clients may hold objects that these inputs decided."""
         return self._was_complete and any(name in self._readers for name in inputs)
 
     def shows_as(self, checkpoint: Checkpoint) -> bool:
@@ -209,7 +209,7 @@ class Projection:
         return digest == checkpoint.digest
 
     def checkpoint(self, elsewhere: int) -> Checkpoint | None:
-        """Return what the projection shows now, for the next process; None where clients may hold anything else.
+        """Return a checkpoint of the projection for the next process; None if clients may hold another state.
 
         Up to `elsewhere` clients may hold another state, but for those whom the former checkpoint is about.
         """
@@ -361,7 +361,7 @@ class Projection:
         self._set_why(key, None)
 
     def _set_why(self, key: Key, why: Why | None) -> None:
-        """Note what the filters said of an object, None where they leave it as it is, or where it is gone."""
+        """Store the filters' reasons for an object; None if they leave it unchanged, or if it is deleted."""
         before = self._why.pop(key, None)
         if why is not None:
             self._why[key] = why

@@ -1,8 +1,8 @@
 """Decides what a view sends to a client that comes with a version. `docs/versions.md` explains the rules.
 
-Filters depend on more than a version says: on inputs, which may have changed while no process followed them. So the
-disk keeps a checkpoint with the store of the same moment. Where the next process makes the same digest of that store
-with its own inputs, a client of the former process holds what the view shows, but for what has changed since.
+Filters depend on inputs, which may have changed while the hub was down. So the disk has a checkpoint with the store
+of the same moment. If the next process computes the same digest from that store and its own inputs, a client of the
+former process holds what the view shows, except for later changes.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ keeps none."""
 
 
 class Resumption(Enum):
-    """The ways to bring a client from its version to now."""
+    """How a client is brought from its version to the present state."""
 
     FOLLOW = "follow"
     """The view's own events after the version."""
     REPLAY = "replay"
     """The store's changes after the version, as the view shows them, and then the view's events."""
     REPEAT = "repeat"
-    """The present state of what has changed after the version, and DELETED for what of it the view does not show."""
+    """The present state of objects changed after the version, and DELETED for those that the view hides."""
     CORRECT = "correct"
     """The whole state, and DELETED for what the client may hold besides."""
     EXPIRED = "expired"
@@ -85,7 +85,7 @@ class Checkpoint(NamedTuple):
     version: int
     digest: int
     unlike: int = 0
-    """The newest version that clients may hold with another state than the projection showed."""
+    """The newest version at which clients may hold a state that the projection did not show."""
     hidden: Collection[str] = ()
     """The digests of the names of all objects that filters hid, where these are few; else none."""
 

@@ -42,7 +42,7 @@ class Frame:
 
 
 class RingEvent(NamedTuple):
-    """One event. `sequence` is 0 for the cloud's event of this version; events that the node caused come after it."""
+    """One event. `sequence` is 0 for the cloud's event of this version; local events follow it."""
 
     version: int
     sequence: int
@@ -68,7 +68,7 @@ class Cursor(NamedTuple):
 
 
 class Rings:
-    """Rings with one common bound, so that a client who opens many views does not get the bound for each."""
+    """Rings with one common bound, so that a client cannot multiply it by opening many views."""
 
     def __init__(self, max_bytes: int) -> None:
         self.bytes = 0
@@ -109,7 +109,7 @@ class Ring:
         return self.start + len(self._events)
 
     def close(self) -> None:
-        """Leave the common bound. The last watchers read what is left."""
+        """Leave the common bound. The last watchers read the remaining events."""
         if self._bound is not None:
             self._bound.members.pop(self, None)
             self._bound.bytes -= self.bytes
@@ -133,7 +133,7 @@ class Ring:
             self.oldest = max(self.oldest, dropped.version + bool(dropped.sequence))
 
     def pack(self) -> None:
-        """Pack the long events that came since the last call. From now on each reader unpacks a copy of its own."""
+        """Compress the long events since the last call. Each reader decompresses its own copy from now on."""
         for event in self.read(max(self._packed, self.start), self.end):
             event.retained.pack()
         self._packed = self.end

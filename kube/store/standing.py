@@ -1,4 +1,4 @@
-"""How much what a store has counts, since the cloud may have another history by now."""
+"""How far a store's objects are trusted: the cloud may have another history by now."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from enum import Enum
 
 
 class Standing(Enum):
-    """The doubts about a store."""
+    """How far a store's objects are trusted."""
 
     GOOD = "good"
     """Nothing does."""
     DOUBTED = "doubted"
-    """Another store of this cloud was disproved, and this one is not proved since: nobody is shown it."""
+    """Another store of this cloud was disproved, and this one is not verified yet: no client sees it."""
     DISPROVED = "disproved"
     """The cloud was restored from a backup, or replaced. The next list begins another history."""

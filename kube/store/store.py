@@ -112,7 +112,7 @@ class Change(NamedTuple):
     new: Item | None
     last: Item | None = None
     is_local: bool = False
-    """The node made this change by itself: the object keeps the version that the cloud gave it."""
+    """The node made this change: the object still has the cloud's version."""
 
     @property
     def is_deletion(self) -> bool:
@@ -134,7 +134,7 @@ class StoreListener(Protocol):
         """The store's version moved on without a change (a bookmark, or the end of a list, which may leave a gap)."""
 
     def restarted(self) -> None:
-        """Versions went backwards: the cloud was restored from a backup, and no history holds any more."""
+        """Versions went backwards: the cloud was restored from a backup, so every history is invalid."""
 
 
 class Store:
@@ -164,12 +164,12 @@ class Store:
         self._notifier = Notifier()
 
     def empty(self) -> None:
-        """Drop the objects, because nobody reads the store any more. Each refers to it, a cycle."""
+        """Drop the objects of an unused store: each refers to it, a reference cycle."""
         self.complete = False
         self._items, self._former, self.laid_gone, self.history = {}, {}, {}, History()
 
     def stand(self, standing: Standing) -> None:
-        """Note how much the objects count. The disk does, too."""
+        """Set how far the objects are trusted, here and on disk."""
         if self.complete and standing is not self.standing:
             self.standing = standing
             self._move(self.version)
@@ -191,7 +191,7 @@ class Store:
 
     @property
     def names_former(self) -> bool:
-        """Whether clients of another history may still come: the store has not passed their versions."""
+        """Whether clients of an earlier history may still connect: the store has not passed their versions."""
         return bool(self._former) and self.version <= self.former_version
 
     @property
@@ -269,7 +269,7 @@ class Store:
         self.advance(version)
 
     def take_former(self, version: int, items: dict[Key, Item]) -> None:
-        """Remember the objects of another history, of which clients were given this version. The store stays empty.
+        """Store the objects of another history, which clients may hold at this version. The store itself stays empty.
 
         They are in the encoding in which the first list comes.
         """
@@ -277,7 +277,7 @@ class Store:
             self._former, self.former_version = items, max(self.former_version, version)
 
     def _end_history(self, version: int) -> None:
-        """Remember what clients may hold of this history. Another one follows, of which the store has this version."""
+        """Store what clients may hold of this history; the next one begins at this version."""
         self.former_version = max(self.former_version, self.newest_given)
         self._former = self.gone_after(version) | self._items
         size = sum(len(item.stored) for item in self._former.values())
@@ -346,7 +346,7 @@ class Store:
             listener.advanced()
 
     def gone_after(self, version: int) -> dict[Key, Item]:
-        """The last state of each object that has gone after a version. It may have come again since."""
+        """The last state of each object deleted after a version. It may exist again."""
         gone = {}
         if version <= self.former_version:
             held = self._former.items()

@@ -1,4 +1,4 @@
-"""How a watcher's frames go to its client: as they are, or as differences."""
+"""Encodes a watcher's frames for its client: unchanged, or as differences."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class View(Feed):
 
     @property
     def is_soon_matched(self) -> bool:
-        """Whether all objects can be matched at once, or have just been."""
+        """Whether matching all objects now is cheap: there are few, or the result is cached."""
         return self._everything or bool(self._known) or len(self.projection.store) <= MATCHED_AT_ONCE
 
     async def match(self) -> None:
@@ -171,7 +171,7 @@ class View(Feed):
     ) -> Watcher:
         """A watcher of the events after version `since`, or from now on when None. `confirmed` as in `listing`.
 
-        StatusError 410 where nobody knows what the client may hold.
+        StatusError 410 if the client's state is unknown.
         """
         self._confirm(confirmed)
         if since is None:
@@ -243,7 +243,7 @@ class View(Feed):
             self.noted(HIDDEN, item.key, item.version, 0)
 
     def _event(self, change: ProjectedChange) -> tuple[str, Frame]:
-        """The event that a change is for this view's clients, with its type; empty where they get none."""
+        """Encode a change as the event that this view's clients get, with its type; empty if they get none."""
         before, after = change.before is not None, change.after is not None
         if not self._everything:
             before = change.before is not None and self.scope.matches(change.before)
@@ -263,7 +263,7 @@ class View(Feed):
         return event_type, frame
 
     def jumped(self) -> None:
-        """A list left a gap: end the watches of clients within it, which may hold anything. Tell the others of it."""
+        """A list left a gap: end the watches of clients within it, and notify the others."""
         history = self.projection.store.history
         self._end_seen(lambda seen: history.is_in_gap(seen) and seen not in self._confirmed)
         for watcher in list(self.watchers):
@@ -334,7 +334,8 @@ class View(Feed):
             self._bound.trim()
 
     def _record(self, frame: Frame, former: Item | None) -> bytes:
-        """The frame as a difference to the object that watchers hold; empty where no watcher asked for differences."""
+        """Encode the frame as a difference to the object that watchers hold; empty if no watcher requested
+        differences."""
         if not self._writes_differences:
             return b""
         if former is None:

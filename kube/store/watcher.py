@@ -1,7 +1,7 @@
 """One open watch of a view: what its client gets first, and then a position in the view's ring.
 
-Most of the time every watcher of a view has read the whole ring, and waits. What happens next concerns all of them
-alike: `NewEvents` is written once for each coding, and goes to each client without a turn of the client's task.
+Most of the time every watcher of a view has read all of its ring. The next events are the same for all: `NewEvents`
+encodes them once for each coding, and writes them to each client without waking its task.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def correction(
     """Events that turn any state of a client at version `since` into what a projection shows through a scope.
 
     With `changed_after` the client's state may differ only in objects that have changed after that version.
-    The scope's selectors hide an object too: the client may hold the object from before its labels changed. Objects of
-    other namespaces, and of other names where the scope has a name, the client was never given, nor those that were
-    made since, nor the `unseen`. Of the rest it gets the names and versions, and what kube-proxy needs (ROUTES).
+    The scope's selectors hide an object too: the client may hold it from before its labels changed. The client cannot
+    hold objects of other namespaces or names than the scope's, later ones, or the `unseen`. DELETED of the rest has
+    name and version, and what kube-proxy needs (ROUTES).
     """
     state, hidden = [], []
     store, start = projection.store, since
@@ -86,7 +86,7 @@ def correction(
 
 
 def _made_after(store: Store, version: int) -> set[Key]:
-    """The objects that were not there at a version, of those of which the history knows it."""
+    """The objects that the history knows not to have existed at a version."""
     first: dict[Key, bool] = {}
     if version > store.former_version:
         for change in store.history.after(version):
@@ -160,7 +160,8 @@ class Feed:
         return self.form.codec(self.projection.store.codec)
 
     def is_ahead(self, seen: int) -> bool:
-        """Whether a client of this version may hold what this view has not shown, and may come and go unseen."""
+        """Whether a client at this version is ahead of the store, and the cloud has not confirmed the view's state
+        for it."""
         return seen > self.projection.store.version and not self.has_confirmed(seen)
 
     def reached(self, seen: int) -> int:
@@ -306,7 +307,7 @@ class Watcher:
             self.wake()
 
     def _can_take(self, new: NewEvents) -> bool:
-        """Whether `frames` waits, and these events are what comes next, for this client as for all others."""
+        """Whether `frames` waits, and these events are the next ones for this client too."""
         waits = self._waiter is not None and not self._waiter.done()
         return (
             waits
@@ -346,7 +347,7 @@ class Watcher:
             self.send_bookmark()
 
     def end(self, error: StatusError | None = None) -> None:
-        """Let `frames` give the rest, a last bookmark unless there is an error, and then end."""
+        """End `frames` after the remaining events, and a last bookmark unless there is an error."""
         if self._end is None:
             self._end = self.view.cursor()._replace(version=self.view.reached(self.seen_version))
             self._error = error
