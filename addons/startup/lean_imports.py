@@ -4,7 +4,7 @@ What is left out, and how; the figures are resident memory that each costs alone
 
 - `LATE` modules run when somebody asks for a name of theirs. aiohttp's client parses every CA certificate of the
   system; its modules are imported one by one here. The others have one use in the modules that import them, which a
-  quiet hub does not come to: flows in a file, options in YAML.
+  quiet hub does not come to: flows in a file, metrics as a page, options in YAML.
 - `FORBIDDEN` modules are imported by modules that the hub needs, which use them for QUIC, UDP and local redirection
   alone. The hub has none of these.
 
@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 LATE = (
     "aiohttp",  # 3.5 MB
     "mitmproxy.io",  # 4.5 MB
+    "prometheus_client",  # 1.4 MB, with http.server and wsgiref
     "ruamel.yaml",  # 1.5 MB
 )
 FORBIDDEN = (

@@ -28,6 +28,7 @@ UNUSED = {
     "ruamel.yaml.main",
     "tornado",
     "urwid",
+    "wsgiref",
 }
 PROGRAM = (
     "import asyncio, sys; from addons import command; asyncio.run = lambda coroutine: coroutine.close(); "
@@ -61,6 +62,7 @@ def test_the_program_imports_nothing_that_it_does_not_use() -> None:
         ("mitmproxy.optmanager", "ruamel.yaml.main"),
         ("mitmproxy.proxy.layers", "aioquic.quic.connection"),
         ("aiohttp.web", "aiohttp.connector"),
+        ("prometheus_client.metrics", "prometheus_client.exposition"),
     ],
 )
 def test_they_are_still_imported_where_nobody_leaves_them_out(importing: str, unused: str) -> None:
