@@ -24,6 +24,7 @@ from addons.requests.hidden_credentials import lend
 from addons.requests.request_context import RelayUpstream, RequestContext, context_of
 from addons.server.limits.open_connections import OpenConnections
 from addons.server.limits.request_head import is_upgrade
+from addons.server.messages import show_server
 from addons.server.peer.lent_tunnel import AskedWay, Lent
 from kube.errors import forbidden, internal, unavailable
 
@@ -95,9 +96,7 @@ class Egress:
         self.link.asked(server)
         if bearer := self.link.bearer(way):
             lend(flow.request, bearer)
-        # As people see it; the request goes where `upstream` leads. To set the host makes the field `Host` anew.
-        flow.request.scheme, flow.request.data.port = server.scheme, server.port
-        flow.request.host = server.host
+        show_server(flow.request, server.scheme, server.host, server.port)
         has_room = partial(self._connections.has_room, context.listener)
         relaying = Relaying(self.link, way, is_upgrade(flow.request.headers.fields), has_room)
         context.upstream = RelayUpstream(context.route, relaying)

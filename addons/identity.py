@@ -131,5 +131,6 @@ def _is_loopback(address: str) -> bool:
 def _drop(request: http.Request, prefixes: tuple[bytes, ...]) -> None:
     """Take off the headers whose names begin so."""
     fields = request.headers.fields
-    if any(name.lower().startswith(prefixes) for name, _ in fields):
-        request.headers.fields = tuple(field for field in fields if not field[0].lower().startswith(prefixes))
+    others = [field for field in fields if not field[0].lower().startswith(prefixes)]
+    if len(others) < len(fields):
+        request.headers.fields = tuple(others)

@@ -30,7 +30,8 @@ class Resolve:
 
     def requestheaders(self, flow: http.HTTPFlow) -> None:
         hide(flow.request)
-        listener = listener_of(flow.client_conn)
+        headers, listener = flow.request.headers, listener_of(flow.client_conn)
+        user_agent = headers.get("user-agent", "")
         if listener is None:
             raise forbidden("the hub does not serve this listener")
         if listener in (Listener.TLS, Listener.PEER) and not flow.client_conn.tls_established:
@@ -38,24 +39,23 @@ class Resolve:
         if listener is Listener.PLAIN:
             host, port = flow.client_conn.sockname[:2]
             own = OwnAddress(host, port, self._names)
-            refuse_web_pages(own, flow.request.authority, flow.request.headers.get_all)
-            refuse_probes(flow.request.headers.get("user-agent", ""))
+            refuse_web_pages(own, flow.request.authority, headers.get_all)
+            refuse_probes(user_agent)
         if not flow.request.is_http2:
             # Of an absolute target the rest alone goes on: whom it named says nothing about the server it goes to.
             flow.request.data.authority = b""
         info = parse_request(flow.request.method, _target(flow.request))
         if info.type is not None and info.subresource != "proxy" and "//" in info.path:
             raise StatusError(404, "NotFound", "the server could not find the requested resource")
-        may_switch = listener is not Listener.PEER and not flow.request.is_http2
+        may_switch = listener is not Listener.PEER and not flow.request.is_http2 and "upgrade" in headers
         websocket = offer_of(headers_of(flow.request)) if may_switch else None
         context = RequestContext(
             info=info,
-            component=component_of(flow.request.headers.get("user-agent")),
+            component=component_of(user_agent),
             listener=listener,
-            accept=flow.request.headers.get("accept"),
+            accept=headers.get("accept"),
             websocket=websocket,
-            reads_differences=websocket is None
-            and are_accepted(flow.request.headers.get("accept-encoding", "")),
+            reads_differences=websocket is None and are_accepted(headers.get("accept-encoding", "")),
         )
         begin(flow, context)
 

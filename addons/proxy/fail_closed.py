@@ -55,14 +55,12 @@ def guarded(part: Any, hook: str) -> Callable[[Any], Awaitable[None] | None]:
 
         return of_connection
 
-    def is_done(flow: http.HTTPFlow) -> bool:
-        if flow.response is None:
-            return False
+    def is_done(answer: http.Response) -> bool:
         # A later part that has the answer streamed would send upstream's body in the Status.
-        return hook in BEFORE_ANSWER or (hook == "responseheaders" and flow.response in _refused)
+        return hook in BEFORE_ANSWER or (hook == "responseheaders" and answer in _refused)
 
     async def later(flow: http.HTTPFlow) -> None:
-        if is_done(flow):
+        if flow.response is not None and is_done(flow.response):
             return
         try:
             await body(flow)
@@ -70,7 +68,7 @@ def guarded(part: Any, hook: str) -> Callable[[Any], Awaitable[None] | None]:
             _answer(flow, hook, _status(part.name, hook, error))
 
     def at_once(flow: http.HTTPFlow) -> None:
-        if is_done(flow):
+        if flow.response is not None and is_done(flow.response):
             return
         try:
             body(flow)

@@ -84,13 +84,13 @@ def caller_of(peer: Peer, headers: Iterable[tuple[str, str]]) -> Caller:
     fields = [(name.lower(), value) for name, value in headers]
     impersonates = any(name.startswith("impersonate-") for name, _ in fields)
     sent = [value for name, value in fields if name == "authorization"]
+    protocols = [value for name, value in fields if name == "sec-websocket-protocol"]
     if len(sent) > 1 or not all(map(AUTHORIZATION.fullmatch, sent)):
         raise unauthorized("Unauthorized")
-    offer = offer_of(fields)
+    offer = offer_of(fields) if protocols else None
     authorization = sent[0] if sent else (offer.bearer if offer is not None else "")
     if authorization and not AUTHORIZATION.fullmatch(authorization):
         raise unauthorized("Unauthorized")
-    protocols = (value for name, value in fields if name == "sec-websocket-protocol")
     if authorization or any(WEBSOCKET_BEARER in value for value in protocols):
         return Caller(Lending.OWN, authorization, impersonates)
     if peer.is_another:

@@ -48,7 +48,7 @@ def hide(request: http.Request) -> None:
     A request that mitmproxy replays has the credentials again that its sender gave it.
     """
     before = _hidden.get(request)
-    own = tuple(field for field in request.headers.fields if _is_secret(*field))
+    own = tuple([field for field in request.headers.fields if _is_secret(*field)])
     shown = masked(request.data.path)
     path = request.data.path if shown != request.data.path else None
     if before is None and not own and path is None:
@@ -79,8 +79,10 @@ def headers_of(request: http.Request) -> list[tuple[str, str]]:
 
     Other bytes than UTF-8's are surrogates.
     """
-    own = _of(request).own
-    return [*request.headers.items(multi=True), *(http.Headers(own).items(multi=True) if own else ())]
+    return [
+        (name.decode("utf-8", "surrogateescape"), value.decode("utf-8", "surrogateescape"))
+        for name, value in (*request.headers.fields, *_of(request).own)
+    ]
 
 
 def path_of(request: http.Request) -> bytes:

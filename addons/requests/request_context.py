@@ -81,6 +81,8 @@ class RequestContext:
     """Relays the request in the answerer's place, or raises a StatusError; None where it may not be relayed."""
     failover: Callable[[http.HTTPFlow], None] | None = None
     """Answers the request when its server fails; None where only the cloud can answer."""
+    finish: Callable[[str], None] | None = None
+    """Ends what a server answers, as the server would, and says why; None while no server does."""
     is_write: bool = False
     """The cloud's answer says how objects are from now on: what is kept of them gives way before the client has it."""
     asked_at: int = 0

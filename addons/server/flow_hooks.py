@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable
 from typing import Any
 
 import mitmproxy.proxy.layers.http  # noqa: F401 - declares the hooks
@@ -30,23 +31,23 @@ def flow_of(request: ServedRequest) -> http.HTTPFlow:
     return made
 
 
-async def requestheaders(request: ServedRequest, shown: http.HTTPFlow) -> None:
-    await _run(HOOKS["requestheaders"](shown), request, shown)
+def requestheaders(request: ServedRequest, shown: http.HTTPFlow) -> Awaitable[None]:
+    return _run(HOOKS["requestheaders"](shown), request, shown)
 
 
-async def whole_request(request: ServedRequest, shown: http.HTTPFlow) -> None:
-    await _run(HOOKS["request"](shown), request, shown)
+def whole_request(request: ServedRequest, shown: http.HTTPFlow) -> Awaitable[None]:
+    return _run(HOOKS["request"](shown), request, shown)
 
 
-async def responseheaders(request: ServedRequest, shown: http.HTTPFlow) -> None:
-    await _run(HOOKS["responseheaders"](shown), request, shown)
+def responseheaders(request: ServedRequest, shown: http.HTTPFlow) -> Awaitable[None]:
+    return _run(HOOKS["responseheaders"](shown), request, shown)
 
 
-async def whole_response(request: ServedRequest, shown: http.HTTPFlow) -> None:
+def whole_response(request: ServedRequest, shown: http.HTTPFlow) -> Awaitable[None]:
     request.is_told = True
     if shown.response is not None:
         shown.response.timestamp_end = time.time()
-    await _run(HOOKS["response"](shown), request, shown)
+    return _run(HOOKS["response"](shown), request, shown)
 
 
 async def error(shown: http.HTTPFlow) -> None:

@@ -38,29 +38,30 @@ class HeadersReadOnce(http.Headers):
 
     _of: HeadFields | None = None
     """The fields that the values are of."""
-    _values: dict[bytes, list[bytes]]
+    _values: dict[bytes, list[str]]
 
     def get_all(self, name: str | bytes) -> list[str]:
-        return [_text(value) for value in self._all(name)]
+        return [*self._all(name)]
 
     def __getitem__(self, key: str | bytes) -> str:
         values = self._all(key)
         if not values:
             raise KeyError(key)
-        return ", ".join(map(_text, values))
+        return ", ".join(values)
 
     def get[T](self, key: str | bytes, default: T | None = None) -> str | T | None:
         values = self._all(key)
-        return ", ".join(map(_text, values)) if values else default
+        return ", ".join(values) if values else default
 
     def __contains__(self, key: object) -> bool:
         return isinstance(key, (str, bytes)) and bool(self._all(key))
 
-    def _all(self, name: str | bytes) -> Sequence[bytes]:
+    def _all(self, name: str | bytes) -> Sequence[str]:
         if self._of is not self.fields:
             self._of, self._values = self.fields, {}
             for key, value in self.fields:
-                self._values.setdefault(key.lower(), []).append(value)
+                text = value.decode("utf-8", "surrogateescape")
+                self._values.setdefault(key.lower(), []).append(text)
         return self._values.get(_key(name), ())
 
 
@@ -68,10 +69,6 @@ class HeadersReadOnce(http.Headers):
 def _key(name: str | bytes) -> bytes:
     """A name as names are compared. Who asks for one takes it from some thirty, as a rule."""
     return (name.encode("utf-8", "surrogateescape") if isinstance(name, str) else name).lower()
-
-
-def _text(value: bytes) -> str:
-    return value.decode("utf-8", "surrogateescape")
 
 
 def request_of_line(method: bytes, target: bytes, version: bytes, fields: HeadFields) -> http.Request:
@@ -130,6 +127,17 @@ def response_of_server(
         return _response(b"HTTP/2.0", tuple(fields), status, b"")
     reason = status_codes.RESPONSES.get(status, "").encode()
     return _response(b"HTTP/1.1", tuple(fields), status, reason)
+
+
+def show_server(request: http.Request, scheme: str, host: str, port: int) -> None:
+    """Show people to which server a request goes, as mitmproxy does where a host is set: `Host` names it, too."""
+    data, named = request.data, url.hostport(scheme, host, port).encode()
+    data.scheme, data.host, data.port = scheme.encode(), host, port
+    if data.authority:
+        data.authority = named
+    data.headers.fields = tuple(
+        [(name, named if name.lower() == b"host" else value) for name, value in data.headers.fields]
+    )
 
 
 def refuse(flow: http.HTTPFlow, error: StatusError) -> None:

@@ -45,7 +45,6 @@ OK = 200
 
 logger = logging.getLogger(__name__)
 
-_under_way: WeakKeyDictionary[http.HTTPFlow, ServerAnswer] = WeakKeyDictionary()
 _shown: WeakKeyDictionary[Connection, Server] = WeakKeyDictionary()
 
 
@@ -55,8 +54,8 @@ async def relay(
     """Relay the request to the server of `upstream`. OSError where it fails, StatusError for another request's."""
     if upstream.route is not context.route:
         raise internal("the request is to go another way")
-    answer = _under_way[flow] = ServerAnswer(request, flow, upstream.connections)
-    sending = Sending(request, flow)
+    answer = ServerAnswer(request, flow, upstream.connections)
+    context.finish, sending = answer.finish, Sending(request, flow)
     try:
         await answer.ask()
         context.is_unframed = not answer.is_framed
@@ -69,16 +68,17 @@ async def relay(
         await answer.told_in_whole()
         await sending.end(answer.trailers)
     finally:
+        context.finish = None
         sending.release()
         answer.release()
 
 
 def finish(flow: http.HTTPFlow, why: str) -> None:
     """End the watch that a server answers to a flow."""
-    if (answer := _under_way.get(flow)) is not None:
-        if (context := context_of(flow)) is not None:
-            context.served.ended = why
-        answer.finish(why)
+    context = context_of(flow)
+    if context is not None and context.finish is not None:
+        context.served.ended = why
+        context.finish(why)
 
 
 async def _switch(sending: Sending, flow: http.HTTPFlow, answer: ServerAnswer) -> None:
@@ -260,8 +260,9 @@ class ServerAnswer(ResponseSink):
         self._kept = None
         if self._keeping is not None:
             self._keeping.cancel()
-        self._request.address.resize_body(self._kept_counted, 0)
-        self._kept_counted = 0
+        if self._kept_counted:
+            self._request.address.resize_body(self._kept_counted, 0)
+            self._kept_counted = 0
 
     def carry_up(self) -> None:
         """Hand on what the client says behind a 101, to the end of either side."""
@@ -333,7 +334,6 @@ class ServerAnswer(ResponseSink):
 
     def release(self) -> None:
         """Tell a server that answers still that nobody takes more of it."""
-        _under_way.pop(self._flow, None)
         if self._upload is not None and not self._request.hooks:
             self._upload.cancel()
         self._request.inbox.grown = None

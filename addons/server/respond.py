@@ -105,7 +105,8 @@ class Sending:
 
     def release(self) -> None:
         """Count what is held no longer."""
-        self._may_hold(0)
+        if self._counted:
+            self._may_hold(0)
 
     def _may_hold(self, size: int) -> bool:
         if size > MAX_KEPT or not self.request.address.resize_answer(self._counted, size):

@@ -192,8 +192,9 @@ class HeldBody:
         return None
 
     def release(self) -> None:
-        self._request.address.resize_body(self._counted, 0)
-        self._counted = 0
+        if self._counted:
+            self._request.address.resize_body(self._counted, 0)
+            self._counted = 0
 
 
 def _length_of(request: http.Request) -> int:

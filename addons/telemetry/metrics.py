@@ -7,6 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from prometheus_client.metrics import Counter, Gauge, disable_created_metrics
 from prometheus_client.registry import CollectorRegistry
@@ -235,10 +236,15 @@ _kinds: defaultdict[str, BoundedLabels] = defaultdict(lambda: BoundedLabels(MAX_
 def count_request(component: str, info: RequestInfo, route: str, code: int) -> None:
     """Count a request. `component` is a label already; beyond MAX_KINDS it and the route alone are told apart."""
     resource = info.type.resource if info.type is not None else ""
-    kind = verb_label(info.verb), resource_label(resource), route, str(code)
+    _requests(component, verb_label(info.verb), resource_label(resource), route, code).inc()
+
+
+@lru_cache(maxsize=1024)
+def _requests(component: str, verb: str, resource: str, route: str, code: int) -> Counter:
+    kind = verb, resource, route, str(code)
     if _kinds[component].label(" ".join(kind)) == OTHER:
         kind = OTHER, OTHER, route, OTHER
-    REQUESTS.labels(component, *kind).inc()
+    return REQUESTS.labels(component, *kind)
 
 
 def count_failed_handshake(said: str, called: str) -> tuple[str, str]:
