@@ -25,8 +25,6 @@ from kube.wire.codec_base import PIECE
 
 WRITTEN_AT_ONCE = 4
 """Pieces of an answer that go out before others have their turn, where the client reads as fast: half a millisecond."""
-OF_FRAMING = (b"transfer-encoding",)
-"""AnswerFields of an answer that each version of HTTP writes itself."""
 
 
 class Replaced(Exception):
@@ -53,7 +51,7 @@ class Sending:
 
     def _stream(self, response: http.Response) -> None:
         self.is_streamed = True
-        self.request.send_head(response.status_code, sent_fields(response))
+        self.request.send_head(response.status_code, response.headers.fields)
 
     async def switch(self, response: http.Response) -> None:
         """Show the addons a 101 and send it. What follows is of another protocol, and goes past them."""
@@ -140,11 +138,11 @@ async def send_whole(request: ServedRequest, flow: http.HTTPFlow) -> None:
     response = flow.response
     body = b"" if response.status_code in WITHOUT_BODY else response.raw_content or b""
     if request.is_head or len(body) <= STREAM_UNREAD:
-        await request.send_whole(response.status_code, sent_fields(response), body)
+        await request.send_whole(response.status_code, response.headers.fields, body)
         return
     try:
         async with asyncio.timeout(BODY_TIME):
-            fields = [field for field in sent_fields(response) if field[0].lower() != b"content-length"]
+            fields = [field for field in response.headers.fields if field[0].lower() != b"content-length"]
             request.send_head(response.status_code, [*fields, (b"Content-Length", b"%d" % len(body))])
             for at in range(0, len(body), PIECE):
                 await request.send(body[at : at + PIECE])
@@ -263,11 +261,6 @@ def changed(change: object, piece: bytes) -> Iterable[bytes]:
     """The pieces that addons make of a piece of a body."""
     made = change(piece) if callable(change) else piece
     return (made,) if isinstance(made, bytes) else made
-
-
-def sent_fields(response: http.Response) -> AnswerFields:
-    """The fields of an answer but those that each version of HTTP writes itself."""
-    return [field for field in response.headers.fields if field[0].lower() not in OF_FRAMING]
 
 
 def _in_pieces(body: bytes) -> Iterable[bytes]:

@@ -1,4 +1,4 @@
-"""A client's connection of HTTP/1.1, by h11: requests in their order, each answered before the next is read."""
+"""A client's connection of HTTP/1.1: h11 reads requests in their order, each answered before the next is read."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from collections.abc import Iterable
 
 import h11
 from mitmproxy import connection, http
-from mitmproxy.net.http import status_codes
 
 from addons.server.clients.client_connection import SOCKET_ROOM, ClientConnection
+from addons.server.clients.http1_answer import CONTINUE, AnswerFraming
 from addons.server.limits.client_addresses import MAX_REQUEST_BODY, STREAM_UNREAD
 from addons.server.limits.request_bodies import CHUNK_LINE_TOO_LONG, CHUNKS_AT_ONCE, MAX_CHUNK_LINE
 from addons.server.limits.request_head import (
     FRAMING,
     MAX_HEADERS,
     MAX_TARGET,
+    connection_options,
     headers_too_large,
     target_too_long,
 )
-from addons.server.messages import WITHOUT_BODY, error_response, request_of_line
+from addons.server.messages import SWITCHED, error_response, request_of_line
 from addons.server.request import AnswerFields, Serve, ServedRequest
 from addons.telemetry import metrics
 from kube.errors import StatusError, bad_request
@@ -43,7 +44,8 @@ class Http1(ClientConnection):
 
     def __init__(self, client: connection.Client, serve: Serve) -> None:
         super().__init__(client, serve)
-        self._h11 = _new()
+        self._h11: h11.Connection
+        """Reads the request that is served now, and nothing else."""
         self._now: Http1Request | None = None
         self._looked = 0
         """Bytes of a head that is not whole in which its end is not."""
@@ -119,6 +121,7 @@ class Http1(ClientConnection):
         try:
             if _FOLDED.search(head):
                 raise ValueError("folded header lines are not supported")
+            self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEADERS + MAX_TARGET)
             self._h11.receive_data(head)
             event = self._h11.next_event()
             assert isinstance(event, h11.Request)
@@ -126,7 +129,8 @@ class Http1(ClientConnection):
             if event.method == PREFACE:
                 self._refuse(StatusError(505, "HTTPVersionNotSupported", HTTP2_WITHOUT_TLS))
                 return False
-            if len({name.lower() for name, _ in fields} & FRAMING) > 1:
+            names = {name.lower() for name, _ in fields}
+            if len(names & FRAMING) > 1:
                 raise ValueError("the length of the body is given in two ways")
             request = request_of_line(event.method, event.target, b"HTTP/" + event.http_version, fields)
         except h11.RemoteProtocolError as error:
@@ -137,15 +141,19 @@ class Http1(ClientConnection):
         except ValueError as error:
             self._refuse(bad_request(f"the head is malformed: {error}"))
             return False
-        self._begin(Http1Request(self, request, self._h11))
+        self._begin(Http1Request(self, request, names))
         return False
 
     def _begin(self, request: Http1Request) -> None:
         self.has_served = True
         self._now = request
-        if self._came and request.has_body:
-            self._h11.receive_data(self._take())
-        has_more = self._read_body(request)
+        has_more = False
+        if request.has_body:
+            if self._came:
+                self._h11.receive_data(self._take())
+            has_more = self._read_body(request)
+        else:
+            request.inbox.has_ended = True
         if self._now is request and self.transport is not None:
             request.start(self._serve)
         if has_more:
@@ -244,7 +252,7 @@ class Http1(ClientConnection):
             return
         assert isinstance(request, Http1Request)
         request.is_done = True
-        if request.is_switched or self._h11.our_state not in (h11.DONE, h11.MUST_CLOSE):
+        if request.is_switched or not request.framing.has_ended:
             self.close()
             return
         if not request.inbox.has_ended:
@@ -255,25 +263,17 @@ class Http1(ClientConnection):
         self._next()
 
     def _next(self) -> None:
-        self._now, self._answered_since, self._discarded = None, None, 0
-        if self._h11.our_state is not h11.DONE or self._h11.their_state is not h11.DONE:
+        now, self._now, self._answered_since, self._discarded = self._now, None, None, 0
+        if now is None or now.framing.is_last:
             self.close()
             return
-        if self._h11.trailing_data[0]:  # is in `_came`: only a head, or its body, goes to h11
-            self._h11 = _new()
-        else:
-            self._h11.start_next_cycle()
         if self._came and not self._waits:
             self.ask_for_turn()  # others go between, and no stack grows with such requests
         self.settle_reading()
 
 
-def _new() -> h11.Connection:
-    return h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEADERS + MAX_TARGET)
-
-
 class Http1Request(ServedRequest):
-    """Writes an answer as h11 has it."""
+    """Writes an answer in its framing."""
 
     connection: Http1
     is_switched = False
@@ -281,15 +281,24 @@ class Http1Request(ServedRequest):
     is_done = False
     """Its task has ended: what still comes of the request is dropped."""
 
-    def __init__(self, connection: Http1, head: http.Request, h11_connection: h11.Connection) -> None:
-        names = {name.lower() for name, _ in head.data.headers.fields}
+    def __init__(self, connection: Http1, head: http.Request, names: set[bytes]) -> None:
+        """`names` are those of its fields, in lower case."""
         super().__init__(connection, head, has_body=not names.isdisjoint(FRAMING))
-        self._h11 = h11_connection
+        is_http10, fields = head.data.http_version < b"HTTP/1.1", head.headers
+        self._may_continue = (
+            not is_http10 and b"expect" in names and "100-continue" in fields["expect"].lower()
+        )
+        options = connection_options(fields["connection"].encode()) if b"connection" in names else set()
+        self.framing = AnswerFraming(
+            is_head=self.is_head, is_http10=is_http10, is_last=is_http10 or b"close" in options
+        )
 
     async def read(self) -> bytes:
         inbox = self.inbox
-        if not inbox.pieces and not inbox.has_ended and self._h11.they_are_waiting_for_100_continue:
-            self._send(h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue"))
+        if self._may_continue and not inbox.pieces and not inbox.has_ended:
+            self._may_continue = False
+            self.check()
+            self.connection.write(CONTINUE)
         piece = await inbox.get()
         self.connection.settle_reading()
         return piece
@@ -297,16 +306,11 @@ class Http1Request(ServedRequest):
     def answer_last(self, response: http.Response) -> None:
         response.headers["Connection"] = "close"
 
-    def _send(self, event: h11.Event) -> None:
+    def send_head(self, status: int, fields: AnswerFields, size: int | None = None) -> None:
         self.check()
-        self.connection.write(self._h11.send(event) or b"")
-
-    def send_head(self, status: int, fields: AnswerFields) -> None:
-        self.check()
-        reason = status_codes.RESPONSES.get(status, "").encode()
-        head = h11.Response(status_code=status, headers=[*fields], reason=reason)
+        head = self.framing.head(status, fields, size)
         self.has_begun = True
-        self.connection.write(self._h11.send(head) or b"")
+        self.connection.write(head)
 
     def has_room(self, size: int) -> bool:
         connection = self.connection
@@ -318,8 +322,9 @@ class Http1Request(ServedRequest):
     def send_now(self, data: bytes) -> None:
         if self.is_switched:
             self.connection.write(data)
-        elif data and not self.is_head:
-            self._send(h11.Data(data=data))
+        elif not self.is_head:
+            self.check()
+            self.connection.write(self.framing.piece(data))
 
     async def send(self, data: bytes) -> None:
         self.check()
@@ -337,14 +342,12 @@ class Http1Request(ServedRequest):
 
     def end(self, trailers: AnswerFields = ()) -> None:
         """End the answer, without trailers, which HTTP/1.1 lets a proxy drop (RFC 9110, 6.5.1)."""
-        self._send(h11.EndOfMessage())
+        self.check()
+        self.connection.write(self.framing.end())
         self.is_over = True
 
     async def send_whole(self, status: int, fields: AnswerFields, body: bytes) -> None:
-        has_length = any(name.lower() == b"content-length" for name, _ in fields)
-        if status not in WITHOUT_BODY and not has_length and not (self.is_head and not body):
-            fields = [*fields, (b"Content-Length", b"%d" % len(body))]
-        self.send_head(status, fields)
+        self.send_head(status, fields, None if self.is_head and not body else len(body))
         self.send_now(body)
         self.end()
 
@@ -353,8 +356,8 @@ class Http1Request(ServedRequest):
         self.connection.close()
 
     def switch(self, fields: AnswerFields) -> None:
+        self.check()
         self.has_begun = self.is_switched = True
-        reason = status_codes.RESPONSES[101].encode()
-        self._send(h11.InformationalResponse(status_code=101, headers=[*fields], reason=reason))
+        self.connection.write(self.framing.switch(SWITCHED, fields))
         self.inbox.has_ended = False
         self.connection.pass_on_rest()

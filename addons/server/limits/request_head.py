@@ -67,8 +67,11 @@ def fields_fault_of(fields: FieldPairs) -> StatusError | None:
 
 def is_upgrade(fields: FieldPairs) -> bool:
     """Whether a request asks for another protocol on its connection (RFC 9110, 7.8)."""
-    options = b",".join(value for name, value in fields if name.lower() == b"connection")
-    return b"upgrade" in _options(options) and any(name.lower() == b"upgrade" for name, _ in fields)
+    if b"upgrade" not in {name.lower() for name, _ in fields}:
+        return False
+    return b"upgrade" in connection_options(
+        b",".join(value for name, value in fields if name.lower() == b"connection")
+    )
 
 
 def fields_to_send(
@@ -96,7 +99,7 @@ def fields_to_send(
         elif lower not in NOT_SENT and (lower != b"content-length" or length is None):
             others.append((lower, value))
         elif lower == b"connection":
-            options |= _options(value)
+            options |= connection_options(value)
         elif lower == b"upgrade":
             upgrades.append(value)
     if options:
@@ -112,7 +115,8 @@ def fields_to_send(
     return head
 
 
-def _options(connection: bytes) -> set[bytes]:
+def connection_options(connection: bytes) -> set[bytes]:
+    """The options that a field `Connection` has, in lower case."""
     return {option.strip().lower() for option in connection.split(b",")}
 
 

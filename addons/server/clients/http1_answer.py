@@ -1,0 +1,99 @@
+"""Frames an answer of HTTP/1.1 (RFC 9112): its head, and its body by a length, in chunks, or to the connection's end.
+
+h11 reads the requests. Of an answer it checks and copies each field several times: a tenth of a relayed request.
+"""
+
+from __future__ import annotations
+
+from mitmproxy.net.http import status_codes
+
+from addons.server.limits.request_head import connection_options, fields_fault_of
+from addons.server.messages import WITHOUT_BODY
+from addons.server.request import AnswerFields
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class AnswerFraming:
+    """The bytes of one answer. ValueError for a head that cannot be sent, or a body that is not as long as it says."""
+
+    def __init__(self, *, is_head: bool, is_http10: bool, is_last: bool) -> None:
+        self._is_head, self._is_http10 = is_head, is_http10
+        self.is_last = is_last
+        """The connection ends behind the answer."""
+        self.has_ended = False
+        """The whole answer was made."""
+        self._is_chunked = False
+        self._left: int | None = None
+        """Bytes of the body that are still to come; None where nothing says how many."""
+
+    def head(self, status: int, fields: AnswerFields, size: int | None = None) -> bytes:
+        """The head; `size` is the length of the body where that is known and the fields do not say it."""
+        if (fault := fields_fault_of(fields)) is not None:
+            raise ValueError(f"the head of the answer cannot be sent: {fault.message}")
+        if not 200 <= status <= 999:
+            raise ValueError(f"{status} is the status of no answer")
+        sent, length, options = [], b"", set[bytes]()
+        for name, value in fields:
+            lower = name.lower()
+            if lower == b"connection":
+                options |= connection_options(value)
+            elif lower != b"content-length":
+                if lower != b"transfer-encoding":
+                    sent.append((name, value))
+            elif not length:
+                sent.append((name, value))
+                length = value
+            elif length != value:
+                raise ValueError("the answer says its length twice")
+        if size is not None and not length and status not in WITHOUT_BODY:
+            length = b"%d" % size
+            sent.append((b"Content-Length", length))
+        if status in WITHOUT_BODY:
+            self._left = 0
+        elif length:
+            self._left = 0 if self._is_head else _number(length)
+        elif not self._is_http10:
+            self._is_chunked = not self._is_head
+            sent.append((b"Transfer-Encoding", b"chunked"))
+        else:
+            self.is_last |= not self._is_head
+        self.is_last |= b"close" in options
+        if self.is_last:
+            options = options - {b"keep-alive"} | {b"close"}
+        if options:
+            sent.append((b"Connection", b", ".join(sorted(options))))
+        return _head(status, sent)
+
+    def switch(self, status: int, fields: AnswerFields) -> bytes:
+        """The head of a 101, behind which both sides speak another protocol."""
+        self.is_last = True
+        return _head(status, fields)
+
+    def piece(self, data: bytes) -> bytes:
+        """A piece of the body; an empty one ends no body."""
+        if self._is_chunked:
+            return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
+        if self._left is not None:
+            self._left -= len(data)
+            if self._left < 0:
+                raise ValueError("the body of the answer is longer than its head says")
+        return data
+
+    def end(self) -> bytes:
+        if self._left:
+            raise ValueError("the body of the answer is shorter than its head says")
+        self.has_ended = True
+        return b"0\r\n\r\n" if self._is_chunked else b""
+
+
+def _head(status: int, fields: AnswerFields) -> bytes:
+    reason = status_codes.RESPONSES.get(status, "").encode()
+    lines = [b"%b: %b\r\n" % field for field in fields]
+    return b"HTTP/1.1 %d %b\r\n%b\r\n" % (status, reason, b"".join(lines))
+
+
+def _number(length: bytes) -> int:
+    if not length.isdigit():
+        raise ValueError("the length of the answer is no number")
+    return int(length)
