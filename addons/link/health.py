@@ -198,7 +198,9 @@ class Cloud:
     @property
     def ways(self) -> Sequence[ServerHealth]:
         """The servers as they are reached now: a borrowed way counts until it is given back, or fails."""
-        return self.borrowed if any(state.usable for state in self.borrowed) else self.own_ways
+        if self.borrowed and any(state.usable for state in self.borrowed):
+            return self.borrowed
+        return self.own_ways
 
     @property
     def lender(self) -> str:

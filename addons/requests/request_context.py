@@ -133,4 +133,4 @@ def begin(flow: http.HTTPFlow, context: RequestContext) -> None:
 
 def context_of(flow: http.HTTPFlow) -> RequestContext | None:
     """The context of a flow; None when the request was never read."""
-    return vars(flow).get(_ATTRIBUTE)
+    return flow.__dict__.get(_ATTRIBUTE)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from http import HTTPStatus
 
@@ -76,7 +76,7 @@ def request_of_line(method: bytes, target: bytes, version: bytes, fields: HeadFi
     if method == b"CONNECT":
         raise ValueError("the hub opens no tunnel here")
     if target.startswith(b"/") or target == b"*":
-        return _request(version, fields, (*NOWHERE, method, b"http", b"", target))
+        return _request(version, fields, NOWHERE, method, b"http", b"", target)
     scheme, separator, rest = target.partition(b"://")
     authority, _, path = rest.partition(b"/")
     try:
@@ -86,7 +86,7 @@ def request_of_line(method: bytes, target: bytes, version: bytes, fields: HeadFi
         port = None
     if not separator or not port:
         raise ValueError("the request's target is neither a path nor an address")
-    return _request(version, fields, (host, port, method, scheme, authority, b"/" + path))
+    return _request(version, fields, (host, port), method, scheme, authority, b"/" + path)
 
 
 def request_of_fields(fields: Iterable[tuple[bytes, bytes]]) -> http.Request:
@@ -104,7 +104,7 @@ def request_of_fields(fields: Iterable[tuple[bytes, bytes]]) -> http.Request:
     authority = of_line.get(b":authority", b"")
     if authority:
         url.parse_authority(authority, check=True)
-    return _request(b"HTTP/2.0", tuple(others), (*NOWHERE, method, scheme, authority, path))
+    return _request(b"HTTP/2.0", tuple(others), NOWHERE, method, scheme, authority, path)
 
 
 def response_of_answer(status: int, fields: Iterable[tuple[str, str]]) -> http.Response:
@@ -168,26 +168,37 @@ def error_body(status_code: int, message: str) -> bytes:
     return json.dumps({**_status_of(status_code, message).to_dict(), "code": status_code}).encode()
 
 
-def _request(version: bytes, fields: HeadFields, head: Iterable[object]) -> http.Request:
+def _request(
+    version: bytes,
+    fields: HeadFields,
+    server: tuple[str, int],
+    method: bytes,
+    scheme: bytes,
+    authority: bytes,
+    path: bytes,
+) -> http.Request:
     made = http.Request.__new__(http.Request)
-    names = ("host", "port", "method", "scheme", "authority", "path")
-    made.data = _data(http.RequestData, version, fields, dict(zip(names, head, strict=True)))
+    data = made.data = http.RequestData.__new__(http.RequestData)
+    _fill(data, version, fields)
+    data.host, data.port = server
+    data.method, data.scheme, data.authority, data.path = method, scheme, authority, path
     return made
 
 
 def _response(version: bytes, fields: HeadFields, code: int, reason: bytes) -> http.Response:
     made = http.Response.__new__(http.Response)
-    made.data = _data(http.ResponseData, version, fields, {"status_code": code, "reason": reason})
+    data = made.data = http.ResponseData.__new__(http.ResponseData)
+    _fill(data, version, fields)
+    data.status_code, data.reason = code, reason
     return made
 
 
-def _data[T](kind: type[T], version: bytes, fields: HeadFields, others: Mapping[str, object]) -> T:
-    """The data of a message, past the constructor, which checks types: its parsers are mitmproxy's."""
-    made, read_once = kind.__new__(kind), HeadersReadOnce.__new__(HeadersReadOnce)
-    read_once.fields = fields
-    common = {"content": None, "trailers": None, "timestamp_start": time.time(), "timestamp_end": None}
-    vars(made).update(http_version=version, headers=read_once, **common, **others)
-    return made
+def _fill(data: http.MessageData, version: bytes, fields: HeadFields) -> None:
+    """Fill the data of a message, past the constructor, which checks types: its parsers are mitmproxy's."""
+    data.headers = HeadersReadOnce.__new__(HeadersReadOnce)
+    data.headers.fields = fields
+    data.http_version, data.content, data.trailers = version, None, None
+    data.timestamp_start, data.timestamp_end = time.time(), None
 
 
 def _status_of(code: int, message: str) -> StatusError:
