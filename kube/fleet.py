@@ -50,6 +50,8 @@ class HubStatus:
     """Bytes to the cloud today."""
     down: int = 0
     """Bytes from the cloud today."""
+    rollback: str = ""
+    """The program that failed here when the node was to have it, and why; "" where the last upgrade went well."""
 
     def dump(self) -> str:
         """The annotation, without empty fields, because it goes over an edge link."""
@@ -194,6 +196,8 @@ def _needs(status: HubStatus, silent: int | None, usual: str) -> Iterator[str]:
     """The findings for a person, the worst first. `usual` is the version that most hubs have."""
     if silent is not None:
         yield f"silent for {human_duration(silent)}"
+    if status.rollback:
+        yield f"rolled back from {status.rollback}"
     if status.problems:
         yield f"problems: {status.problems}, see `edgehub status` there"
     if status.waiting:

@@ -6,21 +6,16 @@ import argparse
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TextIO
-
-from cryptography import x509
-from cryptography.x509.oid import NameOID
 
 from addons.install import cluster_commands
 from addons.install.changes import below
 from addons.install.checks.findings import Severity, has_failed
-from addons.install.checks.node_checks import Program, check_distribution
+from addons.install.checks.node_checks import Program, check_distribution, check_program
 from addons.install.cloud import authority_of, check_token
 from addons.install.doctor import examine
 from addons.install.install_spec import (
@@ -29,19 +24,17 @@ from addons.install.install_spec import (
     OWN_KUBECONFIG,
     PROXY_KUBECONFIGS,
     InstallSpec,
+    node_of,
     parse_hub_flags,
+    program_of,
 )
 from addons.install.installation import Installation, JoinError
 from addons.install.kubeconfigs import bootstrap_kubeconfig, moved
 from addons.install.system_services import KUBELET_UNIT, Services
-from kube.http.kubeconfig import load_kubeconfig
 from kube.option import FlagParser
-from kube.peers import NODE_PREFIX
 
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """A person's, a service manager's, and that of a terminal whose connection is lost."""
-PROGRAMS = (Path("/usr/local/bin/edgehub"), Path("/opt/edgehub/bin/edgehub"), Path("/usr/bin/edgehub"))
-"""Where a node has the command; the first is docs/install.md's."""
 HALFWAY = {"uninstall": "interrupted: `edgehub uninstall` again does the rest"}
 """The advice after an interrupted command that is not undone."""
 
@@ -119,6 +112,8 @@ def _add_flags(name: str, parser: argparse.ArgumentParser) -> None:
         cluster_commands.add_flags(parser)
     else:
         _add_node_flags(name, parser)
+        if name == "upgrade":
+            _add_upgrade_flags(parser)
 
 
 def _add_node_flags(name: str, parser: argparse.ArgumentParser) -> None:
@@ -182,6 +177,18 @@ def _add_node_flags(name: str, parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_upgrade_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--static-pod", metavar="IMAGE", default="", help="The new image, where the hub is a static pod."
+    )
+    parser.add_argument(
+        "--healthy",
+        type=float,
+        default=30.0,
+        help="Seconds for which the new hub must stay ready, or the former one comes back. Default: 30.",
+    )
+
+
 def _make_absolute(options: argparse.Namespace) -> None:
     """Make the paths that were typed whole: a unit, and the files below another root, have no folder to begin at."""
     for name, value in vars(options).items():
@@ -217,7 +224,7 @@ def _doctor(options: argparse.Namespace) -> int:
         options.hub_flags = (*installed.arguments, *options.hub_flags)
         options.node = options.node or installed.node
         options.program, options.static_pod = installed.program, installed.image
-    options.program = options.program or _program(options.root, acts=installation.acts)
+    options.program = options.program or program_of(options.root, acts=installation.acts)
     program = Program(installation.unit_root, options.program, is_needed=installed is not None)
     return 0 if _examine(options, program, says_all=True) else 1
 
@@ -225,7 +232,7 @@ def _doctor(options: argparse.Namespace) -> int:
 def _install(options: argparse.Namespace) -> int:
     installation = _installation(options)
     _refuse_distribution(options)
-    options.program = options.program or _program(options.root, acts=installation.acts)
+    options.program = options.program or program_of(options.root, acts=installation.acts)
     former = installation.installed
     bootstrap = _bootstrap_text(options)
     bootstraps = bool(bootstrap or (former and not former.identity and not options.kubeconfig))
@@ -274,8 +281,15 @@ def _uninstall(options: argparse.Namespace) -> int:
 
 def _upgrade(options: argparse.Namespace) -> int:
     installation = _installation(options)
-    program = options.program or _program(options.root, acts=installation.acts)
-    installation.upgrade(program, options.timeout)
+    program = options.program or program_of(options.root, acts=installation.acts)
+    installed = installation.installed
+    if installed is not None and installed.method == "systemd":
+        # A Job has the node's root elsewhere, and the unit starts that root's programs.
+        is_there = below(options.root, Path(program).absolute()).exists()
+        finding = check_program(Program(options.root if is_there else installation.unit_root, program))
+        if finding.severity is Severity.FAILED:
+            raise ValueError(f"{finding.text}; nothing was changed")
+    installation.upgrade(program, options.static_pod, options.timeout, options.healthy)
     _say("the hub runs with this program")
     return 0
 
@@ -359,28 +373,7 @@ def _node_to_install(
 
 def _node(options: argparse.Namespace, kubeconfig: Path) -> str:
     """The name of the node: the flag's, the certificate's, or the host's."""
-    if options.node:
-        return str(options.node)
-    try:
-        pem = load_kubeconfig(kubeconfig, locate=partial(below, options.root)).certificate.read()
-        leaf = x509.load_pem_x509_certificates(pem)[0]
-    except (OSError, ValueError):
-        return os.uname().nodename.lower()
-    names = [str(attribute.value) for attribute in leaf.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
-    nodes = [name.removeprefix(NODE_PREFIX) for name in names if name.startswith(NODE_PREFIX)]
-    return nodes[0] if nodes else os.uname().nodename.lower()
-
-
-def _program(root: Path, *, acts: bool) -> str:
-    """The command `edgehub` beside the interpreter that runs this, as a wheel installs it.
-
-    Below another root, whose services are not this machine's, that root's own: what runs this is not there.
-    """
-    if root != Path("/") and not acts:
-        there = (str(path) for path in PROGRAMS if below(root, path).exists())
-        return next(there, str(PROGRAMS[0]))
-    beside = Path(sys.executable).with_name("edgehub")
-    return str(beside) if beside.exists() else shutil.which("edgehub") or "edgehub"
+    return str(options.node) or node_of(kubeconfig, options.root) or os.uname().nodename.lower()
 
 
 COMMANDS: Mapping[str, tuple[Callable[[argparse.Namespace], int], str]] = {
@@ -390,7 +383,7 @@ COMMANDS: Mapping[str, tuple[Callable[[argparse.Namespace], int], str]] = {
         "put this node behind its hub: unit or static pod, own kubeconfig, kubelet and kube-proxy",
     ),
     "uninstall": (_uninstall, "take all that back, byte for byte"),
-    "upgrade": (_upgrade, "start the installed hub anew with this program; copies and watches go on"),
+    "upgrade": (_upgrade, "run the hub with another program, and go back by itself where that fails"),
     "manifests": (_manifests, "print what has to be applied in the cloud: all names, or one manifest"),
     "fleet": (_fleet, "all hubs of the cluster, those first that need a person"),
 }

@@ -4,14 +4,20 @@ kubeconfigs."""
 from __future__ import annotations
 
 import argparse
+import shutil
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
 
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
 from addons.certificates.tls_port_certificate import LOCAL_AUTHORITY
-from addons.install.changes import FileChange, Ledger
+from addons.install.changes import FileChange, Ledger, below
 from addons.install.kubeconfigs import (
     folders_of,
     has_verifiable_certificate,
@@ -24,9 +30,10 @@ from addons.install.system_services import KUBELET_PKI, KUBELET_UNIT, socket_uni
 from addons.link.servers import parse_server
 from addons.settings import OPTIONS, Settings
 from addons.startup.preflight import own_listener
+from kube.http.kubeconfig import load_kubeconfig
 from kube.json_type import Json
 from kube.option import add_flags, as_flags, read
-from kube.peers import is_node_name
+from kube.peers import NODE_PREFIX, is_node_name
 
 KUBELET_KUBECONFIG = Path("/etc/kubernetes/kubelet.conf")
 """The path at which kubeadm writes it."""
@@ -47,6 +54,8 @@ INSTALLED = {"--pod-address": "auto", "--tls-signer": "cluster"}
 SOCKET_FILE = Path("/etc/systemd/system/edgehub.socket")
 STATIC_POD = Path("/etc/kubernetes/manifests/edgehub.yaml")
 LEDGER = Path("/var/lib/edgehub-install")
+PROGRAMS = (Path("/usr/local/bin/edgehub"), Path("/opt/edgehub/bin/edgehub"), Path("/usr/bin/edgehub"))
+"""Where a node has the command; the first is docs/install.md's."""
 Method = Literal["systemd", "static-pod"]
 
 
@@ -252,6 +261,29 @@ def parse_hub_flags(flags: Sequence[str]) -> Settings:
         return read(Settings, vars(known), "hub_")
     except (argparse.ArgumentError, ValueError) as error:
         raise ValueError(f"after --: {as_flags(str(error))}") from None
+
+
+def node_of(kubeconfig: Path, root: Path) -> str:
+    """The node whose certificate a kubeconfig has, below a root; "" where it has none of a node."""
+    try:
+        pem = load_kubeconfig(kubeconfig, locate=partial(below, root)).certificate.read()
+        leaf = x509.load_pem_x509_certificates(pem)[0]
+    except (OSError, ValueError):
+        return ""
+    names = [str(attribute.value) for attribute in leaf.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    return next((name.removeprefix(NODE_PREFIX) for name in names if name.startswith(NODE_PREFIX)), "")
+
+
+def program_of(root: Path, *, acts: bool) -> str:
+    """The command `edgehub` beside the interpreter that runs this, as a wheel installs it.
+
+    Below another root, whose services are not this machine's, that root's own: what runs this is not there.
+    """
+    if root != Path("/") and not acts:
+        there = (str(path) for path in PROGRAMS if below(root, path).exists())
+        return next(there, str(PROGRAMS[0]))
+    beside = Path(sys.executable).with_name("edgehub")
+    return str(beside) if beside.exists() else shutil.which("edgehub") or "edgehub"
 
 
 def _files(hub: Settings) -> list[Path]:

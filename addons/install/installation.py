@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from addons.certificates.tls_port_certificate import FILE as CLUSTER_CERTIFICATE
 from addons.install.changes import FileChange, Ledger, below, diff, read
-from addons.install.cloud import get, local
 from addons.install.install_spec import (
     BOOTSTRAP_KUBECONFIG,
     KUBELET_BOOTSTRAP,
@@ -23,116 +22,23 @@ from addons.install.install_spec import (
     leads_to,
     read_spec,
 )
+from addons.install.readiness import (
+    NotReadyError,
+    count_writes,
+    pause,
+    runs_on,
+    start_of,
+    wait_for_hub,
+    wait_for_kubelet,
+    wait_for_node,
+    wait_until_gone,
+    watch_hub,
+)
 from addons.install.system_services import HUB_UNIT, PROXY_UNIT, ServiceError, Services
-from addons.settings import Settings
 from addons.startup import pod_interface
+from addons.startup.rollback import clear_rollback, write_rollback
 from kube.errors import StatusError
-from kube.http.client import Client, Unreachable
-from kube.json_type import Json
-
-INTERVAL = 0.2
-"""Seconds between two looks: the hub, another process, notifies nobody when it is ready."""
-SAMPLE = re.compile(r"^edgehub_requests_total\{(?P<labels>.*)\} (?P<value>\S+)$", re.MULTILINE)
-WRITES = frozenset({"create", "patch", "update"})
-OF_KUBELET = frozenset({"leases", "nodes"})
-"""Writes that kubelet alone sends to the plain port."""
-
-
-class NotReadyError(Exception):
-    """The deadline has passed; the message says what was missing last."""
-
-
-def _runs_on() -> str:
-    """The default of `ended`, for a process that is not looked at."""
-    return ""
-
-
-async def wait_for_hub(hub: Settings, deadline: float, ended: Callable[[], str] = _runs_on) -> None:
-    """Return when the hub is ready. `deadline` is in monotonic seconds; NotReadyError when it is over.
-
-    `ended` returns the last words of a hub that has ended, which ends the wait, and "" while it runs.
-    """
-    async with local(hub.admin_url) as admin:
-        missing = "the hub has not started"
-        while True:
-            try:
-                # kubelet registers the Node of a new node through this hub, later.
-                await admin.request("GET", "/readyz?exclude=node", accept="*/*", timeout=5.0)
-                return
-            except StatusError as error:
-                missing = f"the hub is not ready: {error.message}"
-            except Unreachable as error:
-                missing = f"the hub does not answer at {hub.admin_url}: {error}"
-            await _pause(missing, deadline, ended)
-
-
-async def count_writes(hub: Settings) -> float:
-    """How often kubelet has written its node or its lease through the hub; Unreachable where no hub answers."""
-    async with local(hub.admin_url) as admin:
-        return await _count(admin)
-
-
-async def wait_until_gone(hub: Settings, deadline: float) -> None:
-    """Return when nobody answers at the hub's admin port, NotReadyError when the time is over before."""
-    async with local(hub.admin_url) as admin:
-        while hub.admin_port:
-            try:
-                await admin.request("GET", "/healthz", accept="*/*", timeout=5.0)
-            except Unreachable:
-                return
-            except StatusError:
-                pass
-            await _pause("the hub still runs", deadline)
-
-
-async def wait_for_node(
-    hub: Settings, node: str, writes: float, deadline: float, ended: Callable[[], str] = _runs_on
-) -> None:
-    """Return when kubelet has written more often than `writes` and the node is Ready; NotReadyError otherwise.
-
-    `ended` is as in `wait_for_hub`, of kubelet.
-    """
-    async with local(hub.admin_url) as admin, local(hub.plain_url) as plain:
-        while True:
-            try:
-                if await _count(admin) <= writes:
-                    missing = "kubelet has not spoken to the hub"
-                elif reason := why_not_ready(await get(plain, f"/api/v1/nodes/{node}")):
-                    missing = f"the node is not Ready: {reason}"
-                else:
-                    return
-            except (StatusError, Unreachable) as error:
-                missing = f"the hub cannot tell whether the node is Ready: {error}"
-            await _pause(missing, deadline, ended)
-
-
-def why_not_ready(node: Json) -> str:
-    """The reason why a Node is not Ready; "" when it is."""
-    for condition in node.get("status", {}).get("conditions", ()):
-        if condition["type"] == "Ready":
-            return (
-                "" if condition["status"] == "True" else str(condition.get("message") or condition["status"])
-            )
-    return "kubelet has not said so yet"
-
-
-async def _count(admin: Client) -> float:
-    page = (await admin.request("GET", "/metrics", accept="*/*", timeout=5.0)).body.decode()
-    total = 0.0
-    for sample in SAMPLE.finditer(page):
-        labels = dict(re.findall(r'(\w+)="([^"]*)"', sample["labels"]))
-        if labels["resource"] in OF_KUBELET and labels["verb"] in WRITES and labels["code"].startswith("2"):
-            total += float(sample["value"])
-    return total
-
-
-async def _pause(missing: str, deadline: float, ended: Callable[[], str] = _runs_on) -> None:
-    if words := await asyncio.to_thread(ended):
-        raise NotReadyError(f"{missing}; {words}")
-    if time.monotonic() >= deadline:
-        raise NotReadyError(missing)
-    await asyncio.sleep(INTERVAL)
-
+from kube.http.client import Unreachable
 
 FAILURES = (NotReadyError, ServiceError, OSError, StatusError, Unreachable, KeyboardInterrupt)
 """The errors that end an installation halfway."""
@@ -211,10 +117,12 @@ class Installation:
         was_cut_short = not self._ledger.is_settled
         self._ledger.begin(spec.to_json())
         try:
-            self._ledger.apply(change for change in pending if change.path in hub_files)
-            is_new = any(change.path in hub_files for change in pending)
-            if is_new or was_cut_short or not self._is_up(spec):
-                self._start_hub(spec, deadline, spec.hub_changes(self._ledger) if was_cut_short else pending)
+            own = [change for change in pending if change.path in hub_files]
+            if own and not was_cut_short:
+                self._replace_hub(spec, own, deadline)
+            elif was_cut_short or not self._is_up(spec):
+                self._ledger.apply(own)
+                self._start_hub(spec, deadline, spec.hub_changes(self._ledger) if was_cut_short else own)
             self._ledger.apply(change for change in pending if change.path not in hub_files)
             if was_cut_short or any(change.path not in hub_files for change in pending):
                 self._move_clients(spec, deadline)
@@ -223,8 +131,13 @@ class Installation:
             outcome = self._undo(spec, None if was_cut_short else former, before)
             raise JoinError(f"{_said(error)}; {outcome}") from error
 
-    def upgrade(self, program: str, timeout: float) -> None:
-        """Start the hub anew with the present program; copies, and the versions that clients resume from, stay."""
+    def upgrade(self, program: str, image: str, timeout: float, healthy: float) -> None:
+        """Start the hub anew with this program, or image where it is a static pod. Copies, and the versions that
+        clients resume from, stay.
+
+        Where it is not ready within `timeout` and for `healthy` seconds then, the former one is put back, and JoinError
+        says why. Nothing of this needs the cloud.
+        """
         former = self.installed
         if former is None:
             raise JoinError("no hub is installed here")
@@ -232,20 +145,52 @@ class Installation:
             raise JoinError(
                 "`edgehub install` was killed before its end: run it again, or `edgehub uninstall`"
             )
-        spec = read_spec({**former.to_json(), "program": program})
-        deadline = time.monotonic() + timeout
+        is_pod = former.method == "static-pod"
+        if is_pod and not image:
+            raise JoinError("the hub is a static pod: name its new image by --static-pod")
+        target = image if is_pod else program
+        spec = replace(former, image=image) if is_pod else replace(former, program=program)
         changes = spec.hub_changes(self._ledger)
         before = self._snapshot(changes)
         self._ledger.settings = spec.to_json()
+        state = self._ledger.locate(spec.hub.state_dir)
         try:
-            pending = self._ledger.pending(changes)
-            self._ledger.apply(pending)
-            self._start_hub(spec, deadline, pending)
+            clear_rollback(state)
+            self._replace_hub(spec, self._ledger.pending(changes), time.monotonic() + timeout)
+            if self._services.can_be_called:
+                self._say(f"watching the hub for {healthy:g} s")
+                with self._last_words(self._unit_of(spec)) as ended:
+                    asyncio.run(watch_hub(spec.hub, healthy, ended))
+                asyncio.run(wait_for_kubelet(spec.hub, time.monotonic() + timeout))
         except FAILURES as error:
-            stuck = self._put_back(former, before)
-            self._try(lambda: self._run_hub(former, changes))
-            outcome = f"not all could be undone ({stuck})" if stuck else "the former program runs again"
+            self._say("this does not work: going back to the former program")
+            outcome = self._roll_back(former, before, changes, f"{target}: {_said(error)}", timeout)
             raise JoinError(f"{_said(error)}; {outcome}") from error
+
+    def _roll_back(
+        self,
+        former: InstallSpec,
+        before: dict[Path, bytes | None],
+        changes: Iterable[FileChange],
+        why: str,
+        timeout: float,
+    ) -> str:
+        """Put the former hub back, with the record of why in its state folder. What became of that, in words."""
+        failed = asyncio.run(start_of(former.hub)) if former.method == "static-pod" else None
+        stuck = self._put_back(former, before)
+        try:
+            write_rollback(self._ledger.locate(former.hub.state_dir), why)
+        except OSError as error:
+            self._say(f"the fleet will not be told: {error.filename}: {error.strerror}")
+        self._try(lambda: self._run_hub(former, changes))
+        if stuck:
+            return f"not all could be undone ({stuck})"
+        try:
+            if self._services.can_be_called:
+                asyncio.run(wait_for_hub(former.hub, time.monotonic() + timeout, former=failed))
+        except NotReadyError as error:
+            return f"the former program is back, and not ready yet: {error}"
+        return "the former program runs again"
 
     def uninstall(self) -> None:
         """Restore every file, and stop the hub; JoinError where a file cannot be restored."""
@@ -304,14 +249,34 @@ class Installation:
             opens_anew = any(change.path == SOCKET_FILE for change in changed)
             self._services.start_hub(has_sockets=bool(spec.hub.early_listeners), opens_anew=opens_anew)
 
-    def _start_hub(self, spec: InstallSpec, deadline: float, changed: Iterable[FileChange]) -> None:
+    def _replace_hub(self, spec: InstallSpec, pending: Iterable[FileChange], deadline: float) -> None:
+        """Write the hub's files, start the hub, and wait until it is ready.
+
+        Whoever changes a static pod's manifest waits for another hub than the one that answers: kubelet replaces the
+        pod later.
+        """
+        changed, former = [*pending], None
+        is_replaced = spec.method == "static-pod" and any(change.path == spec.hub_file for change in changed)
+        if is_replaced and self._services.can_be_called:
+            former = asyncio.run(start_of(spec.hub))
+        self._ledger.apply(changed)
+        self._start_hub(spec, deadline, changed, former)
+
+    def _start_hub(
+        self, spec: InstallSpec, deadline: float, changed: Iterable[FileChange], former: str | None = None
+    ) -> None:
         if not self._services.can_be_called:
             return
         self._run_hub(spec, changed)
         self._say(f"waiting for the hub at {spec.hub.admin_url}")
-        with self._last_words(HUB_UNIT if spec.method == "systemd" else "") as ended:
-            asyncio.run(wait_for_hub(spec.hub, deadline, ended))
+        with self._last_words(self._unit_of(spec)) as ended:
+            asyncio.run(wait_for_hub(spec.hub, deadline, ended, former=former))
         self._wait_for_certificate(spec, deadline)
+
+    @staticmethod
+    def _unit_of(spec: InstallSpec) -> str:
+        """The unit whose last words tell why the hub ended; "" for a static pod."""
+        return HUB_UNIT if spec.method == "systemd" else ""
 
     def _wait_for_certificate(self, spec: InstallSpec, deadline: float) -> None:
         """Wait a while until the cluster has signed the TLS port's certificate, and say so where it has not.
@@ -324,7 +289,7 @@ class Installation:
         end = min(deadline, time.monotonic() + CERTIFICATE_WAIT)
         try:
             while not file.exists():
-                asyncio.run(_pause(UNSIGNED, end))
+                asyncio.run(pause(UNSIGNED, end))
         except NotReadyError as error:
             self._say(f"warning: {error}")
 
@@ -344,7 +309,7 @@ class Installation:
         A wait that is over otherwise ends with these lines, too.
         """
         try:
-            yield partial(self._services.last_words, unit) if unit else _runs_on
+            yield partial(self._services.last_words, unit) if unit else runs_on
         except NotReadyError as error:
             words = self._services.last_words(unit, of_running=True) if unit else ""
             raise NotReadyError(

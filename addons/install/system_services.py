@@ -251,19 +251,20 @@ class Services:
         A service that systemd is about to start again has ended.
         """
         try:
-            state = (
-                self._run("show", "--property=SubState", "--value", unit).stdout.strip()
-                if self.program
-                else ""
-            )
-            if not state or not (of_running or state in ENDED):
+            shown = self._run("show", "--property=SubState,Job", unit).stdout if self.program else ""
+            properties = dict(line.partition("=")[::2] for line in shown.splitlines())
+            state = properties.get("SubState", "")
+            # A start that systemd has not come to yet: the unit is still as the former run left it.
+            is_queued = properties.get("Job", "") not in ("", "0") and state in ("failed", "dead")
+            has_ended = state in ENDED and not is_queued
+            if not state or not (of_running or has_ended):
                 return ""
             logged = self._run("status", "--no-pager", "--full", f"--lines={LAST_LINES}", unit).stdout
         except ServiceError:
             return ""
         # An empty line is between what systemd knows of the service and what it has logged.
         lines = logged.rstrip().partition("\n\n")[2]
-        how = "has ended" if state in ENDED else "runs"
+        how = "has ended" if has_ended else "waits for its start" if is_queued else "runs"
         return f"{unit} {how}, and its last lines are:\n{lines}" if lines else f"{unit} {how}"
 
     def _call(self, *arguments: str) -> None:

@@ -26,7 +26,10 @@ from kube.http.kubeconfig import Credentials
 FILE = "owner.json"
 ASIDE = "set-aside"
 """The one folder that is kept of all that were set aside."""
-OF_THE_HUB = ("cache", "cache.new", "cache.unreadable", "journal.done", "callers.key", "callers.done", "pki")
+OF_THE_HUB = (
+    *("cache", "cache.new", "cache.unreadable", "journal.done", "callers.key", "callers.done", "pki"),
+    "rolled-back",
+)
 """The entries that the hub makes in its state folder."""
 
 logger = logging.getLogger(__name__)

@@ -177,7 +177,8 @@ def test_the_hub_takes_the_certificate_that_kubelet_has_renewed(installed: Boote
 def test_the_doctor_is_content_and_an_upgrade_starts_the_hub_anew(installed: BootedNode) -> None:
     assert f"ok       node         {NODE}, kubelet v" in installed.run(PROGRAM, "doctor")
     former = pid_of_hub(installed)
-    assert "the hub runs with this program" in installed.run(PROGRAM, "upgrade", "--timeout", str(LIMIT))
+    upgraded = installed.run(PROGRAM, "upgrade", "--timeout", str(LIMIT), "--healthy", "5")
+    assert "the hub runs with this program" in upgraded
     assert pid_of_hub(installed) != former
 
 

@@ -152,7 +152,7 @@ def test_a_node_that_never_joined_comes_behind_its_hub_by_a_token(
         done = edgehub(machine, "install", *given, "--node", node, *services, hub=True)
         assert done.returncode == 0, done.stdout + done.stderr
         assert is_ready(cloud.admin.get(f"/api/v1/nodes/{node}"))
-        assert (machine.folder / "state" / "pki" / "node.pem").exists()
+        assert (machine.state / "pki" / "node.pem").exists()
         well = edgehub(machine, "doctor", hub=True)
         assert "ok       token        may ask for the identity of a node" in well.stdout, well.stdout
         assert edgehub(machine, "uninstall", *services[:2]).returncode == 0

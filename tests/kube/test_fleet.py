@@ -73,6 +73,7 @@ def test_a_hub_that_is_well() -> None:
     [
         (GOOD, 200, "silent for 3m20s"),
         (HubStatus("0.2.0", problems=2), 5, "problems: 2, see `edgehub status` there"),
+        (HubStatus("0.2.0", rollback="hub:3: it ended"), 5, "rolled back from hub:3: it ended"),
         (HubStatus("0.2.0", waiting=7), 5, "waiting writes: 7"),
         (HubStatus("0.2.0", stale=1, oldest=int(NOW.timestamp()) - 60), 5, "stale copies: 1"),
         (HubStatus("0.1.0"), 5, "most hubs have version 0.2.0"),
@@ -178,6 +179,7 @@ def test_it_is_read_as_it_was_written() -> None:
     assert read_status(SAID.dump()) == SAID
     assert read_status(HubStatus().dump()) == HubStatus()
     assert len(SAID.dump()) < 200, "an edge link carries it"
+    assert HubStatus("0.2.0").dump() == '{"version":"0.2.0"}', "what has not happened costs nothing"
 
 
 def test_fields_of_a_newer_hub_are_left_out() -> None:

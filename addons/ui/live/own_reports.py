@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from addons.offline.tables.write_behind import WriteBehind
 from addons.rules.events import about_node, send_event, warning
+from addons.startup.rollback import read_rollback
 from addons.telemetry import metrics
 from addons.telemetry.link_budget import Spending
 from addons.ui.reports.hub_reports import status
@@ -27,8 +28,8 @@ BYTES_INTERVAL = 900.0
 """Seconds between two statuses that tell of nothing but bytes: 100 statuses of 200 bytes a day."""
 
 
-def fleet_status(hub: RunningHub) -> HubStatus:
-    """The hub as it stands."""
+def fleet_status(hub: RunningHub, rollback: str = "") -> HubStatus:
+    """The hub as it stands. `rollback` says why it runs in place of a newer one."""
     report = status(hub)
     stale = [source.reflector.heard for source in hub.sources if source.reflector.state is State.WAITING]
     oldest = min(filter(None, stale), default=None)
@@ -45,6 +46,7 @@ def fleet_status(hub: RunningHub) -> HubStatus:
         problems=rules["problems"] + bool(rules["filterModules"]) + len(report["closedListeners"]),
         up=report["bytes"]["linkUpToday"],
         down=report["bytes"]["linkDownToday"],
+        rollback=rollback,
     )
 
 
@@ -54,9 +56,11 @@ async def tell_fleet(hub: RunningHub) -> None:
     A hub that keeps nothing renews no Lease, and tells nothing.
     """
     told, at = HubStatus(), float("-inf")
+    # Written before the hub starts, and by nobody while it runs.
+    rollback = await asyncio.to_thread(read_rollback, hub.settings.state_dir)
     while hub.offline is not None:
         await asyncio.sleep(STATUS_INTERVAL)  # first: a hub that starts has no port open yet
-        status, now = fleet_status(hub), asyncio.get_running_loop().time()
+        status, now = fleet_status(hub, rollback), asyncio.get_running_loop().time()
         if status.lasting() != told.lasting() or now - at >= BYTES_INTERVAL:
             told, at = status, now
             hub.offline.say(status.dump())

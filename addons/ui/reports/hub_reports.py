@@ -28,6 +28,9 @@ from kube.reflector.state import State
 from kube.reflector.upstream import Upstream
 from kube.requests.node_pools import POOL_LABEL
 
+STARTED = datetime.datetime.now(datetime.UTC).isoformat()
+"""When this program started: `edgehub upgrade` tells one hub from the next by it."""
+
 
 def sources(hub: RunningHub) -> list[dict[str, Any]]:
     """Each list and watch of the cloud. `age` and `nextTry` are seconds."""
@@ -217,6 +220,7 @@ def status(hub: RunningHub) -> dict[str, Any]:
     states = [source.reflector.state for source in hub.sources]
     return {
         "version": VERSION,
+        "started": STARTED,
         "node": hub.settings.node,
         "pool": hub.settings.pool or _pool_by_label(hub.sources, hub.settings.node),
         "mode": hub.settings.mode,

@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
 from addons.install.install_spec import InstallSpec
-from addons.install.installation import (
-    Installation,
-    JoinError,
-    NotReadyError,
-    count_writes,
-    wait_for_hub,
-    wait_for_node,
-    wait_until_gone,
-    why_not_ready,
-)
+from addons.install.installation import Installation, JoinError
 from addons.install.system_services import Services
-from addons.settings import Settings
+from addons.startup.rollback import read_rollback
 from kube.http.kubeconfig import load_kubeconfig
-from tests.addons.support.small_api import small_api
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.ports import free_port
 
@@ -113,8 +100,8 @@ def test_what_fails_is_undone_as_it_was_before_this_run(root: Path, spec: Instal
     with pytest.raises(JoinError, match="everything is as it was"):
         installation(root, said, "/no/such/systemctl").install(dataclasses.replace(spec, program="/other"), 1)
     assert files(root) == installed
-    with pytest.raises(JoinError, match="the former program runs again"):
-        installation(root, said, "/no/such/systemctl").upgrade("/other", 1)
+    with pytest.raises(JoinError, match="the former program is back, and not ready yet"):
+        installation(root, said, "/no/such/systemctl").upgrade("/other", "", 1, 0)
     assert files(root) == installed
 
 
@@ -138,11 +125,11 @@ def test_a_run_that_was_killed_is_finished_or_taken_back_by_the_next(
         Installation(root, KilledServices("systemctl"), print).install(spec, 1)
     assert files(root) != before
     with pytest.raises(JoinError, match="was killed before its end"):
-        installation(root).upgrade("/other", 1)
+        installation(root).upgrade("/other", "", 1, 0)
     if finishes:
         installation(root).install(spec, 1)
         assert load_kubeconfig(root / KUBELET[1:]).server == spec.hub.plain_url
-        installation(root).upgrade("/other", 1)
+        installation(root).upgrade("/other", "", 1, 0)
     installation(root).uninstall()
     assert files(root) == before
 
@@ -221,68 +208,26 @@ def patched(before: list[str], hunks: list[str]) -> list[str]:
 
 def test_an_upgrade_replaces_the_program(root: Path, spec: InstallSpec) -> None:
     with pytest.raises(JoinError, match="no hub is installed here"):
-        installation(root).upgrade("/other", 1)
+        installation(root).upgrade("/other", "", 1, 0)
     installation(root).install(spec, 1)
-    installation(root).upgrade("/other", 1)
+    installation(root).upgrade("/other", "", 1, 0)
     assert "ExecStart=/other " in (root / "etc/systemd/system/edgehub.service").read_text()
 
 
-READY = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-IDLE = {"status": {"conditions": [{"type": "Ready", "status": "False", "message": "no network"}]}}
-METRICS = """\
-edgehub_requests_total{code="200",component="kubelet",resource="leases",route="lease",verb="update"} 2.0
-edgehub_requests_total{code="200",component="kubelet",resource="nodes",route="relay",verb="patch"} 1.0
-edgehub_requests_total{code="200",component="kubelet",resource="nodes",route="relay",verb="get"} 7.0
-edgehub_requests_total{code="403",component="kubelet",resource="nodes",route="relay",verb="patch"} 7.0
-edgehub_requests_total{code="201",component="kubelet",resource="events",route="relay",verb="create"} 7.0
-"""
-
-
-def hub_at(url: str) -> Settings:
-    port = urlsplit(url).port
-    assert port is not None
-    return Settings(port=port, admin_port=port)
-
-
-@pytest.mark.parametrize(
-    ("node", "why"), [(READY, ""), (IDLE, "no network"), ({}, "kubelet has not said so yet")]
-)
-def test_what_a_node_says(node: dict[str, Any], why: str) -> None:
-    assert why_not_ready(node) == why
-
-
-async def test_a_ready_node_ends_the_wait() -> None:
-    async with small_api({"/readyz": "ok", "/metrics": METRICS, "/api/v1/nodes/n1": READY}) as url:
-        hub = hub_at(url)
-        await wait_for_hub(hub, time.monotonic() + 30)
-        assert await count_writes(hub) == 3
-        await wait_for_node(hub, "n1", 2, time.monotonic() + 30)
-
-
-@pytest.mark.parametrize(
-    ("node", "writes", "why"),
-    [
-        (READY, 3, "kubelet has not spoken to the hub"),
-        (IDLE, 0, "the node is not Ready: no network"),
-        (None, 0, "cannot tell whether the node is Ready: not found"),
-    ],
-)
-async def test_what_was_missing_last_is_told(node: object, writes: float, why: str) -> None:
-    async with small_api({"/metrics": METRICS, "/api/v1/nodes/n1": node}) as url:
-        with pytest.raises(NotReadyError, match=why):
-            await wait_for_node(hub_at(url), "n1", writes, 0.0)
-
-
-async def test_a_hub_that_is_not_there_or_not_ready_is_told() -> None:
-    with pytest.raises(NotReadyError, match="does not answer"):
-        await wait_for_hub(Settings(admin_port=1), 0.0)
-    async with small_api({}) as url:
-        with pytest.raises(NotReadyError, match="is not ready"):
-            await wait_for_hub(hub_at(url), 0.0)
-
-
-async def test_a_hub_is_gone_when_nobody_answers() -> None:
-    async with small_api({"/healthz": "ok"}) as url:
-        with pytest.raises(NotReadyError, match="the hub still runs"):
-            await wait_until_gone(hub_at(url), 0.0)
-    await wait_until_gone(hub_at(url), time.monotonic() + 30)
+def test_a_static_pod_gets_another_image(root: Path, spec: InstallSpec) -> None:
+    """One whose new hub fails has the former image again, and what the former hub will report."""
+    manifest = root / "etc/kubernetes/manifests/edgehub.yaml"
+    state = root / "var/lib/edgehub"
+    state.mkdir(parents=True)
+    installation(root).install(dataclasses.replace(spec, method="static-pod", image="hub:1"), 1)
+    before = manifest.read_bytes()
+    with pytest.raises(JoinError, match="name its new image by --static-pod"):
+        installation(root).upgrade("/other", "", 1, 0)
+    # Nobody replaces the pod here, and no hub answers.
+    with pytest.raises(JoinError, match="the former program is back"):
+        installation(root, systemctl="/no/such/systemctl").upgrade("", "hub:2", 0.1, 0)
+    assert manifest.read_bytes() == before
+    assert read_rollback(state).startswith("hub:2: the hub does not answer at ")
+    installation(root).upgrade("", "hub:2", 1, 0)
+    assert manifest.read_bytes() == before.replace(b'"hub:1"', b'"hub:2"')
+    assert read_rollback(state) == ""

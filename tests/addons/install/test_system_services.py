@@ -157,9 +157,12 @@ def test_the_static_pod_mounts_what_it_reads() -> None:
 @pytest.mark.parametrize(
     ("state", "of_running", "said"),
     [
-        ("auto-restart", False, "k.service has ended, and its last lines are:\nno such file"),
+        ("auto-restart\nJob=7", False, "k.service has ended, and its last lines are:\nno such file"),
         ("failed", False, "k.service has ended, and its last lines are:\nno such file"),
         ("running", False, ""),
+        ("dead\nJob=7", False, ""),
+        ("failed\nJob=7", False, ""),
+        ("failed\nJob=0", False, "k.service has ended, and its last lines are:\nno such file"),
         ("running", True, "k.service runs, and its last lines are:\nno such file"),
         ("", True, ""),
     ],
@@ -168,8 +171,7 @@ def test_a_service_that_has_ended_says_its_last_lines(
     tmp_path: Path, state: str, of_running: bool, said: str
 ) -> None:
     systemctl = tmp_path / "systemctl"
-    systemctl.write_text(
-        f'#!/bin/sh\ncase $1 in show) echo "{state}" ;; *) printf "k.service\\n  Active\\n\\nno such file\\n" ;; esac\n'
-    )
+    told = 'printf "k.service\\n  Active\\n\\nno such file\\n"'
+    systemctl.write_text(f'#!/bin/sh\ncase $1 in show) echo "SubState={state}" ;; *) {told} ;; esac\n')
     systemctl.chmod(0o755)
     assert Services(str(systemctl)).last_words("k.service", of_running=of_running) == said

@@ -49,6 +49,8 @@ class Machine:
     ) -> None:
         """`server` is the cloud's URL in the node's kubeconfigs. A node that has not joined has none."""
         self.folder, self.root, self.node = folder, folder / "root", node
+        self.state = self.root / "var/lib/edgehub"
+        """The hub's state folder, which an installation leaves where it is."""
         self.called: list[str] = []
         """The arguments of each call of systemctl."""
         self.ends: dict[str, signal.Signals] = {}
@@ -110,14 +112,14 @@ class Machine:
         ports = [word for name, port in self.ports.items() for word in (f"--{name}", str(port))]
         # An address for pods would be the machine's on which the tests run.
         own = ["--peer-port", "0", "--pod-address", "127.0.0.1"]
-        return [*ports, *own, "--state-dir", str(self.folder / "state"), "--wait", "60"]
+        return [*ports, *own, "--state-dir", str(self.state), "--wait", "60"]
 
     def files(self) -> dict[str, tuple[int, bytes]]:
-        """Each file below the root, with its mode."""
+        """Each file below the root but those of the hub's state, with its mode."""
         return {
             str(path.relative_to(self.root)): (path.stat().st_mode, path.read_bytes())
             for path in sorted(self.root.rglob("*"))
-            if path.is_file()
+            if path.is_file() and not path.is_relative_to(self.state)
         }
 
     def start_kubelet(self) -> None:

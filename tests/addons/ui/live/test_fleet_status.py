@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +12,10 @@ from addons.link.health import ServerHealth
 from addons.link.servers import Lender
 from addons.offline.offline_mode import Offline
 from addons.requests.cloud_identity import HUB_IDENTITY
+from addons.startup.rollback import write_rollback
 from addons.telemetry import metrics
 from addons.ui.live.own_reports import BYTES_INTERVAL, fleet_status, tell_fleet
-from kube.fleet import HubStatus, read_status
+from kube.fleet import LONGEST, HubStatus, read_status
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.state import State
 from tests.addons.support.hub_parts import HubParts
@@ -57,6 +59,18 @@ async def test_copies_that_do_not_follow_are_stale(parts: HubParts, cloud: Scrip
     source = parts.sources.get(HUB_IDENTITY, ListWatch(SERVICES))
     await until(lambda: source.reflector.state is State.WAITING)
     assert fleet_status(hub).stale == 1
+
+
+@pytest.mark.looptime
+async def test_a_hub_that_took_over_again_says_why(parts: HubParts, tmp_path: Path) -> None:
+    write_rollback(tmp_path, "hub:3: the hub has ended\n" + "x" * 9999)
+    heard = Heard()
+    hub = replace(running_hub(parts, state_dir=tmp_path), offline=heard)
+    task = asyncio.create_task(tell_fleet(hub))
+    await until(lambda: heard.told)
+    task.cancel()
+    assert heard.told[0].rollback.startswith("hub:3: the hub has ended x")
+    assert len(heard.told[0].dump()) < LONGEST
 
 
 @pytest.mark.looptime

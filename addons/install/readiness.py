@@ -1,0 +1,178 @@
+"""Waits of an installation: until the hub is ready and stays so, is gone, and the node is Ready through it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import Callable
+
+from addons.install.cloud import get, local
+from addons.settings import Settings
+from kube.errors import StatusError
+from kube.http.client import Client, Unreachable
+from kube.json_type import Json
+
+INTERVAL = 0.2
+"""Seconds between two looks: the hub, another process, notifies nobody when it is ready."""
+TIMEOUT = 5.0
+"""Seconds for one answer of the hub."""
+MOST_FAULTS = 15
+"""Looks in a row that may fail while the hub's health is watched: some seconds."""
+SAMPLE = re.compile(r"^edgehub_requests_total\{(?P<labels>.*)\} (?P<value>\S+)$", re.MULTILINE)
+WRITES = frozenset({"create", "patch", "update"})
+OF_KUBELET = frozenset({"leases", "nodes"})
+"""Writes that kubelet alone sends to the plain port."""
+
+
+class NotReadyError(Exception):
+    """The deadline has passed; the message says what was missing last."""
+
+
+def runs_on() -> str:
+    """The default of `ended`, for a process that is not looked at."""
+    return ""
+
+
+async def start_of(hub: Settings) -> str | None:
+    """When the running hub started; "" for an older hub, which does not say so, None where none answers."""
+    async with local(hub.admin_url) as admin:
+        try:
+            return await _start(admin)
+        except (StatusError, Unreachable):
+            return None
+
+
+async def wait_for_hub(
+    hub: Settings, deadline: float, ended: Callable[[], str] = runs_on, *, former: str | None = None
+) -> None:
+    """Return when the hub is ready. `deadline` is in monotonic seconds; NotReadyError when it is over.
+
+    `ended` returns the last words of a hub that has ended, which ends the wait, and "" while it runs. `former` is the
+    start of a hub that may still answer, and is to be replaced: kubelet takes some time for that.
+    """
+    async with local(hub.admin_url) as admin:
+        missing = "the hub has not started"
+        while True:
+            try:
+                # kubelet registers the Node of a new node through this hub, later.
+                await admin.request("GET", "/readyz?exclude=node", accept="*/*", timeout=TIMEOUT)
+                if former is None or await _start(admin) != former:
+                    return
+                missing = "the former hub still answers"
+            except StatusError as error:
+                missing = f"the hub is not ready: {error.message}"
+            except Unreachable as error:
+                missing = f"the hub does not answer at {hub.admin_url}: {error}"
+            await pause(missing, deadline, ended)
+
+
+async def watch_hub(hub: Settings, seconds: float, ended: Callable[[], str] = runs_on) -> None:
+    """Return when a hub that is ready has been so for this time; NotReadyError where it started anew or fails.
+
+    One look may fail: a busy node is slow to answer.
+    """
+    end, started, faults = time.monotonic() + seconds, await start_of(hub), 0
+    async with local(hub.admin_url) as admin:
+        while time.monotonic() < end or faults:
+            await pause("the hub has ended", end + MOST_FAULTS * TIMEOUT, ended)
+            try:
+                await admin.request("GET", "/readyz?exclude=node", accept="*/*", timeout=TIMEOUT)
+                now, faults = await _start(admin), 0
+            except StatusError as error:
+                missing, faults = f"the hub is no longer ready: {error.message}", faults + 1
+            except Unreachable as error:
+                missing, faults = f"the hub does not answer any more: {error}", faults + 1
+            else:
+                if now != started:
+                    raise NotReadyError("the hub has ended, and was started anew")
+            if faults > MOST_FAULTS:
+                raise NotReadyError(missing)
+
+
+async def wait_for_kubelet(hub: Settings, deadline: float) -> None:
+    """Return when kubelet has written through the hub since it started; NotReadyError when the time is over before."""
+    async with local(hub.admin_url) as admin:
+        while True:
+            try:
+                if await _count(admin):
+                    return
+                missing = "kubelet has not spoken to the hub"
+            except (StatusError, Unreachable) as error:
+                missing = f"the hub does not answer any more: {error}"
+            await pause(missing, deadline)
+
+
+async def count_writes(hub: Settings) -> float:
+    """How often kubelet has written its node or its lease through the hub; Unreachable where no hub answers."""
+    async with local(hub.admin_url) as admin:
+        return await _count(admin)
+
+
+async def wait_until_gone(hub: Settings, deadline: float) -> None:
+    """Return when nobody answers at the hub's admin port, NotReadyError when the time is over before."""
+    async with local(hub.admin_url) as admin:
+        while hub.admin_port:
+            try:
+                await admin.request("GET", "/healthz", accept="*/*", timeout=TIMEOUT)
+            except Unreachable:
+                return
+            except StatusError:
+                pass
+            await pause("the hub still runs", deadline)
+
+
+async def wait_for_node(
+    hub: Settings, node: str, writes: float, deadline: float, ended: Callable[[], str] = runs_on
+) -> None:
+    """Return when kubelet has written more often than `writes` and the node is Ready; NotReadyError otherwise.
+
+    `ended` is as in `wait_for_hub`, of kubelet.
+    """
+    async with local(hub.admin_url) as admin, local(hub.plain_url) as plain:
+        while True:
+            try:
+                if await _count(admin) <= writes:
+                    missing = "kubelet has not spoken to the hub"
+                elif reason := why_not_ready(await get(plain, f"/api/v1/nodes/{node}")):
+                    missing = f"the node is not Ready: {reason}"
+                else:
+                    return
+            except (StatusError, Unreachable) as error:
+                missing = f"the hub cannot tell whether the node is Ready: {error}"
+            await pause(missing, deadline, ended)
+
+
+def why_not_ready(node: Json) -> str:
+    """The reason why a Node is not Ready; "" when it is."""
+    for condition in node.get("status", {}).get("conditions", ()):
+        if condition["type"] == "Ready":
+            return (
+                "" if condition["status"] == "True" else str(condition.get("message") or condition["status"])
+            )
+    return "kubelet has not said so yet"
+
+
+async def _start(admin: Client) -> str:
+    status = await admin.request("GET", "/debug/status", timeout=TIMEOUT)
+    return str(json.loads(status.body).get("started", ""))
+
+
+async def _count(admin: Client) -> float:
+    page = (await admin.request("GET", "/metrics", accept="*/*", timeout=TIMEOUT)).body.decode()
+    total = 0.0
+    for sample in SAMPLE.finditer(page):
+        labels = dict(re.findall(r'(\w+)="([^"]*)"', sample["labels"]))
+        if labels["resource"] in OF_KUBELET and labels["verb"] in WRITES and labels["code"].startswith("2"):
+            total += float(sample["value"])
+    return total
+
+
+async def pause(missing: str, deadline: float, ended: Callable[[], str] = runs_on) -> None:
+    """Wait for the next look; NotReadyError with what is `missing`, where the hub has `ended` or the time is over."""
+    if words := await asyncio.to_thread(ended):
+        raise NotReadyError(f"{missing}; {words}")
+    if time.monotonic() >= deadline:
+        raise NotReadyError(missing)
+    await asyncio.sleep(INTERVAL)

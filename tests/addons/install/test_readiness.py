@@ -1,0 +1,146 @@
+"""Waits for a hub and a node: what ends them, and what was missing last."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from addons.install.readiness import (
+    NotReadyError,
+    count_writes,
+    start_of,
+    wait_for_hub,
+    wait_for_kubelet,
+    wait_for_node,
+    wait_until_gone,
+    watch_hub,
+    why_not_ready,
+)
+from addons.settings import Settings
+from tests.addons.support.small_api import small_api
+
+READY = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+IDLE = {"status": {"conditions": [{"type": "Ready", "status": "False", "message": "no network"}]}}
+METRICS = """\
+edgehub_requests_total{code="200",component="kubelet",resource="leases",route="lease",verb="update"} 2.0
+edgehub_requests_total{code="200",component="kubelet",resource="nodes",route="relay",verb="patch"} 1.0
+edgehub_requests_total{code="200",component="kubelet",resource="nodes",route="relay",verb="get"} 7.0
+edgehub_requests_total{code="403",component="kubelet",resource="nodes",route="relay",verb="patch"} 7.0
+edgehub_requests_total{code="201",component="kubelet",resource="events",route="relay",verb="create"} 7.0
+"""
+
+
+def hub_at(url: str) -> Settings:
+    port = urlsplit(url).port
+    assert port is not None
+    return Settings(port=port, admin_port=port)
+
+
+@pytest.mark.parametrize(
+    ("node", "why"), [(READY, ""), (IDLE, "no network"), ({}, "kubelet has not said so yet")]
+)
+def test_what_a_node_says(node: dict[str, Any], why: str) -> None:
+    assert why_not_ready(node) == why
+
+
+async def test_a_ready_node_ends_the_wait() -> None:
+    async with small_api({"/readyz": "ok", "/metrics": METRICS, "/api/v1/nodes/n1": READY}) as url:
+        hub = hub_at(url)
+        await wait_for_hub(hub, time.monotonic() + 30)
+        assert await count_writes(hub) == 3
+        await wait_for_node(hub, "n1", 2, time.monotonic() + 30)
+
+
+@pytest.mark.parametrize(
+    ("node", "writes", "why"),
+    [
+        (READY, 3, "kubelet has not spoken to the hub"),
+        (IDLE, 0, "the node is not Ready: no network"),
+        (None, 0, "cannot tell whether the node is Ready: not found"),
+    ],
+)
+async def test_what_was_missing_last_is_told(node: object, writes: float, why: str) -> None:
+    async with small_api({"/metrics": METRICS, "/api/v1/nodes/n1": node}) as url:
+        with pytest.raises(NotReadyError, match=why):
+            await wait_for_node(hub_at(url), "n1", writes, 0.0)
+
+
+async def test_a_hub_that_is_not_there_or_not_ready_is_told() -> None:
+    with pytest.raises(NotReadyError, match="does not answer"):
+        await wait_for_hub(Settings(admin_port=1), 0.0)
+    async with small_api({}) as url:
+        with pytest.raises(NotReadyError, match="is not ready"):
+            await wait_for_hub(hub_at(url), 0.0)
+
+
+async def test_a_hub_is_gone_when_nobody_answers() -> None:
+    async with small_api({"/healthz": "ok"}) as url:
+        with pytest.raises(NotReadyError, match="the hub still runs"):
+            await wait_until_gone(hub_at(url), 0.0)
+    await wait_until_gone(hub_at(url), time.monotonic() + 30)
+
+
+class OnceThen(dict[str, Any]):
+    """The answers of one hub until it has said when it started, then of another one."""
+
+    def __init__(self, first: dict[str, Any], later: dict[str, Any]) -> None:
+        super().__init__(first)
+        self._later = later
+
+    def get(self, path: str, default: Any = None) -> Any:
+        found = super().get(path, default)
+        if path == "/debug/status":
+            self.clear()
+            self.update(self._later)
+        return found
+
+
+def hub_that_started(at: str) -> dict[str, Any]:
+    return {"/readyz": "ok", "/debug/status": {"started": at}, "/metrics": METRICS}
+
+
+async def test_the_former_hub_is_not_taken_for_the_new_one() -> None:
+    """kubelet replaces a static pod some time after its manifest has changed."""
+    answers = hub_that_started("first")
+    async with small_api(answers) as url:
+        hub = hub_at(url)
+        assert await start_of(hub) == "first"
+        with pytest.raises(NotReadyError, match="the former hub still answers"):
+            await wait_for_hub(hub, 0.0, former="first")
+        waiting = asyncio.create_task(wait_for_hub(hub, time.monotonic() + 60, former="first"))
+        answers.update(hub_that_started("second"))
+        await waiting
+    assert await start_of(hub) is None
+    async with small_api({"/debug/status": {}}) as url:
+        assert await start_of(hub_at(url)) == ""
+
+
+async def test_a_hub_that_stays_ready_is_well() -> None:
+    async with small_api(hub_that_started("first")) as url:
+        await watch_hub(hub_at(url), 0.3)
+        await wait_for_kubelet(hub_at(url), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("later", "why"),
+    [
+        (hub_that_started("second"), "the hub has ended, and was started anew"),
+        ({"/debug/status": {"started": "first"}}, "the hub is no longer ready: not found"),
+    ],
+)
+async def test_a_hub_that_does_not_stay_ready_is_not_well(later: dict[str, Any], why: str) -> None:
+    async with small_api(OnceThen(hub_that_started("first"), later)) as url:
+        with pytest.raises(NotReadyError, match=why):
+            await watch_hub(hub_at(url), 60)
+
+
+async def test_a_hub_that_kubelet_does_not_write_through_is_told() -> None:
+    async with small_api({"/metrics": ""}) as url:
+        with pytest.raises(NotReadyError, match="kubelet has not spoken to the hub"):
+            await wait_for_kubelet(hub_at(url), 0.0)
+    with pytest.raises(NotReadyError, match="does not answer any more"):
+        await wait_for_kubelet(Settings(admin_port=1), 0.0)

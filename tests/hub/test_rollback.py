@@ -1,0 +1,106 @@
+"""`edgehub upgrade` with a program that fails: the former one runs again, by itself and without a cloud."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import urllib3
+
+from addons.startup.rollback import read_rollback
+from tests.cloud.fixtures import HUB_RBAC, OpenLink
+from tests.cloud.hollow import is_ready
+from tests.cloud.link import Link
+from tests.cloud.real import RealCloud
+from tests.controllers.support.scene import Scene
+from tests.hub.support.machine import Machine, edgehub
+
+pytestmark = [pytest.mark.real]
+
+LIMIT = 180.0
+"""Seconds until a node is Ready; it takes some, and many on a busy machine."""
+ENDS = "#!/bin/sh\nexit 3\n"
+NEVER_READY = "#!/bin/sh\nexec sleep 600\n"
+FOR_A_WHILE = '#!/bin/sh\nexec timeout --signal=KILL 12 {program} "$@"\n'
+
+
+@pytest.fixture
+def to_cloud(real_cloud: RealCloud, link: OpenLink) -> Link:
+    return link(real_cloud.host, real_cloud.port)
+
+
+@pytest.fixture
+def installed(
+    real_cloud: RealCloud, to_cloud: Link, cloud_programs: dict[str, Path], tmp_path: Path, node: str
+) -> Iterator[Machine]:
+    """A node behind its hub."""
+    real_cloud.apply(HUB_RBAC)
+    server = f"https://{to_cloud.host}:{to_cloud.port}"
+    with Machine(tmp_path, real_cloud, server, node, cloud_programs) as machine:
+        real_cloud.admin.wait_for("/api/v1/nodes", node, is_ready, timeout=LIMIT)
+        services = ("--systemctl", str(machine.systemctl), "--timeout", str(LIMIT))
+        done = edgehub(machine, "install", *services, hub=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        yield machine
+
+
+def made(folder: Path, name: str, text: str) -> str:
+    """A program of this text."""
+    program = folder / name
+    program.write_text(text.format(program=Path(sys.executable).with_name("edgehub")))
+    program.chmod(0o755)
+    return str(program)
+
+
+def test_a_program_that_fails_gives_way_to_the_former_one_without_a_cloud(
+    installed: Machine, real_cloud: RealCloud, to_cloud: Link, tmp_path: Path
+) -> None:
+    before, state = installed.files(), installed.state
+    services = ("--systemctl", str(installed.systemctl))
+    to_cloud.refuse()
+    for name, text, flags, why in (
+        ("ends", ENDS, ("--timeout", "10"), "the hub does not answer"),
+        ("never-ready", NEVER_READY, ("--timeout", "10"), "the hub does not answer"),
+        ("for-a-while", FOR_A_WHILE, ("--timeout", "60", "--healthy", "60"), "the hub "),
+    ):
+        program = made(tmp_path, name, text)
+        failed = edgehub(installed, "upgrade", *services, *flags, "--program", program)
+        assert failed.returncode == 1
+        assert why in failed.stderr, failed.stderr
+        assert "the former program runs again" in failed.stderr, failed.stderr
+        assert installed.files() == before, "byte for byte, the ledger too"
+        assert read_rollback(state).startswith(f"{program}: {why}")
+    missing = edgehub(installed, "upgrade", *services, "--program", str(tmp_path / "no-such"))
+    assert "nothing was changed" in missing.stderr
+    assert installed.files() == before
+
+    to_cloud.carry()
+    kubeconfig = str(real_cloud.admin_kubeconfig())
+    scene = Scene(real_cloud, [])
+    scene.until(
+        lambda: renew(installed) and f"rolled back from {tmp_path}/for-a-while: " in fleet(kubeconfig)
+    )
+    good = made(tmp_path, "good", '#!/bin/sh\nexec {program} "$@"\n')
+    upgraded = edgehub(
+        installed, "upgrade", *services, "--timeout", str(LIMIT), "--healthy", "3", "--program", good
+    )
+    assert upgraded.returncode == 0, upgraded.stdout + upgraded.stderr
+    scene.until(lambda: renew(installed) and "rolled back" not in fleet(kubeconfig))
+
+
+def renew(machine: Machine) -> bool:
+    """Renew the node's Lease as kubelet does; the hollow one has a name of its own, and the hub relays it."""
+    path = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{machine.node}"
+    with urllib3.PoolManager(headers={"User-Agent": "kubelet/v1"}, retries=False) as http:
+        lease = http.request("GET", machine.url + path)
+        return (
+            lease.status == 200 and http.request("PUT", machine.url + path, json=lease.json()).status == 200
+        )
+
+
+def fleet(kubeconfig: str) -> str:
+    command = [sys.executable, "-m", "addons.command", "fleet", "--kubeconfig", kubeconfig]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
