@@ -1,4 +1,5 @@
-"""Decides what is next for the nodes of a pool that get a hub or lose it. Pure functions of facts.
+"""Decides what is next for the nodes of a pool that get a hub, another version of it, or lose it. Pure functions of
+facts.
 
 The phase of a node stands in an annotation of its Node, so a manager that begins anew goes on where the former was.
 A round is one attempt: its Job has the round in its name and is made in one phase alone, so no round converts twice,
@@ -7,28 +8,22 @@ whoever deletes the Job.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import StrEnum
 
+from controllers.nodes.waves import Waves
 from controllers.runtime.unstructured import timestamp
-from kube.requests.query import parse_duration
 
 PHASE = "edgehub.io/hub-phase"
 """The annotation of a Node. Who takes it away has the node tried again."""
-UNAVAILABLE = "edgehub.io/max-unavailable"
-"""The annotation of a NodePool: how many of its nodes are under way at a time, a number or a percentage; 1."""
-PAUSE = "edgehub.io/wave-pause"
-"""The annotation of a NodePool: how long the next wave waits for; 0s."""
-READY_TIMEOUT = "edgehub.io/ready-timeout"
-"""The annotation of a NodePool: within what time a node must be Ready, with its hub, after its Job; 5m."""
-LONGEST_NUMBER = 6
-"""Digits of a number in an annotation."""
 
 
 class Direction(StrEnum):
     INSTALL = "install"
+    UPGRADE = "upgrade"
+    """From one version to another, forward or back."""
     UNINSTALL = "uninstall"
 
 
@@ -62,21 +57,26 @@ class Phase:
     round: datetime
     """When this attempt began."""
     since: datetime
+    version: str = ""
+    """The version that an upgrade is to."""
 
     def at(self, stage: Stage, now: datetime) -> Phase:
         return replace(self, stage=stage, since=now)
 
     def __str__(self) -> str:
-        return f"{self.direction}/{self.stage} {timestamp(self.round)} {timestamp(self.since)}"
+        version = f" {self.version}" if self.version else ""
+        return f"{self.direction}/{self.stage} {timestamp(self.round)} {timestamp(self.since)}{version}"
 
 
 def read_phase(text: str) -> Phase | None:
     """None for no phase, and for what no manager wrote."""
     try:
-        name, began, since = text.split(" ")
+        name, began, since, *versions = text.split(" ")
         direction, stage = name.split("/")
         times = [datetime.strptime(time, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC) for time in (began, since)]
-        return Phase(Direction(direction), Stage(stage), *times)
+        # An upgrade alone has a version.
+        (version,) = versions if direction == Direction.UPGRADE else ("", *versions)
+        return Phase(Direction(direction), Stage(stage), times[0], times[1], version)
     except ValueError:
         return None
 
@@ -95,6 +95,12 @@ class EdgeNode:
     """When the node became Ready last, or ceased to be."""
     has_hub: bool = False
     """Whether its hub says that it is well."""
+    version: str = ""
+    """The version that its hub said last; "" where it has said nothing."""
+    wanted_version: str = ""
+    """The version that its pool asks for; "" for any."""
+    rollback: str = ""
+    """Why its hub runs in place of another one, as it says."""
     job: JobState = JobState.NONE
     leads: bool = False
     can_lead: bool = False
@@ -105,47 +111,29 @@ class EdgeNode:
 
     @property
     def next_direction(self) -> Direction | None:
-        """The direction of a new round; None for a node that is as its label asks, under way, or failed at that."""
+        """The direction of a new round; None for a node that is as it is asked to be, under way, or failed at that."""
         phase = self.phase
         if phase is None:
             return Direction.INSTALL if self.wants_hub else None
-        wanted = Direction.INSTALL if self.wants_hub else Direction.UNINSTALL
-        return wanted if phase.direction is not wanted and not self.is_in_progress else None
+        if self.is_in_progress:
+            return None
+        if self.wants_hub is (phase.direction is Direction.UNINSTALL):
+            return Direction.INSTALL if self.wants_hub else Direction.UNINSTALL
+        return Direction.UPGRADE if self._is_to_be_upgraded(phase) else None
+
+    def _is_to_be_upgraded(self, phase: Phase) -> bool:
+        """Whether the hub has another version than its pool asks for, and has not failed at that one here."""
+        if not self.wants_hub or not self.wanted_version or self.version in ("", self.wanted_version):
+            return False
+        return phase.stage is Stage.DONE or phase.version not in ("", self.wanted_version)
 
     @property
     def has_failed(self) -> bool:
         """Whether a person has to look at the node before the pool goes on."""
         phase = self.phase
-        return phase is not None and phase.stage is Stage.FAILED and self.next_direction is None
-
-
-@dataclass(frozen=True, slots=True)
-class Waves:
-    """The wishes of a NodePool. `error` says which annotation cannot be followed; then no wave begins."""
-
-    max_unavailable: str = "1"
-    pause: timedelta = timedelta()
-    ready_timeout: timedelta = timedelta(minutes=5)
-    error: str = ""
-
-    def size(self, nodes: int) -> int:
-        """How many nodes are under way at a time: a percentage is rounded down, to one at least."""
-        number = int(self.max_unavailable.removesuffix("%"))
-        return max(1, number * nodes // 100 if self.max_unavailable.endswith("%") else number)
-
-
-def read_waves(annotations: Mapping[str, str]) -> Waves:
-    given = annotations.get(UNAVAILABLE, "1")
-    digits = given.removesuffix("%")
-    if not (digits.isdecimal() and digits.isascii() and len(digits) <= LONGEST_NUMBER):
-        return Waves(error=f"the annotation {UNAVAILABLE} is no number and no percentage")
-    times: dict[str, timedelta] = {}
-    for name, usual in ((PAUSE, "0s"), (READY_TIMEOUT, "5m")):
-        try:
-            times[name] = timedelta(seconds=max(0.0, parse_duration(annotations.get(name, usual))))
-        except ValueError as error:
-            return Waves(error=f"the annotation {name}: {error}")
-    return Waves(given, times[PAUSE], times[READY_TIMEOUT])
+        if phase is None or phase.stage is not Stage.FAILED or self.next_direction is not None:
+            return False
+        return phase.version in ("", self.wanted_version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +171,11 @@ REASONS = {
     (Direction.INSTALL, Stage.CHECK): "Installing",
     (Direction.INSTALL, Stage.DONE): "Installed",
     (Direction.INSTALL, Stage.FAILED): "InstallFailed",
+    (Direction.UPGRADE, Stage.START): "Upgrading",
+    (Direction.UPGRADE, Stage.RUN): "Upgrading",
+    (Direction.UPGRADE, Stage.CHECK): "Upgrading",
+    (Direction.UPGRADE, Stage.DONE): "Upgraded",
+    (Direction.UPGRADE, Stage.FAILED): "UpgradeFailed",
     (Direction.UNINSTALL, Stage.START): "Uninstalling",
     (Direction.UNINSTALL, Stage.RUN): "Uninstalling",
     (Direction.UNINSTALL, Stage.CHECK): "Uninstalling",
@@ -222,26 +215,47 @@ def _next(node: EdgeNode, waves: Waves, now: datetime) -> tuple[Action | None, d
         return _move(node, Phase(Direction.INSTALL, Stage.DONE, now, now)), None
     if phase.stage is Stage.START:
         return _next_of_start(node, phase, now), None
+    if phase.stage is Stage.FAILED and phase.version and phase.version != node.wanted_version:
+        # The pool asks for another version now, and that failure holds up nothing any more.
+        return _move(node, Phase(Direction.INSTALL, Stage.DONE, now, now)), None
     if phase.stage not in IN_PROGRESS or node.job is JobState.RUNNING:
         return None, None
     if node.job is JobState.FAILED:
         return _move(node, phase.at(Stage.FAILED, now)), None
     if phase.stage is Stage.RUN:
         return _move(node, phase.at(Stage.CHECK, now)), None
-    if node.is_ready and (node.has_hub or phase.direction is Direction.UNINSTALL):
+    if node.is_ready and _is_as_asked(node, phase):
         return _move(node, phase.at(Stage.DONE, now)), None
     if not node.is_heard:
         return None, None
     deadline = max(phase.since, node.heard_since or phase.since) + waves.ready_timeout
     if now < deadline:
         return None, deadline
-    missing = "the node is not Ready" if not node.is_ready else "its hub does not say that it is well"
-    return _move(node, phase.at(Stage.FAILED, now), f"{missing}, {waves.ready_timeout} after its Job"), None
+    late = f"{_missing(node, phase)}, {waves.ready_timeout} after its Job"
+    return _move(node, phase.at(Stage.FAILED, now), late), None
+
+
+def _is_as_asked(node: EdgeNode, phase: Phase) -> bool:
+    """Whether the hub is there, with the version that it was to have, or is gone."""
+    if phase.direction is Direction.UNINSTALL:
+        return True
+    return node.has_hub and phase.version in ("", node.version)
+
+
+def _missing(node: EdgeNode, phase: Phase) -> str:
+    if not node.is_ready:
+        return "the node is not Ready"
+    if not node.has_hub:
+        return "its hub does not say that it is well"
+    why = f" (rolled back from {node.rollback})" if node.rollback else ""
+    return f"its hub has version {node.version} and not {phase.version}{why}"
 
 
 def _next_of_start(node: EdgeNode, phase: Phase, now: datetime) -> Action | None:
-    if node.wants_hub != (phase.direction is Direction.INSTALL):
-        # The label has changed before anything was done: the node is as before this round.
+    is_asked = node.wants_hub != (phase.direction is Direction.UNINSTALL)
+    is_asked = is_asked and phase.version in ("", node.wanted_version)
+    if not is_asked and node.job is JobState.NONE:
+        # The label or the version has changed before anything was done: the node is as before this round.
         before = (
             None if phase.direction is Direction.INSTALL else Phase(Direction.INSTALL, Stage.DONE, now, now)
         )
@@ -256,7 +270,8 @@ def _move(node: EdgeNode, phase: Phase, message: str = "") -> Move:
 def _start(node: EdgeNode, now: datetime) -> Move:
     direction = node.next_direction
     assert direction is not None
-    return _move(node, Phase(direction, Stage.START, now, now))
+    version = node.wanted_version if direction is Direction.UPGRADE else ""
+    return _move(node, Phase(direction, Stage.START, now, now, version))
 
 
 def _pause_end(nodes: Iterable[EdgeNode], waves: Waves) -> datetime:
@@ -276,51 +291,3 @@ def _wave(nodes: Sequence[EdgeNode], waves: Waves) -> list[EdgeNode]:
         last = next(node for node in reversed(chosen) if node.can_lead)
         chosen.remove(last)
     return chosen
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a pool is, in a word for the condition and in words for people."""
-
-    reason: str
-    message: str
-
-    @property
-    def is_done(self) -> bool:
-        return self.reason == "Complete"
-
-
-NAMED = 5
-"""Nodes that a message names of each kind."""
-
-
-def progress(nodes: Sequence[EdgeNode], waves: Waves) -> Progress:
-    """Tell how far a pool is, for its condition."""
-    wanted = [node for node in nodes if node.wants_hub]
-    joined = [node for node in wanted if _has_joined(node)]
-    failed = [node.name for node in nodes if node.has_failed]
-    in_progress = [node.name for node in nodes if node.is_in_progress and node.is_heard]
-    away = [
-        node.name
-        for node in nodes
-        if not (node.is_heard and (node.is_ready or node.is_in_progress))
-        and (node.is_in_progress or node.next_direction is not None)
-    ]
-    left = [node for node in nodes if node.is_in_progress or node.next_direction is not None]
-    parts = [f"{len(joined)} of {len(wanted)} nodes have a hub"]
-    for state, names in (("under way", in_progress), ("waiting for the node", away), ("failed", failed)):
-        if names:
-            more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-            parts.append(f"{state}: {', '.join(sorted(names)[:NAMED])}{more}")
-    if waves.error:
-        return Progress("InvalidAnnotation", waves.error)
-    if failed:
-        return Progress("Stopped", "; ".join(parts))
-    if not left:
-        return Progress("Complete", "; ".join(parts))
-    return Progress("Waiting" if len(away) == len(left) else "Progressing", "; ".join(parts))
-
-
-def _has_joined(node: EdgeNode) -> bool:
-    phase = node.phase
-    return phase is not None and phase.direction is Direction.INSTALL and phase.stage is Stage.DONE

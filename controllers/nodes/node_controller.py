@@ -16,20 +16,19 @@ from controllers.nodes.conversion import (
     MakeJob,
     Move,
     Phase,
-    Progress,
     Stage,
     plan,
-    progress,
     read_phase,
-    read_waves,
 )
 from controllers.nodes.node_job import name_of, node_job, termination_message
+from controllers.nodes.pool_progress import Progress, progress
+from controllers.nodes.waves import image_of, read_waves
 from controllers.runtime import metrics
 from controllers.runtime.controller import Context, Controller, own_key
 from controllers.runtime.unstructured import timestamp
 from controllers.runtime.write_client import ObjectReference
 from kube.errors import StatusError
-from kube.fleet import HUBS_INSTALLED, fleet
+from kube.fleet import HUBS_INSTALLED, FleetHub, fleet
 from kube.json_type import Json
 from kube.peers import CLOSED, PEER_ANNOTATION
 from kube.requests.request_info import ResourceType
@@ -38,6 +37,9 @@ from kube.store.store import Key
 LEASES = ResourceType("coordination.k8s.io", "v1", "leases")
 LEASE_NAMESPACE = "kube-node-lease"
 NODE_CONDITION = "HubInstalled"
+HAS_HUB = ("Installed", "Upgrading", "Upgraded", "UpgradeFailed")
+"""Reasons of the condition of a node that has a hub; one whose upgrade failed has the former one."""
+CHANGES = ("Installing", "Uninstalling")
 INTERVAL = 5.0
 """Seconds between two looks at the Leases of nodes whose hub is waited for: nobody watches Leases."""
 ALREADY_EXISTS = 409
@@ -72,12 +74,13 @@ class NodesController(Controller):
         nodes = [node for _, node in self._nodes.items() if node.pool == key[1] and not node.deleting]
         now = datetime.now(UTC).replace(microsecond=0)
         waves = read_waves(pool.own_annotations if pool is not None else {})
-        edge_nodes = await self._facts(pool, nodes, now)
+        edge_nodes = await self._facts(pool, nodes, waves.version, now)
         chosen = plan(edge_nodes, waves, now)
         by_name = {node.name: node for node in nodes}
         for action in chosen.actions:
             if isinstance(action, MakeJob):
-                await self._make_job(by_name[action.node], action.phase, now)
+                image = image_of(self._image, waves.version)
+                await self._make_job(by_name[action.node], action.phase, image, now)
             else:
                 await self._move(by_name[action.node], action)
         found = progress(edge_nodes, waves)
@@ -88,7 +91,9 @@ class NodesController(Controller):
         if chosen.again or is_waiting:
             self.queue.add_after(key, min(filter(None, (chosen.again, INTERVAL if is_waiting else 0.0))))
 
-    async def _facts(self, pool: NodePool | None, nodes: list[Node], now: datetime) -> list[EdgeNode]:
+    async def _facts(
+        self, pool: NodePool | None, nodes: list[Node], version: str, now: datetime
+    ) -> list[EdgeNode]:
         leaders = {leader.node for leader in pool.leaders} if pool is not None else set()
         phases = {node.name: read_phase(node.annotations.get(PHASE, "")) for node in nodes}
         # A node that leaves its pool keeps its hub, as long as it has the label.
@@ -97,8 +102,10 @@ class NodesController(Controller):
             for node in nodes
             if node.labels.get(self._label) == "true" and (node.pool or phases[node.name])
         }
-        asks = any(_asks_for_hub(name in wanting, phase) for name, phase in phases.items())
-        well = await self._well(now) if asks else frozenset()
+        asks = bool(version and wanting) or any(
+            _asks_for_hub(name in wanting, phase) for name, phase in phases.items()
+        )
+        hubs = await self._hubs(now) if asks else {}
         return [
             EdgeNode(
                 name=node.name,
@@ -107,7 +114,10 @@ class NodesController(Controller):
                 is_ready=node.ready,
                 is_heard=not node.unheard_since,
                 heard_since=_time(node.ready_changed),
-                has_hub=node.name in well,
+                has_hub=_is_well(hub := hubs.get(node.name)),
+                version=hub.status.version if hub is not None else "",
+                wanted_version=version,
+                rollback=hub.status.rollback if hub is not None else "",
                 job=self._job_state(node.name, phases[node.name]),
                 leads=node.name in leaders,
                 can_lead=node.annotations.get(PEER_ANNOTATION, "") not in ("", CLOSED),
@@ -115,14 +125,10 @@ class NodesController(Controller):
             for node in nodes
         ]
 
-    async def _well(self, now: datetime) -> frozenset[str]:
-        """The nodes whose hub says that it is well."""
+    async def _hubs(self, now: datetime) -> dict[str, FleetHub]:
+        """The hubs that say how they are, by node."""
         leases = await self._context.informers.list_now(LEASES, LEASE_NAMESPACE)
-        return frozenset(
-            hub.node
-            for hub in fleet(leases, {}, now)
-            if hub.silent is None and hub.status.version and not hub.status.problems
-        )
+        return {hub.node: hub for hub in fleet(leases, {}, now)}
 
     def _job_state(self, node: str, phase: Phase | None) -> JobState:
         job = self._jobs.get((self._namespace, name_of(node, phase))) if phase is not None else None
@@ -132,10 +138,10 @@ class NodesController(Controller):
             return JobState.RUNNING
         return JobState.COMPLETE if job.outcome == COMPLETE else JobState.FAILED
 
-    async def _make_job(self, node: Node, phase: Phase, now: datetime) -> None:
+    async def _make_job(self, node: Node, phase: Phase, image: str, now: datetime) -> None:
         try:
             made = await self._context.api.create(
-                JOBS.type, node_job(self._namespace, node.name, phase, self._image)
+                JOBS.type, node_job(self._namespace, node.name, phase, image)
             )
             await self._jobs.wait_until_observed(made)
         except StatusError as error:
@@ -158,16 +164,14 @@ class NodesController(Controller):
         if is_failed:
             await self._context.events.warning(reference, move.reason, message)
         elif phase is not None and phase.stage is Stage.DONE:
-            await self._context.events.normal(reference, move.reason, message or "as the label asks")
+            await self._context.events.normal(reference, move.reason, message or _why_done(phase))
 
     async def _annotate(self, node: Node, phase: Phase | None) -> None:
         value = None if phase is None else str(phase)
         await self.patch(self._nodes, ("", node.name), {"metadata": {"annotations": {PHASE: value}}})
 
     async def _tell_node(self, node: Node, reason: str, message: str, *, is_failed: bool) -> None:
-        status = {"Installed": "True", "Installing": "Unknown", "Uninstalling": "Unknown"}.get(
-            reason, "False"
-        )
+        status = "True" if reason in HAS_HUB else "Unknown" if reason in CHANGES else "False"
         if (status, reason, message) == node.hub:
             return
         condition = {"type": NODE_CONDITION, "status": status, "reason": reason, "message": message}
@@ -202,6 +206,15 @@ class NodesController(Controller):
 def _asks_for_hub(wants: bool, phase: Phase | None) -> bool:
     """Whether the state of the hub decides what is next."""
     return wants if phase is None else phase.stage is Stage.CHECK
+
+
+def _is_well(hub: FleetHub | None) -> bool:
+    """Whether a hub says that it is well, and its node renews its Lease."""
+    return hub is not None and hub.silent is None and bool(hub.status.version) and not hub.status.problems
+
+
+def _why_done(phase: Phase) -> str:
+    return f"as its pool asks, to {phase.version}" if phase.version else "as the label asks"
 
 
 def _concerns(node: EdgeNode) -> bool:

@@ -1,4 +1,4 @@
-"""The Job that installs a hub on a node, or removes it: the hub's own image, with the host's root and its systemd.
+"""The Job that installs, upgrades or removes a node's hub: the hub's own image, with the host's root and its systemd.
 
 The hub runs as a static pod of the same image afterwards, so a node needs no Python.
 """
@@ -18,6 +18,8 @@ TTL = 24 * 60 * 60
 """Seconds after its end for which a Job stays, for who looks why it failed."""
 LONGEST_MESSAGE = 1000
 """Characters of a Job's last words in a condition."""
+PROGRAM = "/opt/edgehub-{version}/bin/edgehub"
+"""On a node whose hub is a unit of systemd: where somebody has put the wheel of a version."""
 SYSTEMCTL = "/tmp/systemctl"  # noqa: S108 - the pod's own
 SCRIPT = f"""\
 printf '#!/bin/sh\\nexec nsenter --target 1 --mount -- systemctl "$@"\\n' > {SYSTEMCTL}
@@ -32,12 +34,15 @@ def name_of(node: str, phase: Phase) -> str:
     return job_name(PREFIX, node, f"{int(phase.round.timestamp()):x}")
 
 
-def arguments(node: str, direction: Direction, image: str) -> list[str]:
+def arguments(node: str, phase: Phase, image: str) -> list[str]:
     """The command line of `edgehub`."""
     below = ["--root", "/host", "--systemctl", SYSTEMCTL]
-    if direction is Direction.UNINSTALL:
+    if phase.direction is Direction.UNINSTALL:
         return ["uninstall", *below]
-    return ["install", *below, "--static-pod", image, "--node", node, "--timeout", "300"]
+    started = ["--static-pod", image, "--timeout", "300"]
+    if phase.direction is Direction.INSTALL:
+        return ["install", *below, *started, "--node", node]
+    return ["upgrade", *below, *started, "--program", PROGRAM.format(version=phase.version)]
 
 
 def node_job(namespace: str, node: str, phase: Phase, image: str) -> Json:
@@ -47,7 +52,7 @@ def node_job(namespace: str, node: str, phase: Phase, image: str) -> Json:
         "image": image,
         "imagePullPolicy": "IfNotPresent",
         "command": ["sh", "-ec", SCRIPT, "edgehub"],
-        "args": arguments(node, phase.direction, image),
+        "args": arguments(node, phase, image),
         # Its last words are in the pod's status, for the condition of the Node.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {"privileged": True, "runAsUser": 0, "readOnlyRootFilesystem": True},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,16 @@ def test_one_value_says_where_all_images_come_from(helm: Path, tmp_path: Path) -
     assert images == ["registry.example/team/edgehub-manager:0.2.0", "registry.example/team/edgehub:0.2.0"]
 
 
+def test_the_plain_manifests_name_one_image_once() -> None:
+    named = [
+        line.strip()
+        for path in MANIFESTS.glob("*.yaml")
+        for line in path.read_text().splitlines()
+        if re.match(r"\s*(- )?image: \S", line)
+    ]
+    assert named == [f'image: "edgehub-manager:{VERSION}"']
+
+
 def test_nodes_get_the_hub_of_the_values(helm: Path, tmp_path: Path) -> None:
     """The manager is told the image that the policy lets its Jobs have."""
     values = {"imageRegistry": "registry.example/team", "manager": {"duties": {"nodes": True}}}
@@ -201,6 +212,8 @@ def test_nodes_get_the_hub_of_the_values(helm: Path, tmp_path: Path) -> None:
     assert f"--hub-image={image}" in manager_arguments(rendered)
     policy = rendered["ValidatingAdmissionPolicy", "edgehub-manager-node-jobs"]["spec"]
     assert f"image == '{image}'" in policy["validations"][0]["expression"]
+    repository = {each["name"]: each["expression"] for each in policy["variables"]}["repository"]
+    assert repository == "'registry.example/team/edgehub:'", "other tags, for the pools' versions"
     assert not any("--hub-image" in each for each in manager_arguments(template(helm, {}, tmp_path)))
 
 

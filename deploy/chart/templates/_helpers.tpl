@@ -1,11 +1,16 @@
 {{/* An image of the values: by its digest where one is given, else by its tag. Takes (dict "image" … "root" $). */}}
 {{- define "edgehub.image" -}}
-{{- with .root.Values.imageRegistry }}{{ trimSuffix "/" . }}/{{ end -}}
+{{- include "edgehub.repository" . -}}
 {{- if .image.digest -}}
-{{ .image.repository }}@{{ .image.digest }}
+@{{ .image.digest }}
 {{- else -}}
-{{ .image.repository }}:{{ .image.tag | default .root.Chart.AppVersion }}
+:{{ .image.tag | default .root.Chart.AppVersion }}
 {{- end -}}
+{{- end -}}
+
+{{- define "edgehub.repository" -}}
+{{- with .root.Values.imageRegistry }}{{ trimSuffix "/" . }}/{{ end -}}
+{{ .image.repository }}
 {{- end -}}
 
 {{/* The labels of the ecosystem, each on a line of its own, below labels of the object's own. Nothing in the plain manifests. */}}

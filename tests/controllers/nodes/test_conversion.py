@@ -17,12 +17,11 @@ from controllers.nodes.conversion import (
     Phase,
     Plan,
     Stage,
-    Waves,
     plan,
-    progress,
     read_phase,
-    read_waves,
 )
+from controllers.nodes.pool_progress import progress
+from controllers.nodes.waves import Waves, image_of, read_waves
 
 NOW = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
 BEFORE = NOW - timedelta(minutes=1)
@@ -30,8 +29,10 @@ LONG_AGO = NOW - timedelta(hours=1)
 
 
 def phase(name: str, since: datetime = BEFORE) -> Phase:
+    """Read `install/run`, or `upgrade/run 2` with a version."""
+    name, _, version = name.partition(" ")
     direction, stage = name.split("/")
-    return Phase(Direction(direction), Stage(stage), since, since)
+    return Phase(Direction(direction), Stage(stage), since, since, version)
 
 
 def node(
@@ -95,6 +96,86 @@ RUNNING, COMPLETE, FAILED, NONE = JobState.RUNNING, JobState.COMPLETE, JobState.
 )
 def test_one_node(found: EdgeNode, expected: list[str]) -> None:
     assert said(plan([found], Waves(), NOW)) == expected
+
+
+def to(wanted: str, at: str = "install/done", **more: Any) -> EdgeNode:
+    """A node with a hub of version 1, whose pool asks for a version."""
+    return node("n1", at, **{"has_hub": True, "version": "1", "wanted_version": wanted, **more})
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (to(""), []),
+        (to("1"), []),
+        (to("2"), ["n1 upgrade/start"]),
+        (to("2", version=""), []),
+        (to("2", wants=False), ["n1 uninstall/start"]),
+        (to("2", is_ready=False), []),
+        (to("2", "install/failed"), []),
+        (to("2", "upgrade/start 2"), ["n1 job"]),
+        (to("3", "upgrade/start 2"), ["n1 install/done"]),
+        (to("", "upgrade/start 2"), ["n1 install/done"]),
+        (to("2", "upgrade/start 2", wants=False), ["n1 install/done"]),
+        # The manager ended between the Job and the phase.
+        (to("3", "upgrade/start 2", job=RUNNING), ["n1 job"]),
+        (to("2", "upgrade/run 2", job=RUNNING), []),
+        (to("2", "upgrade/run 2", job=FAILED), ["n1 upgrade/failed"]),
+        (to("2", "upgrade/run 2", job=COMPLETE), ["n1 upgrade/check"]),
+        (to("2", "upgrade/check 2"), []),
+        (to("2", "upgrade/check 2", version="2"), ["n1 upgrade/done"]),
+        (to("2", "upgrade/check 2", version="2", has_hub=False), []),
+        (to("2", "upgrade/check 2", since=LONG_AGO), ["n1 upgrade/failed"]),
+        (to("2", "upgrade/done 2", version="2"), []),
+        (to("3", "upgrade/done 2", version="2"), ["n1 upgrade/start"]),
+        (to("1", "upgrade/done 2", version="2"), ["n1 upgrade/start"]),
+        (to("2", "upgrade/failed 2"), []),
+        (to("2", "upgrade/failed 2", wants=False), ["n1 uninstall/start"]),
+        (to("3", "upgrade/failed 2"), ["n1 install/done"]),
+        (to("1", "upgrade/failed 2"), ["n1 install/done"]),
+    ],
+)
+def test_one_node_of_a_pool_with_a_version(found: EdgeNode, expected: list[str]) -> None:
+    assert said(plan([found], Waves(), NOW)) == expected
+
+
+def test_a_version_that_failed_stops_the_pool_until_another_is_asked_for() -> None:
+    def pool(version: str) -> list[EdgeNode]:
+        return [to(version, "upgrade/failed 2"), replace(to(version), name="n2")]
+
+    assert plan(pool("2"), Waves(), NOW).actions == ()
+    found = progress(pool("2"), Waves(version="2"))
+    assert (found.reason, found.message) == (
+        "Stopped",
+        "2 of 2 nodes have a hub, 0 of them 2; failed: n1",
+    )
+    assert said(plan(pool("3"), Waves(), NOW)) == ["n1 install/done"]
+    assert progress(pool(""), Waves()).reason == "Complete"
+
+
+def test_a_hub_that_has_rolled_back_says_why() -> None:
+    found = to("2", "upgrade/check 2", since=LONG_AGO, rollback="hub:2: it ended")
+    [move] = plan([found], Waves(), NOW).actions
+    assert isinstance(move, Move)
+    assert move.message == (
+        "its hub has version 1 and not 2 (rolled back from hub:2: it ended), 0:05:00 after its Job"
+    )
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        ("edgehub:0.2.0", "edgehub:0.3.0"),
+        ("edgehub", "edgehub:0.3.0"),
+        ("r.example:5000/a/edgehub:0.2.0", "r.example:5000/a/edgehub:0.3.0"),
+        ("r.example:5000/a/edgehub", "r.example:5000/a/edgehub:0.3.0"),
+        ("r.example/edgehub@sha256:00", "r.example/edgehub:0.3.0"),
+        ("r.example/edgehub:0.2.0@sha256:00", "r.example/edgehub:0.3.0"),
+    ],
+)
+def test_the_image_of_a_version(image: str, expected: str) -> None:
+    assert image_of(image, "0.3.0") == expected
+    assert image_of(image, "") == image
 
 
 def names(*given: str, **more: Any) -> list[EdgeNode]:
@@ -183,15 +264,23 @@ def test_why_a_node_failed() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "install", "install/run", "install/run 1 2", "fly/run 2026-01-02T12:00:00Z 2026-01-02T12:00:00Z"],
+    [
+        *("", "install", "install/run", "install/run 1 2"),
+        "fly/run 2026-01-02T12:00:00Z 2026-01-02T12:00:00Z",
+        "upgrade/run 2026-01-02T12:00:00Z 2026-01-02T12:00:00Z",
+        "install/run 2026-01-02T12:00:00Z 2026-01-02T12:00:00Z 2",
+    ],
 )
 def test_garbage_is_no_phase(text: str) -> None:
     assert read_phase(text) is None
 
 
 def test_a_phase_is_read_as_it_was_written() -> None:
-    found = Phase(Direction.UNINSTALL, Stage.CHECK, BEFORE, NOW)
-    assert read_phase(str(found)) == found
+    for found in (
+        Phase(Direction.UNINSTALL, Stage.CHECK, BEFORE, NOW),
+        Phase(Direction.UPGRADE, Stage.CHECK, BEFORE, NOW, "0.3.0"),
+    ):
+        assert read_phase(str(found)) == found
 
 
 @pytest.mark.parametrize(
@@ -207,6 +296,7 @@ def test_a_phase_is_read_as_it_was_written() -> None:
             Waves("20%", timedelta(minutes=10), timedelta(seconds=90)),
         ),
         ({"edgehub.io/wave-pause": "-1s"}, Waves()),
+        ({"edgehub.io/hub-version": "0.3.0-rc.1"}, Waves(version="0.3.0-rc.1")),
     ],
 )
 def test_what_annotations_mean(annotations: dict[str, str], expected: Waves) -> None:
@@ -220,6 +310,9 @@ def test_what_annotations_mean(annotations: dict[str, str], expected: Waves) -> 
         {"edgehub.io/max-unavailable": "9999999"},
         {"edgehub.io/wave-pause": "1d"},
         {"edgehub.io/ready-timeout": ""},
+        {"edgehub.io/hub-version": "evil.example/hub:1"},
+        {"edgehub.io/hub-version": "../../tmp"},
+        {"edgehub.io/hub-version": "1 2"},
     ],
 )
 def test_annotations_that_cannot_be_followed(annotations: dict[str, str]) -> None:

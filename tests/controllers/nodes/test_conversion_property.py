@@ -15,10 +15,10 @@ from controllers.nodes.conversion import (
     MakeJob,
     Plan,
     Stage,
-    Waves,
     plan,
     read_phase,
 )
+from controllers.nodes.waves import Waves
 
 NOW = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
 COUNT = 6
@@ -26,12 +26,18 @@ AT = st.integers(0, COUNT - 1)
 EVENTS = st.lists(
     st.tuples(
         st.sampled_from(
-            ["label", "no label", "complete", "fail", "delete job", "away", "back", "no hub", "retry"]
+            [
+                *("label", "no label", "complete", "fail", "delete job", "away", "back", "no hub", "retry"),
+                *("version 1", "version 2", "any version"),
+            ]
         ),
         AT,
     ),
     max_size=40,
 )
+
+
+VERSIONS = {"version 1": "1", "version 2": "2", "any version": ""}
 
 
 class Pool:
@@ -52,7 +58,7 @@ class Pool:
         changes: dict[str, EdgeNode] = {
             "label": replace(node, wants_hub=True),
             "no label": replace(node, wants_hub=False),
-            "complete": replace(node, job=JobState.COMPLETE, has_hub=_has_hub(node)) if runs else node,
+            "complete": _with_hub(replace(node, job=JobState.COMPLETE)) if runs else node,
             "fail": replace(node, job=JobState.FAILED) if runs else node,
             "delete job": replace(node, job=JobState.NONE),
             "away": replace(node, is_ready=False, is_heard=False),
@@ -64,7 +70,10 @@ class Pool:
             if node.phase is not None and node.phase.stage is Stage.FAILED
             else node,
         }
-        self.nodes[at] = changes[event]
+        if event in VERSIONS:
+            self.nodes = [replace(each, wanted_version=VERSIONS[event]) for each in self.nodes]
+        else:
+            self.nodes[at] = changes[event]
 
     def reconcile(self) -> None:
         """Act once, as a manager does that may have begun this minute: all that it knows stands in the cluster."""
@@ -126,15 +135,20 @@ def test_every_history_ends_well_once_nothing_goes_wrong_any_more(
             pool.happen("back", at)
             pool.happen("retry", at)
             pool.happen("complete", at)
-            pool.nodes[at] = replace(pool.nodes[at], has_hub=_has_hub(pool.nodes[at]))
+            pool.nodes[at] = _with_hub(pool.nodes[at])
         pool.reconcile()
     for node in pool.nodes:
         assert node.next_direction is None, node
         assert not node.is_in_progress, node
         assert node.phase is None or node.phase.stage is Stage.DONE, node
+        assert not node.has_hub or node.wanted_version in ("", node.version), node
 
 
-def _has_hub(node: EdgeNode) -> bool:
-    """Whether there is a hub, which says that it is well, once a round has come so far."""
+def _with_hub(node: EdgeNode) -> EdgeNode:
+    """Give the node what its round has come to: a hub that says that it is well, of the version that was asked for."""
     phase = node.phase
-    return phase is not None and phase.direction is Direction.INSTALL and phase.stage is not Stage.START
+    if phase is None or phase.direction is Direction.UNINSTALL or phase.stage is Stage.START:
+        is_gone = phase is None or phase.stage is not Stage.START
+        return replace(node, has_hub=False, version="") if is_gone else node
+    version = phase.version or node.version or node.wanted_version or "1"
+    return replace(node, has_hub=True, version=version)

@@ -17,7 +17,7 @@ from controllers.nodes.conversion import Direction, Phase, Stage
 from controllers.nodes.node_job import node_job
 from tests.cloud.real import RealCloud
 from tests.controllers.conftest import MANIFESTS
-from tests.controllers.nodes.support.converted_nodes import JOBS, NO_HUB, ConvertedNodes
+from tests.controllers.nodes.support.converted_nodes import JOBS, NO_HUB, ROLLED_BACK, ConvertedNodes
 from tests.controllers.support.process import ManagerProcess
 from tests.controllers.support.scene import NODES, Scene, condition
 from tests.deploy.support.charts import template
@@ -67,8 +67,9 @@ def check_that_nothing_was_refused(manager: ManagerProcess) -> None:
         assert manager.metric("edgehub_manager_writes_total", code=code) == 0
 
 
-def test_fifty_nodes_join_and_leave_in_waves(cloud: RealCloud, start: Start) -> None:
-    """One whose doctor finds a fault stops the pool, one that is away waits, and a manager is killed amid it."""
+def test_fifty_nodes_join_roll_forward_and_leave_in_waves(cloud: RealCloud, start: Start) -> None:
+    """One whose doctor finds a fault stops the pool, one that is away waits, a bad version rolls back and stops it
+    too, and a manager is killed amid each."""
     with ConvertedNodes(cloud, 50, max_unavailable="20%") as scene:
         *_, broken, away = scene.members
         scene.fails.add(broken)
@@ -78,7 +79,7 @@ def test_fifty_nodes_join_and_leave_in_waves(cloud: RealCloud, start: Start) -> 
         scene.label(scene.members)
         scene.until(lambda: len(scene.ran) > 10)
         manager.process.kill()
-        start()
+        manager = start()
         scene.until(lambda: scene.told()[0] == "Stopped")
         assert scene.phases()[broken] == "install/failed"
         found = condition(cloud.admin.get(f"{NODES}/{broken}"), "HubInstalled")
@@ -98,11 +99,51 @@ def test_fifty_nodes_join_and_leave_in_waves(cloud: RealCloud, start: Start) -> 
             "each node had one Job, and the broken one two"
         )
 
+        roll_forward(scene, manager, start)
         began = time.monotonic()
         scene.label(scene.members, None)
         scene.until(scene.are("uninstall/done"))
         print(f"50 nodes left in {(time.monotonic() - began) / 60:.1f} min")
         assert [action for action, _ in scene.ran].count("uninstall") == 50
+
+
+def roll_forward(scene: ConvertedNodes, manager: ManagerProcess, start: Start) -> None:
+    """To a version that fails, and then to one that does not, while a node is away and a manager is killed."""
+    leader, *_, away = scene.members
+    scene.lead(leader)
+    scene.bad.add("0.3.0")
+    began = time.monotonic()
+    scene.ask_for("0.3.0")
+    scene.until(lambda: scene.told()[0] == "Stopped")
+    scene.until(lambda: not {"upgrade/start", "upgrade/run", "upgrade/check"} & {*scene.phases().values()})
+    tried = scene.upgraded()
+    assert len(tried) <= 10, "one wave"
+    node = tried[0]
+    scene.until(lambda: scene.phases()[node] == "upgrade/failed")
+    found = condition(scene.admin.get(f"{NODES}/{node}"), "HubInstalled")
+    assert (found["status"], found["reason"], found["message"]) == ("True", "UpgradeFailed", ROLLED_BACK)
+    scene.until(lambda: "UpgradeFailed" in scene.events(node))
+    assert "50 of 50 nodes have a hub, 0 of them 0.3.0; failed: " in fleet(scene.cloud)
+    assert "rolled back from edgehub:0.3.0: the hub has ended" in fleet(scene.cloud)
+    print(
+        f"a bad version stopped after {(time.monotonic() - began) / 60:.1f} min, tried on {len(tried)} nodes"
+    )
+
+    began = time.monotonic()
+    scene.go_away(away)
+    scene.ask_for("0.3.1")
+    scene.until(lambda: len(scene.upgraded()) > len(tried) + 10)
+    manager.process.kill()
+    manager = start()
+    scene.until(lambda: scene.told()[0] == "Waiting")
+    assert scene.told()[1] == (f"50 of 50 nodes have a hub, 49 of them 0.3.1; waiting for the node: {away}")
+    scene.come_back(away)
+    scene.until(lambda: scene.told() == ("Complete", "50 of 50 nodes have a hub, 50 of them 0.3.1"))
+    print(f"50 nodes rolled forward in {(time.monotonic() - began) / 60:.1f} min")
+    done = scene.upgraded()[len(tried) :]
+    assert sorted(done) == sorted(scene.members), "each node once, those too that had rolled back"
+    assert done[-2:] == [leader, away], "the leader last of those that were there"
+    assert manager.metric("edgehub_manager_edge_nodes", state="joined") == 50
 
 
 def fleet(cloud: RealCloud) -> str:
@@ -175,7 +216,16 @@ def test_the_manager_makes_no_other_job(cloud: RealCloud) -> None:
 
     numbers = itertools.count()
     Scene(cloud, []).until(lambda: made() == 201)
-    assert made(image="other:1") == 403
+    assert made(image="edgehub:0.3.0-rc.1") == 201, "another version"
+    for image in (
+        "other:1",
+        "edgehub:5000/other",
+        "edgehub:0.3.0@sha256:00",
+        "edgehub",
+        "edgehub2:1",
+        "edgehub:",
+    ):
+        assert made(image=image) == 403, image
     assert made(namespace="default") == 403
     assert made(automountServiceAccountToken=True) == 403
     assert made(nodeName="") == 403

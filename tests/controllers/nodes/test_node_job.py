@@ -32,8 +32,12 @@ def test_each_round_has_a_job_of_its_own_whatever_its_phase() -> None:
 
 def test_the_command_line_is_one_that_the_program_takes() -> None:
     for direction in Direction:
-        options = make_parser().parse_args(arguments("n1", direction, "edgehub:1"))
+        version = "0.3.0" if direction is Direction.UPGRADE else ""
+        phase = Phase(direction, Stage.START, NOW, NOW, version)
+        options = make_parser().parse_args(arguments("n1", phase, "edgehub:1"))
         assert (options.command, str(options.root)) == (direction.value, "/host")
+        if direction is Direction.UPGRADE:
+            assert (options.static_pod, options.program) == ("edgehub:1", "/opt/edgehub-0.3.0/bin/edgehub")
         if direction is Direction.INSTALL:
             assert (options.static_pod, options.node) == ("edgehub:1", "n1")
 
@@ -46,7 +50,7 @@ def test_it_is_on_the_node_and_has_no_token() -> None:
     assert [each["name"] for each in pod["volumes"]] == ["host", "tmp"]
 
 
-def test_the_last_words_of_a_job() -> None:
+def test_the_message_of_a_failed_job() -> None:
     def pod(message: str) -> dict[str, object]:
         return {"status": {"containerStatuses": [{"state": {"terminated": {"message": message}}}]}}
 

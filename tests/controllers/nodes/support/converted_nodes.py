@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -18,6 +19,7 @@ PHASE = "edgehub.io/hub-phase"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 PODS = "/api/v1/namespaces/kube-system/pods"
 JOBS = "/apis/batch/v1/namespaces/kube-system/jobs"
+ROLLED_BACK = "edgehub upgrade: the hub has ended; the former program runs again"
 NO_HUB = "failed   kubeconfig  /etc/kubernetes/kubelet.conf has an exec plugin, so it is no node's"
 
 
@@ -38,6 +40,10 @@ class ConvertedNodes(Worker, Scene):
         """Nodes that are away: their Jobs do not begin."""
         self.silent: set[str] = set()
         """Nodes whose hub never says that it is well."""
+        self.bad: set[str] = set()
+        """Versions whose hub fails, so that the former one comes back."""
+        self.versions: dict[str, str] = {}
+        """The version of each node's hub."""
         self.ran: list[tuple[str, str]] = []
         """The action of each Job, and its node."""
 
@@ -55,7 +61,21 @@ class ConvertedNodes(Worker, Scene):
         self.holds.discard(node)
 
     def install_by_hand(self, node: str) -> None:
-        _write_lease(self.admin, node, is_well=True)
+        self._say(self.admin, node, "0.2.0")
+
+    def ask_for(self, version: str | None) -> None:
+        """Set the version that the pool's hubs are to have."""
+        annotations = {"edgehub.io/hub-version": version}
+        self.admin.patch(f"{POOLS}/{self.name_of_pool}", {"metadata": {"annotations": annotations}})
+
+    def lead(self, node: str) -> None:
+        """Make a node the pool's leader, as the manager's duty does."""
+        leaders = [{"nodeName": node, "address": "10.0.1.1"}]
+        self.admin.patch(f"{POOLS}/{self.name_of_pool}/status", {"status": {"leaderEndpoints": leaders}})
+
+    def upgraded(self) -> list[str]:
+        """The nodes of all Jobs that upgraded a hub, in their order."""
+        return [node for action, node in self.ran if action == "upgrade"]
 
     def phases(self) -> dict[str, str]:
         """By node, without times; "" for none."""
@@ -89,33 +109,45 @@ class ConvertedNodes(Worker, Scene):
                     self._run(client, pod, node)
 
     def _run(self, client: RestClient, pod: Json, node: str) -> None:
-        action = pod["spec"]["containers"][0]["args"][0]
-        self.ran.append((action, node))
+        arguments = pod["spec"]["containers"][0]["args"]
+        action = arguments[0]
+        version = (
+            "" if action == "uninstall" else arguments[arguments.index("--static-pod") + 1].split(":")[1]
+        )
         path = f"{PODS}/{pod['metadata']['name']}/status"
         if node in self.fails:
-            ended = {"terminated": {"exitCode": 1, "message": NO_HUB}}
-            status = {
-                "name": "edgehub",
-                "state": ended,
-                "image": "",
-                "imageID": "",
-                "ready": False,
-                "restartCount": 0,
-            }
-            client.patch(path, {"status": {"phase": "Failed", "containerStatuses": [status]}})
-            return
-        if node not in self.silent:
-            _write_lease(client, node, is_well=action == "install")
-        client.patch(path, {"status": {"phase": "Succeeded"}})
+            client.patch(path, _failed(NO_HUB))
+        elif version in self.bad:
+            self._say(client, node, self.versions[node], rollback=f"edgehub:{version}: the hub has ended")
+            client.patch(path, _failed(ROLLED_BACK))
+        else:
+            if node not in self.silent:
+                self._say(client, node, version)
+            client.patch(path, {"status": {"phase": "Succeeded"}})
+        self.ran.append((action, node))
+
+    def _say(self, client: RestClient, node: str, version: str, rollback: str = "") -> None:
+        """Renew a Lease as a node's hub does, which says how it is, or as kubelet does where there is no hub."""
+        self.versions[node] = version
+        status = json.dumps({"version": version, **({"rollback": rollback} if rollback else {})})
+        notes = {"edgehub.io/hub-status": status if version else None}
+        spec: Json = {"renewTime": _now(micro=True), "leaseDurationSeconds": 3600}
+        lease = {"metadata": {"name": node, "annotations": notes}, "spec": spec}
+        if client.request("POST", LEASES, body=lease).status == 409:
+            client.patch(f"{LEASES}/{node}", lease)
 
 
-def _write_lease(client: RestClient, node: str, *, is_well: bool) -> None:
-    """Renew a Lease as a node's hub does, which says how it is, or as kubelet does."""
-    notes = {"edgehub.io/hub-status": '{"version":"0.2.0"}' if is_well else None}
-    spec: Json = {"renewTime": _now(micro=True), "leaseDurationSeconds": 3600}
-    lease = {"metadata": {"name": node, "annotations": notes}, "spec": spec}
-    if client.request("POST", LEASES, body=lease).status == 409:
-        client.patch(f"{LEASES}/{node}", lease)
+def _failed(message: str) -> Json:
+    """The status of a pod whose program has failed with these last words."""
+    status = {
+        "name": "edgehub",
+        "state": {"terminated": {"exitCode": 1, "message": message}},
+        "image": "",
+        "imageID": "",
+        "ready": False,
+        "restartCount": 0,
+    }
+    return {"status": {"phase": "Failed", "containerStatuses": [status]}}
 
 
 def _now(*, micro: bool = False) -> str:

@@ -1,0 +1,61 @@
+"""Tells people how far a pool is: the condition of a NodePool, from the facts of its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from controllers.nodes.conversion import Direction, EdgeNode, Stage
+from controllers.nodes.waves import Waves
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a pool is, in a word for the condition and in words for people."""
+
+    reason: str
+    message: str
+
+    @property
+    def is_done(self) -> bool:
+        return self.reason == "Complete"
+
+
+NAMED = 5
+"""Nodes that a message names of each kind."""
+
+
+def progress(nodes: Sequence[EdgeNode], waves: Waves) -> Progress:
+    """Tell how far a pool is, for its condition."""
+    wanted = [node for node in nodes if node.wants_hub]
+    joined = [node for node in wanted if _has_joined(node)]
+    failed = [node.name for node in nodes if node.has_failed]
+    in_progress = [node.name for node in nodes if node.is_in_progress and node.is_heard]
+    away = [
+        node.name
+        for node in nodes
+        if not (node.is_heard and (node.is_ready or node.is_in_progress))
+        and (node.is_in_progress or node.next_direction is not None)
+    ]
+    left = [node for node in nodes if node.is_in_progress or node.next_direction is not None]
+    parts = [f"{len(joined)} of {len(wanted)} nodes have a hub"]
+    if waves.version and joined:
+        parts[0] += f", {sum(node.version == waves.version for node in joined)} of them {waves.version}"
+    for state, names in (("under way", in_progress), ("waiting for the node", away), ("failed", failed)):
+        if names:
+            more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+            parts.append(f"{state}: {', '.join(sorted(names)[:NAMED])}{more}")
+    if waves.error:
+        return Progress("InvalidAnnotation", waves.error)
+    if failed:
+        return Progress("Stopped", "; ".join(parts))
+    if not left:
+        return Progress("Complete", "; ".join(parts))
+    return Progress("Waiting" if len(away) == len(left) else "Progressing", "; ".join(parts))
+
+
+def _has_joined(node: EdgeNode) -> bool:
+    phase = node.phase
+    if phase is None or phase.direction is Direction.UNINSTALL:
+        return False
+    return phase.direction is Direction.UPGRADE or phase.stage is Stage.DONE
