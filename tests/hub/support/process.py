@@ -111,6 +111,10 @@ class Hub:
     def _addresses(self) -> list[str]:
         return [f"{LOOPBACK}:{port}" for port in (self.port, self.tls_port)]
 
+    def use(self, checkout: Path) -> None:
+        """Run the program of another checkout, from the next start on."""
+        self._program, self._env = ("addons.command",), {"PYTHONPATH": str(checkout)}
+
     def start(self, *, ready: bool = True) -> None:
         """Start, and return when the hub is ready (or, if not asked for, when it answers at all)."""
         self.launch()

@@ -1,0 +1,30 @@
+"""The hub of an earlier version, from a commit of this repository: its files in a folder, run by this environment."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tests.hub.support.process import ROOT
+
+RELEASED = {
+    "0.1.0": "49957e5bf4a25b1976ef48128b71a57af21df8ab",
+    "2026-11-27": "ea3586d4205a4816fda9015e5669349d6b3fb87e",
+}
+"""The last release, and the last format of the state folder that `tests/hub/state_folders` has."""
+
+
+def checked_out(version: str, folder: Path) -> Path:
+    """The folder of a version's files; skips the test where the clone is shallow, or there is no git."""
+    git = ["git", "-C", str(ROOT), "archive", "--format=tar", RELEASED[version]]
+    try:
+        made = subprocess.run([*git, "addons", "kube"], capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip(f"this clone has no commit of {version}")
+    with tarfile.open(fileobj=io.BytesIO(made.stdout)) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
