@@ -84,19 +84,31 @@ def why_not() -> str:
 class BootedNode:
     """A context manager, in which the node's systemd runs. Everything of the node but `folder` lies in memory."""
 
-    def __init__(self, folder: Path, cloud: RealCloud, node: str, programs: Mapping[str, Path]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        cloud: RealCloud,
+        node: str,
+        programs: Mapping[str, Path],
+        wheel: Path | None = None,
+    ) -> None:
+        """`wheel` is one that is there already, for several nodes."""
         self.folder, self.node = folder, node
+        self._wheel = wheel
         self._cloud, self._programs = cloud, programs["kubemark"].parent
         place = unified_cgroups()
         assert place is not None
-        self._cgroup = place / f"edgehub-test-{os.getpid()}"
+        self._cgroup = place / f"edgehub-test-{os.getpid()}-{node}"
         self._boot: Process | None = None
         self._listener: socket.socket | None = None
         self.delay = 0.0
         """Seconds that each piece waits on the link to the cloud."""
 
     def __enter__(self) -> Self:
-        build_packages(self.folder)
+        if self._wheel is not None:
+            shutil.copy(self._wheel, self.folder)
+        else:
+            build_packages(self.folder)
         self._listener = file_listener(self.folder / "cloud.socket")
         relay(
             self._listener,
