@@ -32,6 +32,7 @@ NAVIGATION = {
     "Use": [
         "README.md",
         "docs/install.md",
+        "docs/kind.md",
         "docs/rules.md",
         "docs/topology.md",
         "docs/offline.md",
