@@ -89,6 +89,7 @@ class Source:
         self.is_closed = self.is_own = False  # the hub holds one of its own for good
         self.bound_of: Callable[[str], Rings | None] = lambda _user: None
         self.noted: NotedOf = lambda *_: None
+        self.given_by_others: Callable[[], int] = lambda: 0
 
     def start(self, copies: SourceCopies | None) -> Source:
         """Begin: from disk if kept there."""
@@ -298,7 +299,7 @@ class Source:
             shown, elsewhere = self._projection(filters), partial(self._elsewhere, key)
             is_one = partial(self._is_one, key)
             view = View(shown, key.scope, key.form, elsewhere, self.bound_of(user), is_one)
-            view.noted = self.noted(self, key, view)
+            view.noted, view.given_by_others = self.noted(self, key, view), self.given_by_others
             opened = self.views[key] = OpenView(view, filters, user, 0.0)
         if self.is_up():
             self._learn(key)

@@ -261,12 +261,15 @@ class Sources:
             begin_at,
         )
         made.reflector.restored = partial(self._found_restored, made)
-        made.noted = self.noted
+        made.noted, made.given_by_others = self.noted, partial(self._newest_given, list_watch.type)
         made.bound_of = lambda user: self._rings if user else self._hub_rings
         made.reflector.grew = partial(self._close_if_too_large if made.user else self._close_least_used, made)
         made.reflector.paced = partial(self.idling.turn, made)
         made.reflector.upstream = self.upstream_of(made)
         return made
+
+    def _newest_given(self, type_: ResourceType) -> int:
+        return max((each.store.newest_given for each in self if each.list_watch.type == type_), default=0)
 
     def _client(self, identity: CloudIdentity) -> Client:
         """Return a client with all tokens of the user, this one as the newest."""

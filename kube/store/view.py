@@ -68,6 +68,11 @@ class View(Feed):
         """The newest version that clients may hold as other filters of this view made it."""
         self._has_history = not projection.filtered
         """Whether a version that a client holds says which events the client has seen (rule 3)."""
+        self.given_by_others: Callable[[], int] = lambda: 0
+        """Returns the newest version that other sources of the resource gave clients."""
+        self._between = (0, 0)
+        """After the first version and up to the second, clients have lists of other views, which were made before or
+        after an event that the node caused (rule 2)."""
         self._writes_differences = False
         """A watcher has asked for differences, so each event gets a record."""
         self._trimming: asyncio.TimerHandle | None = None
@@ -133,15 +138,19 @@ class View(Feed):
     def judge(self, since: int) -> Resumption:
         """Decide how a client resumes from the version `since`."""
         elsewhere = max(self._elsewhere(), self.projection.store.former_version)
+        seen, is_confirmed = self.projection.store.version, self.has_confirmed(since)
+        former = self._former(since) if since <= elsewhere else 0
+        if self._between[0] < since <= self._between[1] and (since <= seen or is_confirmed):
+            elsewhere, former = max(elsewhere, since), 0
         return judge(
             since,
             self.projection.store.history,
-            seen=self.projection.store.version,
-            is_confirmed=self.has_confirmed(since),
+            seen=seen,
+            is_confirmed=is_confirmed,
             oldest=self.ring.oldest if self._has_history else None,
             elsewhere=elsewhere,
             unlike=max(self._unlike, self.projection.unlike),
-            former=self._former(since) if since <= elsewhere else 0,
+            former=former,
             is_filtered=self.projection.filtered,
         )
 
@@ -226,6 +235,10 @@ class View(Feed):
             return
         if change.is_local:
             self.end_ahead()
+            newest = max(self.projection.store.newest_given, self.given_by_others())
+            if newest > self.version:
+                first, last = self._between
+                self._between = min(first or self.version, self.version), max(last, newest)
             self.ring.touch(self.version)
         shown_before = change.before is not None and self.scope.matches(change.before)
         record = self._record(frame, change.before if shown_before else None)
@@ -283,7 +296,7 @@ class View(Feed):
                 watcher.end(expired(f"too old resource version: {watcher.seen_version} ({self.version})"))
 
     def restarted(self) -> None:
-        self._confirmed = [0]
+        self._confirmed, self._between = [0], (0, 0)
         self.ring.restart(self.version)
         self._has_history = not self.projection.filtered
         self.end_watches(expired(HISTORY_RESTARTED))

@@ -10,8 +10,11 @@ from contextlib import suppress
 import pytest
 
 from addons.views import serving
+from kube.reflector.list_watch import ListWatch
+from kube.requests.request_info import ResourceType
 from kube.store.watcher import Watcher
-from kube.wire.codec import WatchFrame
+from kube.wire.codec import WatchFrame, codec_for
+from kube.wire.encoding import Encoding
 from tests.addons.support.hub_parts import HubParts, name_of
 from tests.addons.support.observed import until
 from tests.addons.support.samples import SERVICES, node, service
@@ -187,3 +190,39 @@ def _watchers(parts: HubParts) -> list[Watcher]:
 
 def _names(parts: HubParts) -> set[str]:
     return {item.key[1] for source in parts.sources for item in source.store}
+
+
+async def test_a_list_in_one_encoding_and_a_watch_in_another_miss_nothing_that_the_node_causes(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    """The list is newer than the other source when a status is accepted there: the watch began behind that."""
+    parts.set_rules(RULES)
+    cloud.store.create(service("web"))
+    cloud.store.create(service("other"))
+    async with parts.watch(f"{SERVICES}?{WATCH_LIST}&resourceVersion=0") as before:
+        assert {(await before.event())[1] for _ in range(2)} == {"web", "other"}
+        cloud.store.create(node("elsewhere"))
+        listed = await _listed_in_protobuf(parts)
+        (lagging,) = [each for each in parts.sources if each.list_watch == whole_services(Encoding.JSON)]
+        web = lagging.store.get(("default", "web"))
+        assert web is not None
+        assert lagging.store.version < listed
+        changed = web.decode()
+        changed.fields.child("metadata").set_mapping("labels", {"accepted": "here"})
+        lagging.store.amend(changed.encode())
+        other = cloud.store.get("services", "other", "default")
+        cloud.store.put(other | {"spec": {"ports": [{"port": 81}]}})
+        await until(lambda: lagging.store.version > listed)
+        async with parts.watch(f"{SERVICES}?watch=true&resourceVersion={listed}") as watch:
+            names = {(await watch.event())[1] for _ in range(2)}
+    assert names == {"web", "other"}
+
+
+async def _listed_in_protobuf(parts: HubParts) -> int:
+    context = parts.context(SERVICES, accept=f"{Encoding.PROTOBUF},{Encoding.JSON}")
+    async with parts.open(context, SERVICES) as response:
+        return codec_for(Encoding.PROTOBUF).decode_list(await response.whole()).version
+
+
+def whole_services(encoding: Encoding) -> ListWatch:
+    return ListWatch(ResourceType("", "v1", "services"), encoding=encoding)

@@ -187,3 +187,16 @@ async def test_an_object_that_enters_a_scope_late_is_not_below_who_watches() -> 
     store.amend(Toy("x", version=4).raw(store.codec.encoding))
     client.watch()
     assert told(client) == [("ADDED", "x", 4), ("BOOKMARK", "", 20)]
+
+
+async def test_a_client_of_another_source_gets_the_state_where_the_node_caused_an_event_meanwhile() -> None:
+    """Its list was newer than this view when the event came, and made before or after it: nobody knows."""
+    x = Toy("x", version=9)
+    view = view_of(store := filled(10, x))
+    view.given_by_others = lambda: 20
+    store.amend(replace(x, app="accepted").raw(store.codec.encoding))
+    tell(store, "ADDED", Toy("y", version=30))
+    for version, begins in ((20, ["x", "y"]), (21, [])):
+        first = view.watch(version, bookmarks=False)
+        assert [short(each)[1] for each in events_of(view, first.initial_events())] == begins
+    assert after(view, 10)[0][:2] == ("MODIFIED", "x"), "a client of this view gets the event"
