@@ -15,7 +15,7 @@ from addons.ui.masking import visible_by
 from addons.ui.running_hub import RunningHub
 
 if TYPE_CHECKING:
-    from addons.ui.commands.console_commands import ConsoleCommands
+    from addons.ui.commands.console_commands import ConsoleCommands, HubBeside
     from addons.ui.flows.interface_flows import InterfaceFlows
 
 
@@ -30,13 +30,14 @@ class Console:
         self._interface: tuple[InterfaceFlows, ConsoleCommands] | None = None
         self.attachments = Attachments(lambda: options.settings, drills)
         """Shows the flows of a hub without an interface to whoever is attached."""
+        self._starts: tuple[Attachments | InterfaceFlows | HubBeside, ...] = (self.attachments,)
 
     def load(self, loader: Loader) -> None:
         if isinstance(loader.master, HubMaster):
             return
         # The packages of an interface, which no other hub imports.
         from addons.proxy.interface.replaced_addons import change_addons  # noqa: PLC0415 - as said above
-        from addons.ui.commands.console_commands import ConsoleCommands  # noqa: PLC0415 - as said above
+        from addons.ui.commands.console_commands import ConsoleCommands, HubBeside  # noqa: PLC0415 - as said above
         from addons.ui.flows.content_views import register  # noqa: PLC0415 - as said above
         from addons.ui.flows.interface import choose_first_view  # noqa: PLC0415 - as said above
         from addons.ui.flows.interface_flows import InterfaceFlows  # noqa: PLC0415 - as said above
@@ -47,13 +48,15 @@ class Console:
         change_addons(loader.master)
         self._drills.are_allowed = True
         flows = InterfaceFlows(lambda: visible_by(self._options.settings), self._drills)
-        self._interface = flows, ConsoleCommands()
+        hub = HubBeside()
+        self._interface = flows, ConsoleCommands(hub)
+        self._starts += (flows, hub)
         ctx.master.addons.add(*self._interface)
         choose_first_view()
 
     def start(self, hub: RunningHub) -> None:
         """Show what filters did and what the hub itself asks, and answer a person's commands."""
-        for part in (self.attachments, *(self._interface or ())):
+        for part in self._starts:
             part.start(hub)
 
     def web_address(self) -> str:

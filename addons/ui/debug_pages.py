@@ -6,19 +6,15 @@ import asyncio
 import cProfile
 import io
 import pstats
-from collections.abc import Mapping
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from addons.link.drills import DrillKind, Drills
-from addons.ui.explain import ExplainRequest, explain, explain_resource, unknown_resource
 from addons.ui.handlers import HUB, QUEUE, for_operator, json_response
-from addons.ui.reports import support
-from addons.ui.reports.dump import dump
+from addons.ui.reports.asked_reports import ask
 from addons.ui.reports.hub_reports import REPORTS, Report
-from addons.ui.reports.rule_trial import try_text
-from kube.errors import StatusError, bad_request, forbidden, too_many_requests
+from addons.ui.reports.text import explain_text
+from kube.errors import bad_request, too_many_requests
 
 PAGES = (*REPORTS, "explain", "dump", "log", "observe", "requests", "rules/try", "support")
 """The pages of the index. A profile makes the hub slow, and flows have no end, so nothing leads there by itself."""
@@ -83,34 +79,28 @@ for _name, _report in REPORTS.items():
     routes.get(f"/debug/{_name}")(_shown(_report))
 
 
-@routes.get("/debug/explain")
-async def _explain(request: web.Request) -> web.Response:
-    hub, query = request.app[HUB], request.query
-    asked = {name: query[name] for name in ExplainRequest._fields if name in query}
-    question = ExplainRequest(**{"component": "", "resource": "", **asked})
-    # A resource with its group may be a custom one that nobody here has read yet.
-    resource = question.resource
-    if resource and "." not in resource and (problem := unknown_resource(hub.sources, resource)):
-        raise StatusError(404, "NotFound", problem)
-    if question.name:
-        told = explain(hub, question)
-    else:
-        async with request.app[QUEUE].take():
-            told = await explain_resource(hub, question)
-    is_json = query.get("format") == "json" or "json" in request.headers.get("Accept", "")
-    return json_response(told) if is_json else web.Response(text=told.text)
+def _asked(name: str) -> Handler:
+    async def page(request: web.Request) -> web.StreamResponse:
+        app, body = request.app, await request.read() if request.method == "POST" else None
+        report = await ask(app[HUB], app[QUEUE], name, request.query, body)
+        if isinstance(report, bytes):
+            return web.Response(body=report, content_type="application/gzip")
+        if isinstance(report, str):
+            is_yaml = bool(request.query.get("resource"))
+            return web.Response(text=report, content_type="application/yaml" if is_yaml else "text/plain")
+        is_json = request.query.get("format") == "json" or "json" in request.headers.get("Accept", "")
+        return (
+            json_response(report) if is_json or name != "explain" else web.Response(text=explain_text(report))
+        )
+
+    return page
 
 
-@routes.get("/debug/dump")
-@for_operator
-async def _dump(request: web.Request) -> web.Response:
-    hub, query = request.app[HUB], request.query
-    if not query.get("resource"):
-        resources = {source.list_watch.type.group_resource for source in hub.sources if not source.user}
-        return web.Response(text="".join(f"{name}\n" for name in sorted(resources)))
-    async with request.app[QUEUE].take():
-        text = await dump(hub, *(query.get(name, "") for name in ("resource", "namespace", "name", "as")))
-    return web.Response(text=text, content_type="application/yaml")
+routes.get("/debug/explain")(_asked("explain"))
+routes.get("/debug/dump")(for_operator(_asked("dump")))
+routes.get("/debug/support")(for_operator(_asked("support")))
+routes.post("/debug/rules/try")(for_operator(_asked("rules/try")))
+routes.post("/debug/link")(for_operator(_asked("link")))
 
 
 @routes.get("/debug/log")
@@ -126,13 +116,6 @@ async def _requests(request: web.Request) -> web.Response:
     return json_response([record.describe() for record in request.app[HUB].own_requests.last])
 
 
-@routes.get("/debug/support")
-@for_operator
-async def _support(request: web.Request) -> web.Response:
-    packed = await asyncio.to_thread(support.archive, support.files(request.app[HUB]))
-    return web.Response(body=packed, content_type="application/gzip")
-
-
 @routes.get("/debug/profile")
 @for_operator
 async def _profile(request: web.Request) -> web.Response:
@@ -142,42 +125,3 @@ async def _profile(request: web.Request) -> web.Response:
 @routes.get("/debug/rules/try")
 async def _how_to_try(_request: web.Request) -> web.Response:
     return web.Response(text=HOW_TO_TRY)
-
-
-@routes.post("/debug/rules/try")
-@for_operator
-async def _try(request: web.Request) -> web.Response:
-    text = await request.read()
-    async with request.app[QUEUE].take():
-        try:
-            return json_response(await try_text(request.app[HUB], text))
-        except ValueError as error:
-            raise bad_request(str(error)) from None
-
-
-@routes.post("/debug/link")
-@for_operator
-async def _link(request: web.Request) -> web.Response:
-    drills = request.app[HUB].drills
-    if drills is None or not drills.are_allowed:
-        raise forbidden("drills are off: start the hub with --allow-drills, or beside an interface")
-    try:
-        begin(drills, request.query)
-    except ValueError as error:
-        raise bad_request(str(error)) from None
-    return json_response(REPORTS["link"](request.app[HUB]))
-
-
-def begin(drills: Drills, question: Mapping[str, str]) -> None:
-    """Begin the drill that the request names, or end the running one; ValueError where the request names no drill."""
-    link = question.get("link", "")
-    if link == "online":
-        drills.end()
-        return
-    if link not in [*DrillKind]:
-        raise ValueError("the link can be offline, online or slow")
-    numbers = {name: question[name] for name in ("minutes", "kbps", "ms") if question.get(name)}
-    for name, text in numbers.items():
-        if not text.removeprefix("-").isdecimal() or len(text) > 9:
-            raise ValueError(f"{name} is a number, not {text!r}")
-    drills.begin(DrillKind(link), **{name: int(text) for name, text in numbers.items()})

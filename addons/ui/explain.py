@@ -22,7 +22,6 @@ from addons.views.sources import Sources
 from kube.errors import StatusError
 from kube.reflector.state import State
 from kube.requests.component import component_of
-from kube.requests.continue_tokens import key_text
 from kube.requests.request_info import ResourceType, parse_request
 from kube.wire.encoding import Encoding
 
@@ -93,7 +92,7 @@ class ExplainRequest(NamedTuple):
 
 @dataclass
 class Explanation:
-    """The result of `explain`; JSON for tools, `text` for people."""
+    """The report `explain`; `addons.ui.reports.text` makes a text of it."""
 
     component: str
     path: str
@@ -110,23 +109,6 @@ class Explanation:
     hints: list[str] = field(default_factory=list)
     """Names that the hub does not know, each with the nearest one that it knows."""
 
-    @property
-    def text(self) -> str:
-        lines = [f"{self.component} {self.verb} {self.path}"]
-        if self.route:
-            lines.append(f"route: {self.route} ({self.reason})")
-        lines += [f"rule: {rule}" for rule in self.rules]
-        lines += [f"filter: {name}" for name in self.filters]
-        lines += [f"  {note}" for note in self.notes]
-        if self.outcome:
-            lines.append(f"object: {self.outcome}")
-        if self.origin:
-            lines.append(f"from: {self.origin}")
-        if self.problem:
-            lines.append(f"note: {self.problem}")
-        lines += [f"note: {hint}" for hint in self.hints]
-        return "\n".join(lines) + "\n"
-
 
 @dataclass
 class ResourceExplanation(Explanation):
@@ -139,17 +121,6 @@ class ResourceExplanation(Explanation):
     """The first hidden or changed objects, with the reasons."""
     complete: bool = True
     """The report was not ended by its deadline."""
-
-    @property
-    def text(self) -> str:
-        lines = [", ".join(f"{count} {outcome}" for outcome, count in self.counts.items())]
-        for item in self.objects:
-            lines.append(f"{key_text((item['namespace'], item['name']))}: {item['outcome']}")
-            lines += [f"  {note}" for note in item["reasons"]]
-        left = self.counts["hidden"] + self.counts["changed"] - len(self.objects)
-        if left > 0:
-            lines.append(f"and {left} more: name a namespace")
-        return super().text + "\n".join(lines) + "\n"
 
 
 def explain(hub: RunningHub, question: ExplainRequest) -> Explanation:

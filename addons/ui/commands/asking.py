@@ -62,6 +62,16 @@ def new_file(path: str) -> BinaryIO:
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
 
+def write_new(path: str, content: bytes) -> str:
+    """Write a new file as `new_file` makes it, and return a line that says so; NoAnswer where that fails."""
+    try:
+        with new_file(path) as file:
+            file.write(content)
+    except OSError as error:
+        raise NoAnswer(f"{path}: {error.strerror}") from None
+    return f"{path}: {len(content)} bytes"
+
+
 def _message(error: HTTPError) -> str:
     said = error.read().decode(errors="replace")
     try:

@@ -1,4 +1,5 @@
-"""`edgehub.NAME` in mitmproxy's command line: what `scripts/hub NAME` asks, with completion, beside an interface."""
+"""`edgehub.NAME` in mitmproxy's command line: what `scripts/hub NAME` asks, with completion. The same commands ask the
+hub that runs beside the interface, and one to which the interface is attached."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 from mitmproxy import ctx, exceptions, flow, http, types
@@ -16,23 +17,25 @@ from addons.link.drills import DEFAULT_MINUTES, DrillKind
 from addons.requests.request_context import context_of
 from addons.telemetry.log import REPORT_LINE
 from addons.ui.commands import shell
-from addons.ui.commands.asking import new_file
-from addons.ui.debug_pages import begin
-from addons.ui.explain import COMMON_RESOURCES, ExplainRequest, explain, explain_resource
+from addons.ui.commands.asking import NoAnswer, write_new
+from addons.ui.flows.annotations import component_of
 from addons.ui.handlers import ReportQueue
-from addons.ui.reports import support
-from addons.ui.reports.dump import dump
-from addons.ui.reports.hub_reports import REPORTS, known_components
-from addons.ui.reports.rule_trial import MAX_TEXT, try_text
-from addons.ui.reports.text import TEXTS, trial_text
+from addons.ui.reports.asked_reports import ask
+from addons.ui.reports.hub_reports import REPORTS
+from addons.ui.reports.rule_trial import MAX_TEXT
+from addons.ui.reports.text import TEXTS
 from addons.ui.running_hub import RunningHub
 from kube.errors import StatusError
+from kube.log_lines import printable_lines
+from kube.requests.request_info import parse_request
 
 SUMMARIES = {**shell.REPORTS, "rules": "The rules in force, and what each does now."}
 """The reports without arguments."""
 
 IN_EVENT_LOG = "see the event log: Options, Display Event Log"
 AS_OF_NOW = "as of now, by the objects and rules of now and not of the flow:\n"
+
+REFUSALS = (NoAnswer, StatusError, OSError)
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +45,6 @@ VERB = types.Choice("edgehub.choices.verbs")
 LINK = types.Choice("edgehub.choices.links")
 READ = {"component": COMPONENT, "resource": RESOURCE, "verb": VERB}
 COMMANDS: Mapping[str, Mapping[str, types.Choice]] = {
-    "choices.components": {},
-    "choices.resources": {},
     "explain": READ,
     "explain.all": READ,
     "explain.flow": {},
@@ -55,23 +56,61 @@ COMMANDS: Mapping[str, Mapping[str, types.Choice]] = {
 """The commands with arguments, each with those that mitmproxy completes. The method has the name with `_` for a dot."""
 
 
+class AskedHub(Protocol):
+    """The hub that commands ask. Each raises NoAnswer or StatusError where it refuses."""
+
+    def report(self, name: str) -> Any:
+        """A report without arguments, as JSON has it."""
+
+    async def ask(self, name: str, query: Mapping[str, str], body: bytes | None = None) -> Any:
+        """Another report: a value of JSON, a text, or a file."""
+
+
+class HubBeside:
+    """The hub of this process, from `start` on."""
+
+    def __init__(self) -> None:
+        self._hub: RunningHub | None = None
+        self._queue = ReportQueue()
+
+    def start(self, hub: RunningHub) -> None:
+        self._hub = hub
+
+    def report(self, name: str) -> Any:
+        return _plain(REPORTS[name](self._running))
+
+    async def ask(self, name: str, query: Mapping[str, str], body: bytes | None = None) -> Any:
+        return _plain(await ask(self._running, self._queue, name, query, body))
+
+    @property
+    def _running(self) -> RunningHub:
+        if self._hub is None:
+            raise NoAnswer("the hub is starting")
+        return self._hub
+
+
+def _plain(report: Any) -> Any:
+    """A report as JSON has it, of plain values alone."""
+    return report if isinstance(report, str | bytes) else orjson.loads(orjson.dumps(report))
+
+
 class ConsoleCommands:
-    """The commands. A command that takes long shows its answer later: over the console, or in the event log of
-    mitmweb."""
+    """The commands. One that takes long shows its answer later: over the console, or in the event log of mitmweb."""
 
     name = "edgehub-commands"
 
-    def __init__(self) -> None:
-        self._running: RunningHub | None = None
-        self._reports = ReportQueue()
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def start(self, hub: RunningHub) -> None:
-        """Answer from now on."""
-        self._running = hub
+    def __init__(self, hub: AskedHub) -> None:
+        self._hub = hub
+        self._tasks: set[asyncio.Task[str]] = set()
 
     def load(self, _loader: object) -> None:
-        add_commands(self, self._report)
+        for name, summary in SUMMARIES.items():
+            ctx.master.commands.add(f"edgehub.{name}", typed(self._command_of(name, summary)))
+        for name, choices in COMMANDS.items():
+            command = getattr(self, name.replace(".", "_"))
+            ctx.master.commands.add(f"edgehub.{name}", typed(command, **choices))
+        for name in ("components", "resources", "verbs", "links"):
+            ctx.master.commands.add(f"edgehub.choices.{name}", getattr(self, name))
 
     def done(self) -> None:
         for task in self._tasks:
@@ -79,147 +118,134 @@ class ConsoleCommands:
 
     def components(self) -> Sequence[str]:
         """Components that asked for something, or that a rule names."""
-        return known_components(self._hub())
+        return self._choices("components")
 
     def resources(self) -> Sequence[str]:
         """Resources that the hub keeps, that filters understand, or that components of a node ask for."""
-        resources = {
-            source.list_watch.type.group_resource for source in self._hub().sources if not source.user
-        }
-        understood = {
-            resource for filter_ in self._hub().rules.rules.filters for _, resource in filter_.resources
-        }
-        return sorted(resources | understood | COMMON_RESOURCES)
+        return self._choices("resources")
+
+    def verbs(self) -> Sequence[str]:
+        """The verbs by which components read."""
+        return sorted(READS)
+
+    def links(self) -> Sequence[str]:
+        """The states of the link to the cloud, in a drill and without one."""
+        return ["online", *DrillKind]
 
     def explain(
         self, component: str, resource: str, namespace: str = "", name: str = "", verb: str = "list"
-    ) -> str:
+    ) -> str | None:
         """Why a component sees an object as it does: the route, the rules, and what each filter decided."""
-        return told(explain(self._hub(), ExplainRequest(component, resource, namespace, name, verb)).text)
+        return self._answer(self._explain(component, resource, namespace, name, verb))
 
-    def explain_all(self, component: str, resource: str, namespace: str = "", verb: str = "list") -> None:
+    def explain_all(
+        self, component: str, resource: str, namespace: str = "", verb: str = "list"
+    ) -> str | None:
         """The same for a whole resource: each object that is hidden or changed, with the reasons."""
-        self._show(self._explain_all(ExplainRequest(component, resource, namespace, verb=verb)))
+        return self._answer(self._explain(component, resource, namespace, "", verb))
 
-    def explain_flow(self, flow: flow.Flow) -> None:
+    def explain_flow(self, flow: flow.Flow) -> str | None:
         """The same for what a flow asked: `edgehub.explain.flow @focus`."""
         context = context_of(flow) if isinstance(flow, http.HTTPFlow) else None
-        if context is None or context.info.type is None or context.info.verb not in READS:
-            raise exceptions.CommandError("this flow reads no objects that this hub knows of")
-        info = context.info
-        assert info.type is not None
-        question = ExplainRequest(context.component, info.type.group_resource, info.namespace, verb=info.verb)
-        if info.verb == "get":
-            show(AS_OF_NOW + explain(self._hub(), question._replace(name=info.name)).text)
-        else:
-            self._show(self._explain_all(question, AS_OF_NOW))
+        component, info = component_of(flow), context.info if context is not None else None
+        if context is not None:
+            component = context.component
+        elif isinstance(flow, http.HTTPFlow):  # of an attached hub
+            try:
+                info = parse_request(flow.request.method, flow.request.path)
+            except StatusError:
+                info = None
+        if info is None or info.type is None or info.verb not in READS:
+            raise exceptions.CommandError("this flow reads no objects that a hub knows of")
+        name = info.name if info.verb == "get" else ""
+        asked = component, info.type.group_resource, info.namespace, name, info.verb
+        return self._answer(self._explain(*asked, said=AS_OF_NOW))
 
-    def rules_try(self, file: types.Path) -> None:
+    def rules_try(self, file: types.Path) -> str | None:
         """Show the effect of an edit of the rules on each component. Nothing is applied."""
-        self._show(self._try(Path(file)))
+        return self._answer(self._try(Path(file)))
 
-    def dump(self, resource: str, component: str = "", namespace: str = "", name: str = "") -> None:
+    def dump(self, resource: str, component: str = "", namespace: str = "", name: str = "") -> str | None:
         """The copy of a resource as YAML, or what a component sees of it."""
-        self._show(dump(self._hub(), resource, namespace, name, component))
+        query = {"resource": resource, "namespace": namespace, "name": name, "as": component}
+        return self._answer(self._hub.ask("dump", query))
 
-    def link(self, link: str, kbps: int = 0, ms: int = 0, minutes: int = DEFAULT_MINUTES) -> str:
+    def link(self, link: str, kbps: int = 0, ms: int = 0, minutes: int = DEFAULT_MINUTES) -> str | None:
         """Rehearse an outage or a slow link, and end it: offline, online, slow KBPS MS."""
-        hub = self._hub()
-        if hub.drills is None:
-            raise exceptions.CommandError("this hub has no link to the cloud")
-        try:
-            begin(hub.drills, {"link": link, "kbps": str(kbps), "ms": str(ms), "minutes": str(minutes)})
-        except ValueError as error:
-            raise exceptions.CommandError(str(error)) from None
-        return told(TEXTS["link"](REPORTS["link"](hub)))
+        numbers = {"kbps": kbps, "ms": ms, "minutes": minutes}
+        query = {"link": link, **{name: str(number) for name, number in numbers.items() if number}}
+        return self._answer(self._text("link", query, b""))
 
-    def support(self, path: types.Path) -> str:
+    def support(self, path: types.Path) -> str | None:
         """Write an archive for who helps: reports, metrics and log, no secrets."""
-        packed = support.archive(support.files(self._hub()))
+        return self._answer(self._support(Path(path)))
+
+    def _command_of(self, name: str, summary: str) -> Callable[[], str | None]:
+        def command() -> str | None:
+            return self._answer(self._text(name, {}))
+
+        command.__doc__ = summary
+        return command
+
+    def _choices(self, what: str) -> list[str]:
         try:
-            with new_file(path) as file:
-                file.write(packed)
-        except OSError as error:
-            raise exceptions.CommandError(f"{path}: {error.strerror}") from None
-        return f"{path}: {len(packed)} bytes"
+            return list(self._hub.report("choices")[what])
+        except (NoAnswer, StatusError) as error:
+            raise exceptions.CommandError(str(error)) from None
 
-    def _hub(self) -> RunningHub:
-        if self._running is None:
-            raise exceptions.CommandError("the hub is starting")
-        return self._running
+    async def _text(
+        self, name: str, query: Mapping[str, str], body: bytes | None = None, said: str = ""
+    ) -> str:
+        return said + TEXTS[name](await self._hub.ask(name, query, body))
 
-    def _report(self, name: str, summary: str) -> Callable[[], str]:
-        def report() -> str:
-            # As JSON a report has plain values alone, as the texts for the shell get it.
-            return told(TEXTS[name](orjson.loads(orjson.dumps(REPORTS[name](self._hub())))))
-
-        report.__doc__ = summary
-        return report
-
-    async def _explain_all(self, question: ExplainRequest, said: str = "") -> str:
-        return said + (await explain_resource(self._hub(), question)).text
+    async def _explain(
+        self, component: str, resource: str, namespace: str, name: str, verb: str, said: str = ""
+    ) -> str:
+        query = {"component": component, "resource": resource, "verb": verb}
+        return await self._text("explain", query | {"namespace": namespace, "name": name}, said=said)
 
     async def _try(self, file: Path) -> str:
         def read() -> bytes:
             with file.open("rb") as opened:
                 return opened.read(MAX_TEXT + 1)
 
-        return trial_text(await try_text(self._hub(), await asyncio.to_thread(read)))
+        return await self._text("rules/try", {}, await asyncio.to_thread(read))
 
-    def _show(self, work: Coroutine[Any, Any, str]) -> None:
-        """Show a person the text that `work` returns, once it has returned. One such task runs at a time."""
+    async def _support(self, path: Path) -> str:
+        return await asyncio.to_thread(write_new, str(path), await self._hub.ask("support", {}))
 
-        async def run() -> None:
+    def _answer(self, work: Coroutine[Any, Any, str]) -> str | None:
+        """Show the text that `work` returns, now or when it is there. What is refused at once is a CommandError."""
+        loop = asyncio.get_running_loop()
+        task = asyncio.Task(work, loop=loop, name="a command of an interface", eager_start=True)
+        if task.done():
             try:
-                async with self._reports.take():
-                    show(await work)
-            except (StatusError, ValueError, OSError) as error:
+                show(printable_lines(task.result()))
+            except REFUSALS as error:
+                raise exceptions.CommandError(str(error)) from None
+        else:
+            self._tasks.add(task)
+            task.add_done_callback(self._show)
+        return IN_EVENT_LOG if in_browser() else None
+
+    def _show(self, task: asyncio.Task[str]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            try:
+                show(printable_lines(task.result()))
+            except REFUSALS as error:
                 show(str(error))
-            finally:
-                work.close()
-
-        task = asyncio.create_task(run(), name="a command of an interface")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
-def add_commands(answers: object, report: Callable[[str, str], Callable[[], object]]) -> None:
-    """Give an interface all commands: the methods of `answers`, and what `report` makes of each of SUMMARIES."""
-    commands: dict[str, Callable[..., object]] = {
-        **{name: report(name, summary) for name, summary in SUMMARIES.items()},
-        **{
-            name: completed(getattr(answers, name.removeprefix("choices.").replace(".", "_")), **choices)
-            for name, choices in COMMANDS.items()
-        },
-        "choices.verbs": verbs,
-        "choices.links": links,
-    }
-    for name, run in commands.items():
-        ctx.master.commands.add(f"edgehub.{name}", run)
+def typed(command: Callable[..., str | None], **choices: types.Choice) -> Callable[..., str | None]:
+    """A command whose arguments mitmproxy completes from these choices, and refuses others. In a browser it returns
+    where its answer is: mitmweb's command bar shows a text in one line, its event log has the lines."""
+    command.__annotations__.update({**choices, "return": str if in_browser() else None})
+    return command
 
 
-def verbs() -> Sequence[str]:
-    """The verbs by which components read."""
-    return sorted(READS)
-
-
-def links() -> Sequence[str]:
-    """The states of the link to the cloud, in a drill and without one."""
-    return ["online", *DrillKind]
-
-
-def completed[Method: Callable[..., object]](method: Method, **choices: types.Choice) -> Method:
-    """A command whose arguments mitmproxy completes from these choices, and refuses others."""
-    method.__annotations__.update(choices)
-    return method
-
-
-def told(text: str) -> str:
-    """A command's answer. mitmweb's command bar writes a text as JSON, in one line: its event log has the lines."""
-    if ctx.master.addons.get("webauth") is None:
-        return text
-    show(text)
-    return IN_EVENT_LOG
+def in_browser() -> bool:
+    return ctx.master.addons.get("webauth") is not None
 
 
 def show(text: str) -> None:

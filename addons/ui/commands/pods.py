@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from addons.ui.commands.asking import NoAnswer, open_page
+from addons.ui.reports.text import Column, Row, table
 from kube.json_type import Json
-from kube.log_lines import printable, printable_lines
+from kube.log_lines import printable
 from kube.pod_conditions import IMAGE_READY, NEED_UPGRADE
 
 ACTIONS = ("upgrade", "imagepull")
-COLUMNS = ("NAMESPACE", "NAME", "DAEMONSET", "IMAGES")
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +51,7 @@ def waiting(admin: str) -> list[Json]:
     return [pod for pod in pods if conditions_of(pod).get(NEED_UPGRADE, {}).get("status") == "True"]
 
 
-def conditions_of(pod: Json) -> dict[str, Any]:
+def conditions_of(pod: Row) -> dict[str, Any]:
     return {found["type"]: found for found in (pod.get("status") or {}).get("conditions") or []}
 
 
@@ -71,19 +72,15 @@ def show(pods: list[Json], *, as_json: bool) -> None:
     if not pods:
         print("no pod of this node waits for an update")
         return
-    rows = [COLUMNS, *(cells(pod) for pod in pods)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-    print(printable_lines("".join(f"{line}\n" for line in lines)), end="")
+    print(table(pods, COLUMNS), end="")
 
 
-def cells(pod: Json) -> tuple[str, str, str, str]:
-    meta = pod["metadata"]
-    owners = meta.get("ownerReferences") or [{}]
-    return meta["namespace"], meta["name"], owners[0].get("name", "-"), images(pod)
+def _daemonset(pod: Row) -> str:
+    owners = pod["metadata"].get("ownerReferences") or [{}]
+    return str(owners[0].get("name", ""))
 
 
-def images(pod: Json) -> str:
+def images(pod: Row) -> str:
     """The state of the new images on the node."""
     found = conditions_of(pod)
     ready, wanted = found.get(IMAGE_READY), found[NEED_UPGRADE].get("message", "")
@@ -92,3 +89,11 @@ def images(pod: Json) -> str:
     if ready.get("message") != wanted:
         return str(ready.get("reason") or "of another template")
     return "pulled" if ready.get("status") == "True" else "being pulled"
+
+
+COLUMNS: Sequence[Column] = (
+    ("namespace", lambda pod: pod["metadata"]["namespace"]),
+    ("name", lambda pod: pod["metadata"]["name"]),
+    ("daemonset", _daemonset),
+    ("images", images),
+)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from addons.telemetry.observation import VERDICTS, from_json, line
 from addons.ui.commands import attach, pods
-from addons.ui.commands.asking import JSON, NoAnswer, new_file, open_page
+from addons.ui.commands.asking import JSON, NoAnswer, open_page, write_new
 from addons.ui.reports.text import ALARMS, TEXTS, trial_text
 from kube.log_lines import printable, printable_lines
 from kube.option import FlagParser
@@ -198,13 +198,7 @@ def _try(options: Asked) -> int:
 
 def _support(options: Asked) -> int:
     with open_page(options.admin, "support", accept="*/*") as answer:
-        packed = answer.read()
-    try:
-        with new_file(options.path) as file:
-            file.write(packed)
-    except OSError as error:
-        raise NoAnswer(f"{options.path}: {error.strerror}") from None
-    print(f"{options.path}: {len(packed)} bytes")
+        print(write_new(options.path, answer.read()))
     return 0
 
 

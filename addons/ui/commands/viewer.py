@@ -18,8 +18,9 @@ from mitmproxy.io import tnetstring
 
 from addons.ui.attached import NO_LEAVE
 from addons.ui.commands.asking import NoAnswer, open_page
-from addons.ui.commands.attached_commands import AskingCommands
+from addons.ui.commands.attached_commands import HubElsewhere
 from addons.ui.commands.attached_flows import AttachedFlows, records
+from addons.ui.commands.console_commands import ConsoleCommands
 from addons.ui.flows.content_views import ATTACHED, register
 from addons.ui.flows.flow_records import FlowRecord, remember
 from addons.ui.flows.interface import KeptFlows, begin_interface, choose_first_view
@@ -140,4 +141,4 @@ def _post(admin: str, key: str, body: bytes) -> None:
         logger.warning("%s", error)
 
 
-addons = [Viewer(), AskingCommands()]
+addons = [Viewer(), ConsoleCommands(HubElsewhere())]

@@ -3,17 +3,18 @@ asks, why a component sees an object so, and what an edit would change."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import yaml
 
 from addons.telemetry.labels import HUB
-from addons.ui.explain import ExplainRequest, Explanation, explain, explain_resource, hub_source
+from addons.ui.explain import hub_source
+from addons.ui.handlers import ReportQueue
 from addons.ui.page.markup import NOTHING, lines, options, table, text
 from addons.ui.page.timeline import Rates, Timeline
-from addons.ui.reports.hub_reports import REPORTS, known_components
+from addons.ui.reports.asked_reports import ask
+from addons.ui.reports.hub_reports import REPORTS, kept_resources
 from addons.ui.reports.text import (
     COMPONENTS,
     ENTRIES,
@@ -27,12 +28,14 @@ from addons.ui.reports.text import (
     plural,
 )
 from addons.ui.running_hub import RunningHub
+from kube.errors import StatusError
 from kube.requests.continue_tokens import key_text
 from kube.tables.cells import size
 
 MAX_CHOICES = 500
 """Objects in the list to choose from; others can be named in the address."""
 NO_FILTER = "no filter"
+TOO_MANY = 429
 VERBS = ("watch", "get")
 """The verbs besides `list`, which holds where nobody chooses one."""
 
@@ -45,13 +48,12 @@ NAMED = 5
 
 def explain_form(hub: RunningHub, query: Mapping[str, str]) -> str:
     """The lists to choose from. A choice becomes part of the page's address."""
-    components = known_components(hub)
-    resources = sorted({source.list_watch.type.group_resource for source in hub.sources if not source.user})
+    known = REPORTS["choices"](hub)
     source = hub_source(hub.sources, query.get("resource", "")) if query.get("resource") else None
     items = sorted(key_text(item.key) for item in source.store) if source is not None else []
     choices = (
-        ("component", "Component", options(components, query.get("component", ""), "choose")),
-        ("resource", "Resource", options(resources, query.get("resource", ""), "choose")),
+        ("component", "Component", options(known["components"], query.get("component", ""), "choose")),
+        ("resource", "Resource", options(kept_resources(hub), query.get("resource", ""), "choose")),
         ("object", "Object", options(items[:MAX_CHOICES], query.get("object", ""), "all of them")),
         ("verb", "Verb", options(VERBS, query.get("verb", ""), "list")),
     )
@@ -60,25 +62,43 @@ def explain_form(hub: RunningHub, query: Mapping[str, str]) -> str:
     )
 
 
-async def explained(hub: RunningHub, query: Mapping[str, str]) -> str:
+async def explained(hub: RunningHub, queue: ReportQueue, query: Mapping[str, str]) -> str:
     """The answer to the choice; "" where nobody has chosen."""
     component, resource = query.get("component", ""), query.get("resource", "")
     if not component or not resource:
         return ""
     namespace, _, name = query.get("object", "").rpartition("/")
-    question = ExplainRequest(component, resource, namespace, name, query.get("verb", "") or "list")
-    told: Explanation
-    if name:
-        told = explain(hub, question)
-        answer = table(list(map(asdict, told.notes)), NOTES)  # what is hidden as meant is no fault
-        counted = f"the object is {told.outcome}, from {told.origin}" if told.outcome else ""
+    chosen = {"component": component, "resource": resource, "verb": query.get("verb", "") or "list"}
+    return await _told(
+        ask(hub, queue, "explain", chosen | {"namespace": namespace, "name": name}), _explanation
+    )
+
+
+async def tried(hub: RunningHub, queue: ReportQueue, edit: bytes) -> str:
+    """The effect of an edit of the rules."""
+    return await _told(ask(hub, queue, "rules/try", {}, edit), _trial)
+
+
+async def _told(asking: Awaitable[Row], html: Callable[[Row], str]) -> str:
+    """A report as HTML, or why there is none; StatusError 429 where too many are asked for."""
+    try:
+        return html(await asking)
+    except StatusError as error:
+        if error.code == TOO_MANY:
+            raise
+        return f'<p class="bad">{text(error.message)}</p>'
+
+
+def _explanation(told: Row) -> str:
+    if "counts" in told:
+        answer = table(_alike(told["objects"], told["path"].rpartition("/")[2]), ALIKE)
+        counted = ", ".join(f"{count} {outcome}" for outcome, count in told["counts"].items())
     else:
-        told = whole = await explain_resource(hub, question)
-        answer = table(_alike(whole.objects, resource), ALIKE)
-        counted = ", ".join(f"{count} {outcome}" for outcome, count in whole.counts.items())
-    facts = [f"{told.component} {told.verb} {told.path}"]
-    facts += [f"route: {told.route} ({told.reason})"] if told.route else []
-    facts += [*told.rules, counted, told.problem, *told.hints]
+        answer = table(told["notes"], NOTES)  # what is hidden as meant is no fault
+        counted = f"the object is {told['outcome']}, from {told['origin']}" if told["outcome"] else ""
+    facts = [f"{told['component']} {told['verb']} {told['path']}"]
+    facts += [f"route: {told['route']} ({told['reason']})"] if told["route"] else []
+    facts += [*told["rules"], counted, told["problem"], *told["hints"]]
     return "<ul>" + "".join(f"<li>{text(fact)}</li>" for fact in facts if fact) + "</ul>" + answer
 
 
@@ -88,8 +108,8 @@ def _alike(objects: Iterable[Row], resource: str) -> list[Row]:
     for item in objects:
         name = key_text((item["namespace"], item["name"]))
         # What a filter says of the whole object repeats what it said of a part.
-        told = [note for note in item["reasons"] if note.subject != "object"] or item["reasons"]
-        because = "; ".join(dict.fromkeys(f"{note.filter}: {note.reason}" for note in told))
+        told = [note for note in item["reasons"] if note["subject"] != "object"] or item["reasons"]
+        because = "; ".join(dict.fromkeys(f"{note['filter']}: {note['reason']}" for note in told))
         alike.setdefault((item["outcome"], because), []).append(name)
     lines: list[Row] = []
     for (outcome, because), names in alike.items():
@@ -105,8 +125,7 @@ def rules_text(hub: RunningHub) -> str:
     return yaml.safe_dump(data, sort_keys=True, width=10_000) if data else ""
 
 
-def trial_html(trial: Row) -> str:
-    """The effect of an edit of the rules."""
+def _trial(trial: Row) -> str:
     lost = trial["lost"]
     head = f"{plural(lost['objects'], 'object')} and {plural(lost['endpoints'], 'endpoint')} would be lost"
     if not trial["changes"]:

@@ -13,9 +13,8 @@ from aiohttp.typedefs import Handler
 from addons.ui.debug_pages import PAGES
 from addons.ui.handlers import CLOSED, HUB, QUEUE, Places, comes_from_operator, for_operator, stream
 from addons.ui.page.markup import text
-from addons.ui.page.sections import explain_form, explained, rules_text, sections, title, trial_html
+from addons.ui.page.sections import explain_form, explained, rules_text, sections, title, tried
 from addons.ui.page.timeline import Rates, Timeline
-from addons.ui.reports.rule_trial import try_text
 from addons.ui.running_hub import RunningHub
 from kube.concurrency.notifier import comes_within
 
@@ -76,10 +75,7 @@ routes = web.RouteTableDef()
 async def _page(request: web.Request) -> web.Response:
     hub, query = request.app[HUB], request.query
     shown = request.app[LIVE_PAGE].sections(is_operator=await comes_from_operator(request))
-    answer = ""
-    if query.get("component") and query.get("resource"):
-        async with request.app[QUEUE].take():
-            answer = await explained(hub, query)
+    answer = await explained(hub, request.app[QUEUE], query)
     paths = ("/healthz", "/readyz", "/metrics", *(f"/debug/{name}" for name in sorted(PAGES)))
     document = DOCUMENT.format(
         title=text(title(hub)),
@@ -127,12 +123,7 @@ async def _updates(app: web.Application, *, is_operator: bool) -> AsyncGenerator
 @routes.post("/try")
 @for_operator
 async def _try(request: web.Request) -> web.Response:
-    given = await request.read()
-    async with request.app[QUEUE].take():
-        try:
-            trial = trial_html(await try_text(request.app[HUB], given))
-        except ValueError as error:
-            trial = f'<p class="bad">{text(error)}</p>'
+    trial = await tried(request.app[HUB], request.app[QUEUE], await request.read())
     return web.Response(text=trial, content_type="text/html", headers=HEADERS)
 
 

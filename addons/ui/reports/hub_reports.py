@@ -18,6 +18,7 @@ from addons.settings import Settings
 from addons.telemetry import metrics
 from addons.telemetry.component_traffic import Totals, link_bytes
 from addons.telemetry.labels import HUB
+from addons.ui.explain import COMMON_RESOURCES
 from addons.ui.running_hub import RunningHub
 from addons.views.open_view import OpenView, ViewKey
 from addons.views.source import Source
@@ -324,6 +325,19 @@ def known_components(hub: RunningHub) -> list[str]:
     return sorted((hub.rules.rules.components | views | set(hub.traffic.components())) - {"", HUB})
 
 
+def kept_resources(hub: RunningHub) -> list[str]:
+    """The resources that the hub has copies of, but for those of callers' own tokens."""
+    return sorted({source.list_watch.type.group_resource for source in hub.sources if not source.user})
+
+
+def choices(hub: RunningHub) -> dict[str, list[str]]:
+    """The names that a person may ask about: components, and the resources that the hub keeps, that filters
+    understand, or that components of a node ask for."""
+    understood = {resource for filter_ in hub.rules.rules.filters for _, resource in filter_.resources}
+    resources = {*kept_resources(hub), *understood, *COMMON_RESOURCES}
+    return {"components": known_components(hub), "resources": sorted(resources)}
+
+
 def bound_filters(rules: Rules, component: str) -> list[str]:
     """The names of the filters that the rules bind to any read of a component, in their order."""
     bound = {
@@ -369,6 +383,7 @@ REPORTS: dict[str, Report] = {
     "watchers": watchers,
     "rules": rules,
     "journal": journal,
+    "choices": choices,
     "pool": lambda hub: hub.pool.describe() if hub.pool is not None else {},
     "offline": lambda hub: hub.offline.describe() if hub.offline is not None else {},
 }

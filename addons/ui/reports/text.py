@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kube.log_lines import printable
+from kube.requests.continue_tokens import key_text
 from kube.tables.cells import aligned, duration, size
 
 type Row = Mapping[str, Any]
@@ -172,6 +173,37 @@ def problems_text(report: Row) -> str:
     return "".join(lines)
 
 
+def explain_text(report: Row) -> str:
+    """Render an explanation of one object, or of a whole resource."""
+    lines = [f"{report['component']} {report['verb']} {report['path']}"]
+    if report["route"]:
+        lines.append(f"route: {report['route']} ({report['reason']})")
+    lines += [f"rule: {rule}" for rule in report["rules"]]
+    lines += [f"filter: {name}" for name in report["filters"]]
+    lines += [f"  {_note(note)}" for note in report["notes"]]
+    named = (("object", report["outcome"]), ("from", report["origin"]), ("note", report["problem"]))
+    lines += [f"{name}: {said}" for name, said in named if said]
+    lines += [f"note: {hint}" for hint in report["hints"]]
+    if "counts" in report:
+        lines += _objects(report)
+    return "\n".join(lines) + "\n"
+
+
+def _objects(report: Row) -> list[str]:
+    """The number of objects by what became of them, and the reasons for the first ones."""
+    counts = report["counts"]
+    lines = [", ".join(f"{count} {outcome}" for outcome, count in counts.items())]
+    for item in report["objects"]:
+        lines.append(f"{key_text((item['namespace'], item['name']))}: {item['outcome']}")
+        lines += [f"  {_note(note)}" for note in item["reasons"]]
+    left = counts["hidden"] + counts["changed"] - len(report["objects"])
+    return [*lines, f"and {left} more: name a namespace"] if left > 0 else lines
+
+
+def _note(note: Row) -> str:
+    return f"{note['filter']}: {note['subject']} {note['outcome']}: {note['reason']}"
+
+
 def journal_text(report: Row) -> str:
     lines = [
         f"{waiting(report['waiting'])}: {plural(len(report['statuses']), 'status', 'statuses')}, "
@@ -238,5 +270,7 @@ TEXTS: Mapping[str, Callable[[Any], str]] = {
     "rules": rules_text,
     "link": drill_text,
     "journal": journal_text,
+    "explain": explain_text,
+    "rules/try": trial_text,
 }
-"""The function that makes the text of each report without arguments, by the report's name."""
+"""The function that makes the text of each report, by the report's name."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 
 from addons.filters.chain import FILTERS
@@ -16,6 +18,7 @@ from addons.requests.cloud_identity import CloudIdentity
 from addons.ui import explain as module
 from addons.ui.dry_run import dry_run
 from addons.ui.explain import ExplainRequest, Explanation, explain, explain_resource, nearest, plural_of
+from addons.ui.reports.text import explain_text
 from addons.ui.running_hub import RunningHub
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.state import State
@@ -38,6 +41,10 @@ def told(
     return explain(running_hub(parts, rules=None), ExplainRequest(component, resource, **asked))
 
 
+def text_of(explanation: Explanation) -> str:
+    return explain_text(asdict(explanation))
+
+
 @pytest.fixture
 async def sliced(parts: HubParts, cloud: ScriptableCloud) -> HubParts:
     """One slice, of a Service that stays on its node; the hub knows both."""
@@ -54,8 +61,8 @@ async def test_the_route_its_reason_the_rules_and_the_filters(sliced: HubParts) 
     assert (found.route, found.reason) == ("view", "filtered by servicetopology")
     assert found.filters == ["servicetopology"]
     assert any("filter_servicetopology" in rule for rule in found.rules)
-    assert found.text.splitlines()[0] == "reader list /apis/discovery.k8s.io/v1/endpointslices"
-    assert "route: view (filtered by servicetopology)" in found.text
+    assert text_of(found).splitlines()[0] == "reader list /apis/discovery.k8s.io/v1/endpointslices"
+    assert "route: view (filtered by servicetopology)" in text_of(found)
     assert found.notes == []
 
 
@@ -64,8 +71,8 @@ async def test_each_decision_about_an_object(sliced: HubParts) -> None:
     assert (found.outcome, found.problem) == ("changed", "")
     decisions = {note.subject: note.outcome for note in found.notes}
     assert decisions == {"10.0.0.1": "kept", "10.0.0.2": "dropped", "object": "changed"}
-    assert "  servicetopology: 10.0.0.2 dropped: " in found.text
-    assert "object: changed" in found.text
+    assert "  servicetopology: 10.0.0.2 dropped: " in text_of(found)
+    assert "object: changed" in text_of(found)
 
 
 def peer(name: str, *, is_relay: bool = False, age: float = 0.0) -> PeerHub:
@@ -97,7 +104,7 @@ async def test_from_where_an_object_came(
     source.reflector.upstream, source.reflector.state = reader, state
     found = told(sliced, namespace="default", name="web-1")
     assert found.origin == origin
-    assert f"from: {origin}" in found.text.splitlines()
+    assert f"from: {origin}" in text_of(found).splitlines()
     assert not told(sliced).origin
 
 
@@ -112,13 +119,13 @@ async def test_an_object_that_is_dropped(parts: HubParts, cloud: ScriptableCloud
 
 async def test_a_user_agent_is_read_as_from_a_request(sliced: HubParts) -> None:
     assert told(sliced, "Reader/v1.2 (linux)").component == "reader"
-    assert told(sliced, "../x").text.startswith("unknown ")
+    assert text_of(told(sliced, "../x")).startswith("unknown ")
 
 
 async def test_an_object_that_the_hub_has_no_copy_of(sliced: HubParts) -> None:
     assert "no copy of this object" in told(sliced, namespace="default", name="none").problem
     assert "no copy of this object" in told(sliced, resource="pods", namespace="default", name="x").problem
-    assert "note: " in told(sliced, namespace="default", name="none").text
+    assert "note: " in text_of(told(sliced, namespace="default", name="none"))
 
 
 async def test_an_object_is_found_without_its_namespace_and_by_a_short_name(
@@ -153,7 +160,7 @@ async def test_a_kind_with_its_group_that_nobody_has_asked_for_yet(parts: HubPar
 async def test_nonsense_is_explained_too(parts: HubParts, resource: str) -> None:
     found = told(parts, resource=resource, name="x")
     assert found.problem
-    assert found.text.endswith("\n")
+    assert text_of(found).endswith("\n")
 
 
 async def test_the_verdict_is_that_of_the_chain(sliced: HubParts) -> None:
@@ -190,7 +197,7 @@ async def test_a_name_that_nothing_knows_is_told_with_the_nearest(
     assert len(found.hints) == len(hints)
     for said, expected in zip(found.hints, hints, strict=True):
         assert said.endswith(expected)
-        assert f"note: {said}\n" in found.text
+        assert f"note: {said}\n" in text_of(found)
 
 
 async def test_what_another_identity_may_see_is_told_to_nobody(
@@ -207,7 +214,7 @@ async def test_what_another_identity_may_see_is_told_to_nobody(
         told(parts, resource="secrets", namespace="default", name=name) for name in ("s", "none")
     )
     assert "no copy of this object" in existing.problem
-    assert existing.text == missing.text
+    assert text_of(existing) == text_of(missing)
 
 
 async def test_what_is_hidden_and_why(hub: RunningHub) -> None:
@@ -216,8 +223,8 @@ async def test_what_is_hidden_and_why(hub: RunningHub) -> None:
     (hidden,) = found.objects
     assert (hidden["name"], hidden["outcome"]) == ("lb", "hidden")
     assert "LoadBalancer" in hidden["reasons"][0].reason
-    head = explain(hub, ExplainRequest("chosen", "services")).text
-    assert found.text.startswith(f"{head}1 kept, 0 changed, 1 hidden, 0 unknown\ndefault/lb: hidden\n  ")
+    head = text_of(explain(hub, ExplainRequest("chosen", "services")))
+    assert text_of(found).startswith(f"{head}1 kept, 0 changed, 1 hidden, 0 unknown\ndefault/lb: hidden\n  ")
 
 
 async def test_one_namespace_alone(hub: RunningHub) -> None:
@@ -231,12 +238,12 @@ async def test_objects_are_bounded_and_all_are_counted(
     monkeypatch.setattr(module, "MAX_OBJECTS", 0)
     found = await explain_resource(hub, ExplainRequest("chosen", "services"))
     assert (found.counts["hidden"], found.objects) == (1, [])
-    assert found.text.endswith("and 1 more: name a namespace\n")
+    assert text_of(found).endswith("and 1 more: name a namespace\n")
 
 
 async def test_a_resource_without_a_copy_says_so(hub: RunningHub) -> None:
     found = await explain_resource(hub, ExplainRequest("chosen", "pods"))
-    assert "note: the hub has no copy of this resource: nobody asked for it yet\n0 kept" in found.text
+    assert "note: the hub has no copy of this resource: nobody asked for it yet\n0 kept" in text_of(found)
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import yaml
 
+from addons.ui.handlers import ReportQueue
 from addons.ui.page import sections as page_sections
-from addons.ui.page.sections import explain_form, explained, rules_text, sections, title, trial_html
+from addons.ui.page.sections import explain_form, explained, rules_text, sections, title, tried
 from addons.ui.page.server import PARTS
 from addons.ui.page.timeline import Rates, Timeline
 from addons.ui.reports.hub_reports import REPORTS
-from addons.ui.reports.rule_trial import try_rules
 from addons.ui.running_hub import RunningHub
 from kube.store.store import Store
 from tests.addons.support.hub_parts import HubParts
@@ -117,12 +117,14 @@ async def test_there_are_lists_to_choose_from(hub: RunningHub, monkeypatch: pyte
 
 
 async def test_a_whole_resource_and_one_object(hub: RunningHub) -> None:
-    whole = await explained(hub, {"component": "chosen", "resource": "services"})
+    whole = await explained(hub, ReportQueue(), {"component": "chosen", "resource": "services"})
     assert "1 kept, 0 changed, 1 hidden" in whole
     assert "LoadBalancer" in whole
-    one = await explained(hub, {"component": "chosen", "resource": "services", "object": "default/web"})
+    one = await explained(
+        hub, ReportQueue(), {"component": "chosen", "resource": "services", "object": "default/web"}
+    )
     assert "the object is kept" in one
-    assert await explained(hub, {"component": "chosen"}) == ""
+    assert await explained(hub, ReportQueue(), {"component": "chosen"}) == ""
 
 
 async def test_what_is_hidden_for_the_same_reason_is_one_line(
@@ -132,7 +134,7 @@ async def test_what_is_hidden_for_the_same_reason_is_one_line(
     for number in range(7):
         cloud.store.create(cloud_service(f"made-{number}"))
     await source.ready(5, cloud.store.version)
-    html = await explained(hub, {"component": "chosen", "resource": "services"})
+    html = await explained(hub, ReportQueue(), {"component": "chosen", "resource": "services"})
     assert html.count("<tr") == 2
     assert "8 services hidden: discardcloudservice: " in html
     assert "default/lb, default/made-0, default/made-1, default/made-2, default/made-3 and 3 more" in html
@@ -142,7 +144,7 @@ async def test_what_is_hidden_for_the_same_reason_is_one_line(
 async def test_nothing_that_was_asked_becomes_markup(hub: RunningHub) -> None:
     query = {"component": "<i>", "resource": "<i>", "object": "<i>/<i>", "verb": "<i>"}
     assert "<i>" not in explain_form(hub, query)
-    assert "<i>" not in await explained(hub, query)
+    assert "<i>" not in await explained(hub, ReportQueue(), query)
 
 
 async def test_the_rules_as_a_person_edits_them(hub: RunningHub) -> None:
@@ -154,13 +156,14 @@ async def test_the_rules_as_a_person_edits_them(hub: RunningHub) -> None:
 
 
 async def test_a_trial(hub: RunningHub) -> None:
-    trial = await try_rules(hub, {"discardcloudservice": "chosen, seen, <i>, later", "cache_agents": "z"})
-    html = trial_html(trial)
+    edit = b"{discardcloudservice: 'chosen, seen, <i>, later', cache_agents: z}"
+    html = await tried(hub, ReportQueue(), edit)
     assert "1 object and 0 endpoints would be lost" in html
     assert "default/lb" in html
     assert "&lt;i&gt;" in html
     assert "<i>" not in html
     assert "later asked for nothing yet" in html
     assert "Reads of z will be kept" in html
-    same = await try_rules(hub, {"discardcloudservice": "chosen"})
-    assert "what the rules in force say" in trial_html(same)
+    same = await tried(hub, ReportQueue(), b"discardcloudservice: chosen")
+    assert "what the rules in force say" in same
+    assert "the text has no ConfigMap" in await tried(hub, ReportQueue(), b"kind: Pod")
