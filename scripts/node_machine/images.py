@@ -19,13 +19,16 @@ from scripts.node_machine.userland import locked
 
 AGNHOST_TAGS = ("2.63.0", "2.55")
 BUSYBOX_TAG = "1.37.0-1"
+GLIBC_DNS_TAG = "2.0.0"
 """The tags that Kubernetes' end-to-end tests ask for."""
 TOOLS = ("xtables-nft-multi", "conntrack")
 """Programs of the userland that kube-proxy runs."""
+CLIENTS = {"/bin/dig": "usr/bin/dig", "/bin/nc": "usr/bin/nc.openbsd", "/bin/curl": "usr/bin/curl"}
+"""Programs for the tests of DNS and Services in agnhost and its twin with glibc, by their files in the userland."""
 LIBRARIES = ("libnss_files.so.2", "libnss_dns.so.2", "libresolv.so.2")
 """Libraries that glibc loads besides those that a program is linked to."""
 TMP = "/tmp"  # noqa: S108 - of the images
-FORMAT = "2"
+FORMAT = "3"
 """Another number makes all images anew."""
 
 
@@ -81,13 +84,7 @@ def images(programs: Mapping[str, Path], base: Path) -> list[Image]:
             {**tables, **applets},
             ["/usr/local/bin/kube-proxy"],
         ),
-        Image(
-            [f"{tests}/agnhost:{tag}" for tag in AGNHOST_TAGS],
-            {"/agnhost": programs["agnhost"], **_libraries(base, [programs["agnhost"]]), **accounts, **shell},
-            ["/agnhost"],
-            applets,
-            ["pause"],
-        ),
+        _agnhost(tests, programs["agnhost"], base, {**accounts, **shell}, applets),
         Image(
             [f"{registry}/kubectl:{kubernetes_version()}"],
             {"/bin/kubectl": programs["kubectl"], **_libraries(base, [programs["kubectl"]]), **shell},
@@ -95,6 +92,23 @@ def images(programs: Mapping[str, Path], base: Path) -> list[Image]:
             applets,
         ),
     ]
+
+
+def _agnhost(
+    registry: str, program: Path, base: Path, files: Mapping[str, Path], links: Mapping[str, str]
+) -> Image:
+    """The image of most tests, which is that of the tests of DNS with glibc as well: it has what both run."""
+    clients = {name: base / path for name, path in CLIENTS.items()}
+    return Image(
+        [
+            *(f"{registry}/agnhost:{tag}" for tag in AGNHOST_TAGS),
+            f"{registry}/glibc-dns-testing:{GLIBC_DNS_TAG}",
+        ],
+        {"/agnhost": program, **clients, **_libraries(base, [program, *clients.values()]), **files},
+        ["/agnhost"],
+        links,
+        ["pause"],
+    )
 
 
 def kubeadm_images(kubeadm: Path) -> dict[str, str]:

@@ -20,6 +20,7 @@ SUITE = "trixie"
 PACKAGES = (
     *("systemd", "systemd-sysv", "dbus", "procps", "kmod", "iproute2", "ethtool", "socat", "openssl", "curl"),
     *("iptables", "nftables", "conntrack", "runc", "busybox-static", "ca-certificates"),
+    *("bind9-dnsutils", "netcat-openbsd"),
     *("python3", "python3-venv", "libstdc++6", "libfaketime"),
 )
 MASKED = (
