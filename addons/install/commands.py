@@ -159,7 +159,17 @@ def _add_node_flags(name: str, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "--timeout", type=float, default=60.0, help="Seconds until the node must be Ready. Default: 60."
         )
-    if name != "uninstall":
+    _add_program_flags(name, parser)
+
+
+def _add_program_flags(name: str, parser: argparse.ArgumentParser) -> None:
+    if name == "uninstall":
+        parser.add_argument(
+            "--restart-pods",
+            action="store_true",
+            help="Restart the containers that have the hub's address; else they lose the API server.",
+        )
+    else:
         parser.add_argument(
             "--program",
             default="",
@@ -273,7 +283,7 @@ def _install(options: argparse.Namespace) -> int:
 def _uninstall(options: argparse.Namespace) -> int:
     installation = _installation(options)
     was_installed = installation.installed is not None
-    installation.uninstall()
+    installation.uninstall(restarts_pods=options.restart_pods)
     if was_installed:
         _say("every file is as it was; the state folder is kept, and may be deleted")
     return 0

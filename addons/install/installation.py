@@ -22,12 +22,15 @@ from addons.install.install_spec import (
     leads_to,
     read_spec,
 )
+from addons.install.pod_processes import containers_at, end
 from addons.install.readiness import (
+    KUBELET_WAIT,
     NotReadyError,
     count_writes,
     pause,
     runs_on,
     start_of,
+    wait_for_healthy_kubelet,
     wait_for_hub,
     wait_for_kubelet,
     wait_for_node,
@@ -192,15 +195,20 @@ class Installation:
             return f"the former program is back, and not ready yet: {error}"
         return "the former program runs again"
 
-    def uninstall(self) -> None:
-        """Restore every file, and stop the hub; JoinError where a file cannot be restored."""
+    def uninstall(self, *, restarts_pods: bool = False) -> None:
+        """Restore every file, and stop the hub; JoinError where a file cannot be restored.
+
+        With `restarts_pods` kubelet starts the containers that have the hub's address anew before the hub stops.
+        """
         spec = self.installed
         if spec is None:
             self._say("no hub is installed here")
-        elif stuck := self._remove(spec):
+        elif stuck := self._remove(spec, restarts_pods=restarts_pods):
             raise JoinError(stuck)
 
-    def _remove(self, spec: InstallSpec, *, restarts_clients: bool = True) -> str:
+    def _remove(
+        self, spec: InstallSpec, *, restarts_clients: bool = True, restarts_pods: bool = False
+    ) -> str:
         """Take back all that was done for a spec; "" or, where that cannot be, why and what to do.
 
         Each step can be taken again, and the ledger goes last: who is killed here finishes by another uninstallation.
@@ -210,6 +218,8 @@ class Installation:
             self._try(lambda: self._services.restart_clients(spec.service))
         if stuck:
             return f"{stuck}: mend that, and `edgehub uninstall` does the rest; the hub goes on until then"
+        if self._services.can_be_called:
+            self._release_pods(spec, restarts=restarts_pods)
         if spec.method == "systemd":
             self._try(lambda: self._services.stop_hub(has_sockets=bool(spec.hub.early_listeners)))
         stuck = self._restore([spec.hub_file])
@@ -217,6 +227,21 @@ class Installation:
         stuck = stuck or self._restore([SOCKET_FILE, OWN_KUBECONFIG, BOOTSTRAP_KUBECONFIG])
         self._try(self._services.reload)
         return f"{stuck}: mend that, and `edgehub uninstall` does the rest" if stuck else ""
+
+    def _release_pods(self, spec: InstallSpec, *, restarts: bool) -> None:
+        """Restart the containers that have the hub's address, or print which pods lose the API server with it."""
+        own = f"kube-system/edgehub-{spec.node}"
+        containers = [each for each in containers_at(spec.hub.pod_addresses, self._root) if each.pod != own]
+        names = ", ".join(sorted({each.pod for each in containers}))
+        if names and not restarts:
+            self._say(f"these pods have the hub's address, and no API server until they restart: {names}")
+        elif names:
+            self._say(f"restarting containers that have the hub's address: {names}")
+            try:
+                asyncio.run(wait_for_healthy_kubelet(time.monotonic() + KUBELET_WAIT))
+            except NotReadyError as error:
+                self._say(f"warning: {error}")
+            end(containers)
 
     def _restore(self, paths: Iterable[Path]) -> str:
         """Give files back as they were; "" or why one of them cannot be."""

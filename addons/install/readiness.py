@@ -21,6 +21,10 @@ TIMEOUT = 5.0
 MOST_FAULTS = 15
 """Looks in a row that may fail while the hub's health is watched: some seconds."""
 SAMPLE = re.compile(r"^edgehub_requests_total\{(?P<labels>.*)\} (?P<value>\S+)$", re.MULTILINE)
+KUBELET_HEALTH = "http://127.0.0.1:10248"
+"""The default of kubelet's `healthzBindAddress` and `healthzPort`."""
+KUBELET_WAIT = 30.0
+"""Seconds for kubelet to be healthy, before containers end that it is to start anew."""
 WRITES = frozenset({"create", "patch", "update"})
 OF_KUBELET = frozenset({"leases", "nodes"})
 """Writes that kubelet alone sends to the plain port."""
@@ -89,6 +93,17 @@ async def watch_hub(hub: Settings, seconds: float, ended: Callable[[], str] = ru
                     raise NotReadyError("the hub has ended, and was started anew")
             if faults > MOST_FAULTS:
                 raise NotReadyError(missing)
+
+
+async def wait_for_healthy_kubelet(deadline: float) -> None:
+    """Return when kubelet calls itself healthy; NotReadyError when the time is over before."""
+    async with local(KUBELET_HEALTH) as kubelet:
+        while True:
+            try:
+                await kubelet.request("GET", "/healthz", accept="*/*", timeout=5.0)
+                return
+            except (StatusError, Unreachable) as error:
+                await pause(f"kubelet is not healthy: {error}", deadline)
 
 
 async def wait_for_kubelet(hub: Settings, deadline: float) -> None:

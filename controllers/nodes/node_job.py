@@ -38,7 +38,7 @@ def arguments(node: str, phase: Phase, image: str) -> list[str]:
     """The command line of `edgehub`."""
     below = ["--root", "/host", "--systemctl", SYSTEMCTL]
     if phase.direction is Direction.UNINSTALL:
-        return ["uninstall", *below]
+        return ["uninstall", *below, "--restart-pods"]
     started = ["--static-pod", image, "--timeout", "300"]
     if phase.direction is Direction.INSTALL:
         return ["install", *below, *started, "--node", node]

@@ -58,4 +58,3 @@ def behind_hub(node: Machine, clouds: Machine, manager: None) -> Iterator[None]:
     yield
     network.heal(clouds, node.name)
     hub.uninstall(node)
-    hub.start_pods_anew(clouds, node.name)

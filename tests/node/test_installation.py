@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -49,13 +50,20 @@ def test_pods_have_the_api_server_from_before_the_installation_until_after_its_e
         for what, folder in {"upgrade": OTHER, "rollback": RELEASE}.items():
             with answered_throughout(what, before, after):
                 exchange(node, f"{folder}/bin/edgehub", [before, after])
+        restarts, since = after.restarts(), time.time()
         with answered_throughout("uninstallation", before):
-            hub.uninstall(node)
+            said = hub.uninstall(node)
+        assert "default/after" in said
+        assert "kube-system/kube-proxy-" in said
+        after.wait_for_calls()
     finally:
         hub.uninstall(node)
     assert not kubelet_asks_hub(node)
+    assert after.restarts() == restarts + 1
+    calls = [call for call in after.calls() if call.began >= since]
+    assert [call for call in calls if call.api != "yes"] == []  # DNS is away while coredns restarts, too
+    assert calls[-1].address != ADDRESS
     before.wait_for_calls()
-    hub.start_pods_anew(clouds, node.name)
     assert cloud.kubectl(
         clouds, "get", "node", node.name, "--output=jsonpath={.status.conditions[-1].status}"
     )

@@ -73,10 +73,10 @@ def install(node: Machine) -> str:
     return node.run("sh", "-eux", stdin=once)
 
 
-def uninstall(node: Machine) -> None:
-    """Take the hub away by the page."""
+def uninstall(node: Machine) -> str:
+    """Take the hub away by the page; what it prints."""
     (back,) = blocks("### Remove a hub")
-    node.run("sh", "-eux", stdin=back)
+    return node.run("sh", "-eux", stdin=back)
 
 
 def start_pods_anew(clouds: Machine, node: str) -> None:

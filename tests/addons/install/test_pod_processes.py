@@ -1,0 +1,60 @@
+"""Containers that have the hub's address, found by their processes and ended as kubelet would."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+
+import pytest
+
+from addons.install.pod_processes import Container, containers_at, end
+
+UID, OTHER = "0d0fd4b3-5a0a-4c9e-9a1c-0a3f8f4e6b11", "7c3d4a7b-1f2e-4d5c-8b9a-0f1e2d3c4b5a"
+STATIC = "8f3c2b1a0d9e8f7c6b5a4d3e2f1a0b9c"
+SYSTEMD = f"/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice/cri-containerd-abc.scope"
+CGROUPFS = f"/kubepods/burstable/pod{OTHER}/def"
+ADDRESS = "169.254.2.1"
+
+
+def process(root: Path, pid: int, parent: int, cgroup: str, address: str | None) -> None:
+    folder = root / "proc" / str(pid)
+    folder.mkdir(parents=True)
+    (folder / "cgroup").write_text(f"0::{cgroup}\n")
+    (folder / "stat").write_text(f"{pid} (a ) name) S {parent} 1 1 0\n")
+    variables = ["PATH=/bin", *([f"KUBERNETES_SERVICE_HOST={address}"] if address else []), ""]
+    (folder / "environ").write_text("\0".join(variables))
+
+
+def test_a_container_is_found_by_the_address_in_its_environment(tmp_path: Path) -> None:
+    process(tmp_path, 1, 0, "/init.scope", None)
+    process(tmp_path, 10, 1, SYSTEMD, ADDRESS)
+    process(tmp_path, 11, 10, SYSTEMD, ADDRESS)  # its child
+    process(tmp_path, 20, 1, CGROUPFS, ADDRESS)
+    process(tmp_path, 30, 1, f"/kubepods/pod{STATIC}/1", ADDRESS)
+    process(tmp_path, 40, 1, CGROUPFS.replace("def", "older"), "10.96.0.1")
+    process(tmp_path, 50, 1, "/user.slice", ADDRESS)
+    (tmp_path / "proc/60").mkdir()  # ended meanwhile
+    (tmp_path / f"var/log/pods/default_web_{UID}").mkdir(parents=True)
+    (tmp_path / f"var/log/pods/kube-system_proxy_{STATIC}").mkdir()
+    assert containers_at([ADDRESS], tmp_path) == [
+        Container(OTHER, 20),
+        Container("default/web", 10),
+        Container("kube-system/proxy", 30),
+    ]
+
+
+def test_a_node_without_pods_has_no_containers(tmp_path: Path) -> None:
+    assert containers_at([ADDRESS], tmp_path) == []
+
+
+@pytest.mark.parametrize(("trap", "ended_by"), [("trap 'exit 3' TERM", 3), ("trap '' TERM", -signal.SIGKILL)])
+async def test_a_container_is_asked_to_end_and_killed_where_it_does_not(trap: str, ended_by: int) -> None:
+    running = await asyncio.create_subprocess_exec(
+        "sh", "-c", f"{trap}; echo; while :; do read -r _; done", stdin=-1, stdout=-1
+    )
+    assert running.stdout is not None
+    await running.stdout.readline()
+    await asyncio.to_thread(end, [Container("default/web", running.pid)], 0.5)
+    assert await running.wait() == ended_by
+    end([Container("default/web", running.pid)])  # gone already
