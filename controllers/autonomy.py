@@ -1,8 +1,8 @@
 """Keeps the pods of an autonomous node where they are, and ready, while the cloud does not hear the node.
 
-It only prepares. kube-controller-manager evicts by the tolerations that the pods have then, and an admission policy of
-the API server (autonomy-endpoints.yaml) leaves the pods ready of the nodes that a ConfigMap names. An API server
-without such policies asks the manager's webhook, which goes by the same ConfigMap.
+The manager acts in advance: kube-controller-manager evicts by the tolerations of the pods, and an admission policy of
+the API server (autonomy-endpoints.yaml) keeps pods ready on the nodes that a ConfigMap names. An API server without
+such policies calls the manager's webhook, which reads the same ConfigMap.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ REVIEW_PATH = "/keep-pods-ready"
 
 @dataclass(frozen=True, slots=True)
 class Autonomy:
-    """For how many seconds a node is autonomous, None for ever. `error` says why an annotation counts as none."""
+    """The seconds for which a node is autonomous; None for ever. `error` says why an annotation is ignored."""
 
     seconds: int | None = None
     error: str = ""
@@ -75,9 +75,9 @@ def toleration_patch(pod: Pod, node: Node, autonomy: Autonomy | None, default: i
 
     `default` are the seconds of the API server's admission plugin DefaultTolerationSeconds.
 
-    A pod that tolerates the taint long enough is left as it was made, in its first generation, until its node has the
-    taint. A pod's own tolerations are left alone, those of DaemonSets and static pods among them. What the pod had is
-    recorded, and given back without autonomy.
+    A pod that tolerates the taint long enough is not changed until its node has the taint. A pod's own tolerations
+    are never changed, such as those of DaemonSets and static pods. The former seconds are recorded, and restored when
+    autonomy ends.
 
     The taint eviction controller schedules an eviction once, and makes it neither later nor earlier when the
     seconds change, but cancels it when the pod tolerates the taint for ever. So while the node has the taint, a pod
@@ -144,7 +144,7 @@ def _has_taint(node: Node, taint: str) -> bool:
 
 
 def keep_ready(body: bytes | bytearray, held: Container[str]) -> bytes:
-    """The answer to a review of a status that kube-controller-manager writes, by the rule of autonomy-endpoints.yaml,
+    """Answer the review of a pod status that kube-controller-manager writes, by the rule of autonomy-endpoints.yaml,
     for an API server without such policies.
 
     A pod that was ready on one of the `held` nodes keeps its conditions. ValueError for a review of anything but a pod.
@@ -174,7 +174,7 @@ CONDITION = "Autonomy"
 AUTONOMOUS, OVER, INVALID = "NodeAutonomous", "AutonomyOver", "InvalidAutonomyDuration"
 """Reasons of the condition."""
 OVER_INTERVAL = 5.0
-"""Seconds between two looks for autonomies that are over, as often as the node lifecycle controller looks at nodes."""
+"""Seconds between checks for expired autonomies: the interval of the node lifecycle controller."""
 
 
 class AutonomyController(Controller):
@@ -283,7 +283,7 @@ class AutonomyController(Controller):
                     self.queue.add(key)
 
     def _node_of(self, _key: Key, old: Pod | None, new: Pod | None) -> Iterable[Key]:
-        """The node of a pod that is new there, or changed, where it has to do with autonomy."""
+        """The node of a new or changed pod, if autonomy concerns the pod."""
         if new is None or old == new:
             return ()
         node = self._nodes.get(("", new.node))

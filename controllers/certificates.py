@@ -95,7 +95,7 @@ class ServingRequest:
     pem: bytes
     is_of_hub: bool
     is_open: bool
-    """Nobody has approved or denied the request, and it has no certificate yet."""
+    """The request is neither approved nor denied, and has no certificate yet."""
     uid: str = ""
 
     @property
@@ -276,7 +276,7 @@ def _doubt(wanted: Wanted, holder: OtherHolder) -> str:
 
 
 def _quoted(values: tuple[str, ...] | list[str]) -> str:
-    """Values that a stranger chose, for a message."""
+    """Quote untrusted values for a message."""
     return ", ".join(f"{value!r:.80}" for value in values[:5]) or "nothing"
 
 
@@ -326,7 +326,7 @@ class HubCertificatesController(Controller):
         await self.patch(self._requests, key, patch, "approval")
 
     async def _of_server(self) -> frozenset[str] | None:
-        """The names of the server that the manager itself asks; None where they cannot be known now."""
+        """The names of the API server that the manager uses; None if they cannot be resolved now."""
         server = self._context.server()
         try:
             return await addresses_of(server) | {urlsplit(server).hostname or ""}
@@ -355,5 +355,5 @@ class HubCertificatesController(Controller):
 
 
 def open_requests(key: Key, _old: ServingRequest | None, new: ServingRequest | None) -> Iterable[Key]:
-    """A hub's request that nobody has decided yet."""
+    """A hub's request that is still open."""
     return [key] if new is not None and new.is_of_hub and new.is_open else []

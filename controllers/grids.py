@@ -79,7 +79,7 @@ GRID_KEY = "superedge.io/grid-uniq-key"
 APPLIED = "superedge.io/applied-fields"
 """The record: the Service annotation that lists which labels, annotations and spec fields come from the grid."""
 OWN_ANNOTATIONS = frozenset({TOPOLOGY_KEYS, APPLIED, "kubectl.kubernetes.io/last-applied-configuration"})
-"""Annotations of a grid that are not its Service's: the manager's own, and what is said of the grid itself."""
+"""Annotations of a grid that its Service does not get: the manager's own, and those about the grid itself."""
 TEMPLATE_FIELDS = frozenset(
     {
         *("clusterIP", "externalTrafficPolicy", "internalTrafficPolicy", "ipFamilies"),
@@ -94,8 +94,7 @@ The manager may write Services in all namespaces, and would lend this right to e
 cannot set what reaches beyond the pods that it selects (externalIPs, externalName, loadBalancer…), nor a field that
 Kubernetes adds later."""
 TEMPLATE_VALUES = {"type": ("ClusterIP", "NodePort"), "clusterIP": ("None",)}
-"""The only values that a template may set in these fields. A clusterIP of choice could be one that another Service is
-to have."""
+"""The only values that a template may set in these fields. A chosen clusterIP could be another Service's."""
 PORT_FIELDS = frozenset({"appProtocol", "name", "nodePort", "port", "protocol", "targetPort"})
 """The fields of a ServicePort that a template may set: all of today."""
 GONE_FIELDS = frozenset({"topologyKeys", "ipFamily"})
@@ -123,7 +122,7 @@ def new_service(grid: Grid) -> Json:
 
 
 def service_patch(grid: Grid, live: Json) -> Json:
-    """The merge patch that brings a live Service to what the grid says; {} when nothing differs.
+    """The merge patch that makes a live Service match its grid; {} if nothing differs.
 
     The server answers 409 to an outdated patch.
     """

@@ -184,7 +184,8 @@ ALL = tuple(("", f"{number:02}") for number in range(BUCKETS))
 KEYS = frozenset({POOL_LABEL, "topology.kubernetes.io/zone", "topology.kubernetes.io/region"})
 """Written whatever Services ask for; the host's name, too."""
 MAX_KEYS = 64
-"""Keys that all Services of the cluster ask for. With more the manager writes nothing, and hubs read the Nodes."""
+"""Label keys that all Services of the cluster may name. With more the manager writes nothing, and hubs read the
+Nodes."""
 
 LABELS = WatchedResource(NODE_LABELS, without_managed_fields)
 

@@ -10,7 +10,7 @@ from typing import Annotated
 from kube.option import VERSION, File, FlagParser, Names, add_flags, option, options_of, read
 
 WEBHOOK_CONTROLLER = "configbindingwebhook"
-"""The controller that `--webhook-port 0` takes away."""
+"""The controller that `--webhook-port 0` disables."""
 NODES_CONTROLLER = "nodes"
 """The controller that `--hub-image` gives its image to."""
 UPDATE_TRIGGER = "openyurt.io/updateTrigger"

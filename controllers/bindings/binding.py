@@ -173,8 +173,8 @@ LONGEST_DETAIL = 300
 class WorkloadOutcome:
     """The outcome of a binding in one workload.
 
-    `pending`: the workload is not yet as rendered. `refused`: what the API server said of the rendering. `contested`: a
-    client that takes the rendering back, again and again.
+    `pending`: the workload is not yet as rendered. `refused`: the API server's error about the rendering.
+    `contested`: a client that keeps reverting the rendering.
     """
 
     workload: Workload

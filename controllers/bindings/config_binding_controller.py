@@ -40,13 +40,13 @@ WRITES_A_SECOND = 20
 STATUS_DELAY = 0.5
 """Seconds in which the changes of a binding's workloads become one status."""
 ATTEMPTS = 3
-"""Writes of one rendering to one workload within `CONTEST`, after which another client evidently takes it back."""
+"""Writes of one rendering to one workload within `CONTEST`; more mean that another client reverts it."""
 CONTEST = 60.0
 """Seconds."""
 RETRY = 2.0
-"""Seconds from a write whose answer does not hold the rendering to the next, and twice as many to the one after it."""
+"""Seconds from a write whose answer lacks the rendering to the next attempt; doubled for the one after it."""
 TRUCE = 600.0
-"""Seconds in which the workload is then left to that client. So long a rendering waits too that was refused."""
+"""Seconds in which the controller then leaves the workload alone; also the retry delay after a refusal."""
 
 
 class WriteLimit:

@@ -45,7 +45,7 @@ from kube.store.store import Key
 CONFIGURATION = "edgehub-configbinding"
 """The name of the MutatingWebhookConfiguration."""
 UNTIL_POLICIES = frozenset({"autonomy-endpoints.edgehub.io"})
-"""The webhooks of that configuration that a policy stands for where the API server has mutating ones."""
+"""The webhooks of that configuration that admission policies replace on newer API servers."""
 SECRET = "edgehub-manager-webhook"  # noqa: S105  # the name of one
 PATH = "/mutate-workload"
 LARGEST_REVIEW = 8 * 1024 * 1024
@@ -57,7 +57,7 @@ REVIEW_TIME = 5.0
 DISCARDING = 1.0
 """Seconds for which the rest of a refused review is read and dropped."""
 CHECK_INTERVAL = 3600.0
-"""Seconds between two looks at the certificate's age."""
+"""Seconds between checks of the certificate's age."""
 NAME_AGAIN = 1.0
 """Seconds until the API server is asked again who the manager is, where it did not say."""
 NAME_INTERVAL = 60.0

@@ -30,7 +30,7 @@ class Node:
     pool: str = ""
     ready: bool = False
     unheard_since: str = ""
-    """Since when the node lifecycle controller has not heard it, as the condition Ready has it; "" while it has."""
+    """Since when the node lifecycle controller has not heard the node, by the condition Ready; "" while it does."""
     autonomy: tuple[str, str, str] = ("", "", "")
     """Status, reason and message of the condition Autonomy."""
     hub: tuple[str, str, str] = ("", "", "")
@@ -127,7 +127,7 @@ NODES = WatchedResource(
 def pools_of_changed(
     of: Callable[[Node], object],
 ) -> Callable[[Key, Node | None, Node | None], Iterable[Key]]:
-    """A MapFunc: the old and new pool of a node that moves, or of which `of` says something else."""
+    """A MapFunc: the old and new pool of a node that moves, or whose value of `of` changes."""
 
     def pools(_key: Key, old: Node | None, new: Node | None) -> Iterable[Key]:
         was, now = ((node.pool, of(node)) if node is not None else None for node in (old, new))

@@ -1,9 +1,9 @@
 """Decides what is next for the nodes of a pool that get a hub, another version of it, or lose it. Pure functions of
 facts.
 
-The phase of a node stands in an annotation of its Node, so a manager that begins anew goes on where the former was.
-A round is one attempt: its Job has the round in its name and is made in one phase alone, so no round converts twice,
-whoever deletes the Job.
+The phase of a node is in an annotation of its Node, so a new manager continues from there. A round is one attempt:
+its Job has the round in its name and is created in one phase only, so no round runs twice, even if the Job is
+deleted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from controllers.nodes.waves import Waves
 from controllers.runtime.unstructured import timestamp
 
 PHASE = "edgehub.io/hub-phase"
-"""The annotation of a Node. Who takes it away has the node tried again."""
+"""The annotation of a Node. To have the node tried again, remove it."""
 
 
 class Direction(StrEnum):
@@ -35,7 +35,7 @@ class Stage(StrEnum):
     RUN = "run"
     """The Job was made."""
     CHECK = "check"
-    """The Job has ended well, or is gone: what counts is whether the node comes back."""
+    """The Job has succeeded, or is gone: the node's return decides."""
     DONE = "done"
     FAILED = "failed"
 
@@ -69,7 +69,7 @@ class Phase:
 
 
 def read_phase(text: str) -> Phase | None:
-    """None for no phase, and for what no manager wrote."""
+    """Parse a phase; None without one, and for text that no manager wrote."""
     try:
         name, began, since, *versions = text.split(" ")
         direction, stage = name.split("/")
@@ -90,11 +90,11 @@ class EdgeNode:
     phase: Phase | None = None
     is_ready: bool = True
     is_heard: bool = True
-    """Whether the cloud hears the node at all; one that is away is waited for."""
+    """Whether the cloud hears the node; the pool waits for one that is away."""
     heard_since: datetime | None = None
     """When the node became Ready last, or ceased to be."""
     has_hub: bool = False
-    """Whether its hub says that it is well."""
+    """Whether its hub reports that it is healthy."""
     version: str = ""
     """The version that its hub said last; "" where it has said nothing."""
     wanted_version: str = ""
@@ -129,7 +129,7 @@ class EdgeNode:
 
     @property
     def has_failed(self) -> bool:
-        """Whether a person has to look at the node before the pool goes on."""
+        """Whether the node has failed, so that its pool waits for a person."""
         phase = self.phase
         if phase is None or phase.stage is not Stage.FAILED or self.next_direction is not None:
             return False
@@ -148,7 +148,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class MakeJob:
-    """Make the Job of this round; then the node moves on to RUN."""
+    """Create the Job of this round; then the node is at RUN."""
 
     node: str
     phase: Phase
@@ -159,7 +159,7 @@ type Action = Move | MakeJob
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The next actions, and in how many seconds to look again if nothing changes; 0: never."""
+    """The next actions, and the seconds until the next check if nothing changes; 0: never."""
 
     actions: tuple[Action, ...] = ()
     again: float = 0.0
@@ -206,7 +206,7 @@ def plan(nodes: Sequence[EdgeNode], waves: Waves, now: datetime) -> Plan:
 
 
 def _next(node: EdgeNode, waves: Waves, now: datetime) -> tuple[Action | None, datetime | None]:
-    """The next action of a node, and by when it has to come back."""
+    """The next action of a node, and the deadline of its return."""
     phase = node.phase
     if phase is None:
         if not (node.wants_hub and node.has_hub):
@@ -280,7 +280,7 @@ def _pause_end(nodes: Iterable[EdgeNode], waves: Waves) -> datetime:
 
 
 def _wave(nodes: Sequence[EdgeNode], waves: Waves) -> list[EdgeNode]:
-    """The nodes of the next wave: Ready ones, leaders last and each by itself, and never all that can lead."""
+    """The nodes of the next wave: Ready ones, leaders last and one at a time, and never all that can lead."""
     waiting = [node for node in nodes if node.next_direction is not None and node.is_ready]
     others = sorted((node for node in waiting if not node.leads), key=lambda node: node.name)
     if not others:

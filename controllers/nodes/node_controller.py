@@ -1,4 +1,5 @@
-"""Gives nodes with the label a hub, and takes it from those without: facts in, actions of `conversion` out."""
+"""Installs hubs on nodes with the label, and removes them from others: reads facts, and carries out the actions of
+`conversion`."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ HAS_HUB = ("Installed", "Upgrading", "Upgraded", "UpgradeFailed")
 """Reasons of the condition of a node that has a hub; one whose upgrade failed has the former one."""
 CHANGES = ("Installing", "Uninstalling")
 INTERVAL = 5.0
-"""Seconds between two looks at the Leases of nodes whose hub is waited for: nobody watches Leases."""
+"""Seconds between reads of the Leases of nodes whose hub is awaited: the manager does not watch Leases."""
 ALREADY_EXISTS = 409
 
 
@@ -181,7 +182,7 @@ class NodesController(Controller):
         await self._nodes.wait_until_observed(written)
 
     async def _tell_pool(self, pool: NodePool, found: Progress, now: datetime, *, concerns: bool) -> None:
-        """Keep the condition of the pool, where a node has or wants a hub by its label."""
+        """Write the condition of a pool in which a node has a hub, or a label for one."""
         status = "True" if found.is_done else "False"
         condition = {"status": status, "reason": found.reason, "message": found.message}
         wanted = with_condition(pool.conditions, HUBS_INSTALLED, condition if concerns else None, now)
@@ -191,7 +192,7 @@ class NodesController(Controller):
         await self.patch(self._pools, ("", pool.name), patch, "status")
 
     def _pool_of_job(self, _key: Key, old: Job | None, new: Job | None) -> Iterable[Key]:
-        """The pools with a node of which a Job of this duty tells something new."""
+        """The pools of the nodes whose Jobs have changed."""
         job = new or old
         if job is None or old == new:
             return ()
@@ -204,7 +205,7 @@ class NodesController(Controller):
 
 
 def _asks_for_hub(wants: bool, phase: Phase | None) -> bool:
-    """Whether the state of the hub decides what is next."""
+    """Whether the next step depends on the hub's state."""
     return wants if phase is None else phase.stage is Stage.CHECK
 
 

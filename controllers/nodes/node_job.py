@@ -15,7 +15,7 @@ PREFIX = "edgehub-node-"
 DEADLINE = 60 * 60
 """Seconds that a Job may take, from its start on the node."""
 TTL = 24 * 60 * 60
-"""Seconds after its end for which a Job stays, for who looks why it failed."""
+"""Seconds for which a finished Job stays, so that people can see why it failed."""
 LONGEST_MESSAGE = 1000
 """Characters of a Job's last words in a condition."""
 PROGRAM = "/opt/edgehub-{version}/bin/edgehub"
@@ -46,7 +46,7 @@ def arguments(node: str, phase: Phase, image: str) -> list[str]:
 
 
 def node_job(namespace: str, node: str, phase: Phase, image: str) -> Json:
-    """The Job. It is root on the host, which the installation is anyway; it has no token, and one attempt."""
+    """Build the Job. It runs as root on the host, as any installation does, without a token, and once."""
     container = {
         "name": "edgehub",
         "image": image,

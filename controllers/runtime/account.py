@@ -72,10 +72,9 @@ class LoadedAccount:
         return _Transport(self._configuration, options).open()
 
     def _take(self, configuration: Configuration) -> bool:
-        """Go on with a configuration; whether new connections are needed.
+        """Use a configuration from now on; return whether new connections are needed.
 
-        The former stays if connections cannot be made of this one: a rotation may have written only a certificate yet,
-        and not its key.
+        The former one stays if this one is unusable: a rotation may have written the certificate but not yet its key.
         """
         material = _material(configuration)
         changed = material != self._material

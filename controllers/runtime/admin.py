@@ -41,7 +41,7 @@ type Handler = Callable[[web.Request], Awaitable[web.Response]]
 async def admin_server(
     probes: Address, page: Address, check: ReadinessCheck, fleet: Handler
 ) -> AsyncIterator[None]:
-    """Serve the probes, and beside the page of metrics the one of the `fleet`, while the context is open.
+    """Serve the probes, the metrics and the page of the `fleet`, while the context is open.
 
     They are on one port if the addresses are equal. OSError when a port is taken.
     """

@@ -22,7 +22,7 @@ REFUSED_INTERVAL = 1.0
 """Seconds between two looks while the API server refuses the credentials."""
 UNAUTHORIZED = 401
 READ_BUFFER = 64 * 1024
-"""Bytes that a connection buffers. The package's own 2 MiB for each watch would be memory for nothing."""
+"""Bytes that a connection buffers. The package's 2 MiB for each watch would waste memory."""
 
 type SessionOptions = dict[str, Any]
 """Arguments of an `aiohttp.ClientSession`."""

@@ -155,7 +155,7 @@ class Controller(ABC):
                 await informer.wait_for_sync()
 
     async def watch_the_clock(self) -> None:
-        """Run on the leader beside its reconciles, until cancelled. Does nothing by default."""
+        """Run timed work on the leader, beside its reconciles, until cancelled. Does nothing by default."""
         return
 
     async def serve(self) -> None:

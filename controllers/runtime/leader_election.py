@@ -157,7 +157,7 @@ class LeaderElector:
         return await self._take("PUT", LEASES.path(self._namespace, self._name), transitions)
 
     async def _take(self, method: str, path: str, transitions: int) -> bool:
-        """Write the Lease with this process as its holder; False where another one was quicker."""
+        """Write the Lease with this process as its holder; False if another process was faster."""
         taken = {
             "holderIdentity": self._identity,
             "leaseDurationSeconds": int(LEASE_DURATION),

@@ -51,7 +51,7 @@ def refuse_unless_leading(gate: Gate) -> Callable[[], None]:
 
 @contextmanager
 def unless_gone() -> Iterator[None]:
-    """Leave out what cannot be written: the object is gone, or its kind has no such subresource (404)."""
+    """Ignore a 404: the object is gone, or its kind has no such subresource."""
     try:
         yield
     except StatusError as error:

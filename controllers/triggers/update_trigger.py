@@ -4,9 +4,9 @@ A change creates a demand for each object that it concerns: "annotated no earlie
 demand when the object's annotation shows that it is met. A standby manager keeps the same demands, so that a change
 which the leader saw but did not handle is not lost when the leader ends.
 
-A ConfigMap keeps what hubs have been told of, for the next manager: which topology each Service had, and which nodes
-each pool. The manager writes it when all demands are met. The next manager demands triggers for what differs: what
-changed while no manager ran, and what was still queued when the last one ended.
+A ConfigMap records, for the next manager, the state up to which hubs have been triggered: the topology of each
+Service, and the nodes of each pool. The manager writes it when all demands are met. The next manager demands triggers
+for the differences: changes while no manager ran, and those still queued when the last one ended.
 
 Without the kind NodePool the nodes of pools are those of NodeBuckets, where the cluster has these."""
 
@@ -46,8 +46,8 @@ MAX_RECORD = 512 * 1024
 MAX_UNPACKED = 32 * 1024 * 1024
 """Bytes of an unpacked record."""
 LONGEST_TOPOLOGY = 32
-"""Characters of a topology that the record holds as it is; the known ones have 22 at most. Of others it has a digest:
-annotations of 256 KiB on four Services would end the record for all."""
+"""Characters of a topology that the record holds as text; the known ones have 22 at most. Longer ones become a
+digest: annotations of 256 KiB on four Services would exceed the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ finishes within 20 s."""
 BURST = 10
 """Writes before the rate applies."""
 RECORD_INTERVAL = 10.0
-"""Seconds between two looks whether the record is out of date. It is written at most so often, and after changes."""
+"""Seconds between checks whether the record is outdated: the shortest time between two writes."""
 CONFIG_MAPS = ResourceType("", "v1", "configmaps")
 SKEW = 60.0
 """Seconds by which the clocks of two managers may differ."""

@@ -19,7 +19,7 @@ from kube.errors import StatusError
 from kube.store.store import Key
 
 MISPLACED = "InvalidUpdateStrategy"
-"""Reason of the Event about annotations that cannot be followed."""
+"""Reason of the Event about invalid annotations."""
 
 
 class DaemonPodUpdater(Controller):

@@ -37,7 +37,7 @@ OLDER_NAMES = {"auto": Strategy.ADVANCED}
 
 @dataclass(frozen=True, slots=True)
 class DaemonSet:
-    """`error` says why the annotations cannot be followed. Without a strategy most fields have no value."""
+    """A DaemonSet and its annotations; `error` says why these are invalid. Without a strategy most fields are unset."""
 
     namespace: str
     name: str
@@ -133,7 +133,7 @@ class Revision:
     owner_uid: str
     hash: str
     number: int
-    """The newest has the largest. A template that the DaemonSet goes back to gets a new one."""
+    """The newest revision has the largest. A rollback to an old template gets a new number."""
     template: str
     """A digest, as that of the DaemonSet."""
 
@@ -170,7 +170,7 @@ REVISIONS = WatchedResource(
 
 
 def digest(template: Json) -> str:
-    """A digest of a template, whoever wrote it: fields without a value, and what makes it a patch, leave it equal."""
+    """Digest a template; null fields and `$patch` do not change the digest."""
     plain = {name: value for name, value in _with_values(template).items() if name != "$patch"}
     return hashlib.blake2b(orjson.dumps(plain, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()
 

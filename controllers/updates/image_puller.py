@@ -25,16 +25,16 @@ PREFIX = "image-pre-pull-"
 DEADLINE = 24 * 60 * 60
 """Seconds that a pull may take: a link may be up for some hours a day."""
 TTL = 300
-"""Seconds after its end for which a Job stays, for who looks."""
+"""Seconds for which a finished Job stays, so that people can see it."""
 NOBODY = 65534
 ALREADY_EXISTS = 409
 
 
 def image_job(name: str, pod: Pod, uid: str, daemon_set: DaemonSet) -> Json:
-    """The Job: a container for each image, which ends at once, as nobody and without a right.
+    """Build the Job: a container for each image, which ends at once, as the user nobody and without a token.
 
-    An image without the program `true` cannot start, which is why the pod of a failed Job stays to be looked at: that
-    its images were pulled is what counts.
+    An image without the program `true` cannot start, so the Job may fail although its images were pulled: the
+    controller checks its pod.
     """
     containers = [
         {
@@ -68,7 +68,7 @@ def image_job(name: str, pod: Pod, uid: str, daemon_set: DaemonSet) -> Json:
 
 
 def asked_revision(pod: DaemonPod) -> str:
-    """The hash of the revision whose images somebody asked for, "" where nothing is left to do."""
+    """The hash of the revision whose images a hub requested; "" if nothing is left to do."""
     needs, _, wanted = pod.need_upgrade
     status, _, message = pod.image_ready
     is_asked = needs == "True" and status == "False" and message == wanted
@@ -141,7 +141,7 @@ def has_all_images(pod: Json) -> bool:
 
 
 def _asking(key: Key, old: Pod | None, new: Pod | None) -> Iterable[Key]:
-    """The pod, where its conditions have changed and ask for images."""
+    """The pod, if its conditions have changed and request images."""
     was, now = (pod.daemon if pod is not None else None for pod in (old, new))
     return (key,) if now is not None and now != was and asked_revision(now) else ()
 

@@ -33,8 +33,8 @@ class Rollout:
     def is_outdated(self, pod: DaemonPod) -> bool | None:
         """Whether the pod is of an older revision; None for one of a revision that is not known yet.
 
-        Numbers decide, because pods and revisions come by watches of their own: a pod of a template that is not known
-        here yet must not be taken for an old one.
+        Revision numbers decide: pods and revisions come by different watches, and a pod of a template that is not
+        known yet must not count as outdated.
         """
         if not pod.revision or pod.revision == self.newest.hash:
             return not pod.revision
@@ -42,14 +42,14 @@ class Rollout:
         return None if number is None else number < self.newest.number
 
     def waits_for_images(self, pod: DaemonPod) -> bool:
-        """Whether somebody asked for the newest images first, and they are not on the node, or cannot be pulled."""
+        """Whether the newest images were requested first, and are not on the node yet, or cannot be pulled."""
         status, _, message = pod.image_ready
         return status not in ("", "True") and self.newest.hash in message
 
 
 @dataclass(frozen=True, slots=True)
 class Replacements:
-    """The pods to delete now, and in how many seconds to look again, for a pod that is Ready too short; 0: never."""
+    """The pods to delete now, and the seconds until the next check, if a pod is not Ready for long enough; 0: never."""
 
     pods: tuple[Pod, ...]
     again: float = 0.0
@@ -64,8 +64,8 @@ def to_replace(
 ) -> Replacements:
     """Choose outdated pods on Ready nodes, as many as may be unavailable; first those that are so already.
 
-    A node that is not Ready is passed over: nobody replaces its pod, and it counts for nothing. `deleted` are the uids
-    of pods whose deletion was asked for and that the watch has not shown as going yet.
+    A node that is not Ready is skipped, and does not count. `deleted` are the uids of pods that were deleted and that
+    the watch has not shown as terminating yet.
     """
     daemon_set = rollout.daemon_set
     by_node: dict[str, list[Pod]] = {}

@@ -61,8 +61,8 @@ from kube.requests.label_syntax import key_faults, value_faults
 from kube.wire.json_fields import write_json
 
 MAX_WORK = 32 * 1024 * 1024
-"""Bytes of a pod spec and its items, times what is looked for in it: slots, fields of the record. Most that a rendering
-costs, a third of a second; 300 variables in a pod spec of 50 KB are half of it."""
+"""Bytes of a pod spec and its items, times the slots and recorded fields to find in it. At most a rendering takes a
+third of a second; 300 variables in a pod spec of 50 KB take half of that."""
 SCAN = 16
 """How much more an element costs that a record names by its value, where a list must be searched for a similar one."""
 
@@ -184,7 +184,7 @@ class _Injection:
 
 @dataclass(slots=True)
 class _Injections:
-    """The values that items ask for, by slot; a later item replaces an earlier one."""
+    """The values that items set, by slot; a later item replaces an earlier one."""
 
     slots: dict[Slot, _Injection] = field(default_factory=dict)
     patches: list[BindingItem] = field(default_factory=list)
@@ -314,7 +314,7 @@ def _holds(slot: Slot, live: Value, injected: Value) -> bool:
 
 
 def _satisfies(slot: Slot, base: Value, wanted: Value) -> bool:
-    """Whether the base is what an item wants. Of a strategy it wants the type: the rest stays the writer's."""
+    """Whether the base already has an item's value. Of a strategy only the type counts."""
     if slot == STRATEGY and isinstance(base, dict) and isinstance(wanted, dict):
         return bool(base.get("type") == wanted["type"])
     return base == wanted
@@ -354,7 +354,7 @@ def _wish_to_wait(workload: Json, binding: str, seconds: int, wishes: _Injection
 
 
 def _wish_of_pods(binding: str, kind: str, claims: Mapping[str, str], pool: str, wishes: _Injections) -> None:
-    """Labels or annotations. For one that is wrong the API server would refuse the whole workload, so it is skipped."""
+    """The labels or annotations to set. An invalid one is skipped: the API server would refuse the workload."""
     for key, claim in claims.items():
         slot, value = Slot(POD_LABEL if kind == "podLabels" else POD_ANNOTATION, key), _filled(claim, pool)
         if slot.kind == POD_LABEL and (key_faults(key) or value_faults(value)):
