@@ -113,7 +113,7 @@ class Settings:
         False, "Log a line for each request, as [`edgehub observe`](operations.md#observe) prints it."
     )
     show_secrets: bool = option(
-        False, "Interfaces show values of Secrets, otherwise [hidden](seeing.md#what-nobody-sees)."
+        False, "Interfaces show values of Secrets, otherwise [hidden](seeing.md#what-flows-hide)."
     )
     show_managed_fields: bool = option(
         False,
