@@ -321,7 +321,7 @@ class HubCertificatesController(Controller):
             "message": decision.message,
             "lastUpdateTime": timestamp(datetime.now(UTC)),
         }
-        # The resourceVersion prevents an approval of what somebody else has denied meanwhile.
+        # The resourceVersion prevents an approval of a request that another client has denied meanwhile.
         patch = {"metadata": {"resourceVersion": request.version}, "status": {"conditions": [condition]}}
         await self.patch(self._requests, key, patch, "approval")
 

@@ -217,7 +217,7 @@ class DiskCopy:
             items = await read_items(self._store, codec, raws)
         except (KeyError, TypeError, ValueError) as error:
             logger.error(
-                "the copy of %s cannot be read (%s); it is fetched anew", self._list_watch.path, error
+                "the copy of %s cannot be read (%s); it is fetched again", self._list_watch.path, error
             )
             return None
         if self._store.complete:

@@ -37,9 +37,9 @@ class KeptVersions:
         return ()
 
     def given(self) -> GivenVersions:
-        """The versions that clients may hold, beginning with what an earlier process kept."""
+        """The versions that clients may hold, beginning with those of an earlier process."""
         is_new = self._row.is_read and not self._copies.access.disk.lost and not self._copies.metas
-        # Whatever the disk has besides is from a hub whose rules nobody knows.
+        # Other data on disk is from a hub whose rules are unknown.
         return GivenVersions(self.last or (None if is_new else RulesEdit("")), self.keep)
 
     def keep(self, edit: RulesEdit) -> None:

@@ -130,7 +130,7 @@ class NodeLease:
                     await self._until_due()
                 else:
                     self._written = None
-                    # Another way may have opened while this one failed.
+                    # Another server or uplink may have come up while this one failed.
                     await comes_within(RETRY_INTERVAL, moved)
 
     async def _until_due(self) -> None:

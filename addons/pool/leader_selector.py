@@ -199,14 +199,14 @@ class LeaderSelector:
         )
 
     def leave(self, peer: PeerHub, why: str) -> None:
-        """Leave a peer that did not serve."""
+        """Stop reading from a peer that did not serve."""
         self.peers.failed(peer, why)
 
     def wants(self, peer: PeerHub) -> ProbeRequest | None:
         """Probe a peer that is read from, has failed or is without a cloud."""
         every = peer.return_within if peer.failure else PROBE_INTERVAL
         readers = [reader for _, reader in self._readers()]
-        # Leaders are told who lends a way, and say it.
+        # Probes announce to leaders that this hub lends its link, and leaders name the lenders.
         is_used = self._lends() or not self._cloud_is_up() or peer in (reader.peer for reader in readers)
         if not is_used and not peer.said.shares and any(is_further(reader.type) for reader in readers):
             is_used, every = True, max(every, UNTOLD_INTERVAL)
@@ -293,7 +293,7 @@ class LeaderSelector:
         elif self._cloud_is_up():
             cloud_from = self._slots.begin_at(type_, at_once=self._is_first_deputy())
         else:
-            # A turn while the cloud is away counts for nothing, or all that wait for the cloud would begin at once.
+            # A slot in an outage does not count: else all followers would begin at once when the cloud is back.
             self._slots.forget(type_)
         choice = choose(order, now, cloud_is_up=self._cloud_is_up(), cloud_from=cloud_from)
         if not follows and choice == CLOUD:

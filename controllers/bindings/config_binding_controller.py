@@ -159,7 +159,7 @@ class ConfigBindingController(Controller):
             effort.began, effort.writes = loop.time(), 0
         effort.writes += 1
         wait = 0.0
-        # A webhook that comes later may have set the same fields. Then nothing changes, and no watch tells.
+        # A later webhook may have set the same fields back. Then the object does not change, and no event comes.
         if (await self._renderer.render(workload, written, written)).workload != written:
             wait = RETRY * 2 ** (effort.writes - 1)
         if effort.writes >= ATTEMPTS:
@@ -238,7 +238,7 @@ class ConfigBindingController(Controller):
         if old == new:
             return
         if old is None and not self.has_synced and new is not None:
-            # Whether the webhook missed it, or a binding changed while no manager ran, nobody knows.
+            # It is unknown whether the webhook missed it, or a binding changed while no manager ran.
             self._caused_by_bindings.add(workload_key(new))
         for workload in (old, new):
             if workload is not None and workload.concerned:

@@ -34,7 +34,7 @@ def renewed(data: Mapping[str, bytes], hosts: frozenset[str], now: datetime.date
     if authority is None:
         ends = now + datetime.timedelta(days=AUTHORITY_DAYS)
         authority = make_authority(AUTHORITY_NAME, now - BACKDATING, ends)
-        # The API server trusts both until nobody serves a certificate of the older one.
+        # The API server trusts both until no manager serves a certificate of the older one.
         bundle = [authority.certificate, *bundle][:2]
     if _is_good(data, authority.certificate, hosts, now):
         certificate, key = data[CERTIFICATE], data[KEY]

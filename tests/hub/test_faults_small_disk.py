@@ -100,7 +100,7 @@ async def test_a_full_disk_is_told_and_used_again_when_there_is_room(
     assert hub.metric(ERRORS) == 0
     async with watching(hub.url, path, component="kube-proxy") as events:
         names = await fill_up(hub, small_disk, real_cloud, path, events)
-        await hub.logged("the disk cannot be used, the hub goes on without it: .*full")
+        await hub.logged("the disk cannot be used, the hub continues without it: .*full")
         # Clients do not notice.
         await asyncio.to_thread(real_cloud.admin.post, path, service("last"))
         await events.first("ADDED", "last")

@@ -88,7 +88,7 @@ class DiskAccess:
         except DiskError as error:
             metrics.CACHE_WRITE_ERRORS.inc()
             if not self._failing:
-                logger.error("the disk cannot be used, the hub goes on without it: %s", error)
+                logger.error("the disk cannot be used, the hub continues without it: %s", error)
             self._failing = True
         except Exception:
             # A bug of the hub. The result None tells the caller that nothing was written.

@@ -184,7 +184,7 @@ class Replay:
             error = answer
             if error.code not in (409, 422):
                 break
-            # Either another object has this name now, or somebody else wrote the object between. Its uid tells.
+            # Either another object has this name now, or another client wrote the object: the uid differs or not.
             if await self._uid(entry.path) != entry.uid:
                 error = StatusError(404, "NotFound", "the object is gone")
             if error.code != 409:

@@ -201,7 +201,7 @@ class _Injections:
 
     def add_patch(self, patch: BindingItem) -> None:
         path = text(patch.fields.get("path"))
-        # An element that is added to a list takes nobody's place.
+        # An element that is added to a list replaces none.
         inserts = patch.fields.get("operation") == "add" and path.rpartition("/")[2].lstrip("-").isdigit()
         if not inserts and not path.endswith("/-"):
             of_path = self.patched.setdefault(path, {})
