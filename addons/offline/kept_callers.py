@@ -56,7 +56,7 @@ class KeptCallers:
         if row is None:
             self._rows.delete(name, may_be_unread=True)
         else:
-            self._rows.put(name, row)
+            self._rows.put(name, row, is_urgent=True)  # who may read a copy is written as soon as the copy
 
 
 def _key_of(file: Path) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -46,6 +47,16 @@ async def test_a_second_process_knows_a_caller_until_the_cloud_says_no(tmp_path:
         assert callers.known.user_of(TOKEN) is None
         assert callers.known.right_of(TOKEN, RIGHT) is None
     assert b"secret-token" not in contents(tmp_path)
+
+
+async def test_what_is_new_of_a_caller_waits_for_nothing_else(tmp_path: Path) -> None:
+    """A hub was killed within two seconds, and its copy was on disk, but not who may read it."""
+    async with opened(tmp_path) as callers:
+        callers.known.is_of(TOKEN, "the user")
+        callers.known.has_right(TOKEN, RIGHT)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert callers._rows.is_writing
 
 
 async def test_a_key_that_is_gone_or_cut_short_is_made_anew(tmp_path: Path) -> None:
