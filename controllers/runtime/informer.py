@@ -26,7 +26,7 @@ from kube.requests.request_info import ResourceType
 from kube.requests.resource_versions import parse_version
 from kube.store.store import Change, Item, Key, Store
 from kube.wire.codec import Codec
-from kube.wire.codec_base import ObjectPeek
+from kube.wire.codec_base import ObjectPeek, Peeks
 from kube.wire.encoding import Encoding
 from kube.wire.json_fields import parse_object, write_json
 
@@ -334,7 +334,7 @@ class _TransformingStore(Store):
         super().__init__()
         self._transform = transform
 
-    def items(self, codec: Codec, raws: Iterable[StoredText]) -> dict[Key, Item]:
+    def items(self, codec: Codec, raws: Iterable[StoredText], _peeks: Peeks = ()) -> dict[Key, Item]:
         return super().items(codec, map(self._transformed, map(bytes, raws)))
 
     def apply(self, event_type: str, raw: bytes, _peek: ObjectPeek | None = None) -> None:

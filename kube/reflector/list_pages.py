@@ -14,7 +14,7 @@ from kube.http.client import ApiResponse, TooLarge, WatchStream
 from kube.packed_text import StoredText
 from kube.store.store import Item, Key, Store
 from kube.wire.codec import Codec, FrameReader, ListPage, codec_for
-from kube.wire.codec_base import MAX_ITEMS
+from kube.wire.codec_base import MAX_ITEMS, Peeks
 from kube.wire.encoding import Encoding
 
 PAGE = 500
@@ -65,11 +65,20 @@ async def read_pages(
         page_query = {**page_query, "continue": pages[-1].continue_token}
 
 
-async def read_items(store: Store, codec: Codec, raws: Sequence[StoredText]) -> dict[Key, Item]:
-    """The objects of a list, read for a store; ValueError when one cannot be read."""
+async def read_items(
+    store: Store, codec: Codec, raws: Sequence[StoredText], peeks: Peeks = ()
+) -> dict[Key, Item]:
+    """The objects of a list, read for a store; ValueError when one cannot be read. `peeks` are those of a page."""
     if len(raws) < LONG_LIST:
-        return store.items(codec, raws)
-    return await asyncio.to_thread(store.items, codec, raws)
+        return store.items(codec, raws, peeks)
+    return await asyncio.to_thread(store.items, codec, raws, peeks)
+
+
+def joined(
+    pages: Iterable[ListPage[StoredText]],
+) -> tuple[list[StoredText], Peeks]:
+    """The items of all pages of a list, and their peeks."""
+    return [raw for page in pages for raw in page.items], [peek for page in pages for peek in page.peeks]
 
 
 def names_of(codec: Codec, raws: Iterable[StoredText]) -> dict[Key, int]:

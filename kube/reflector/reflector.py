@@ -23,7 +23,7 @@ from kube.http.client import GZIP, Client, Switched, Unreachable
 from kube.http.retry_after import bounded
 from kube.reflector.bookmarks import Bookmarks
 from kube.reflector.continuity import Continuity, Miscounted, OtherHistory
-from kube.reflector.list_pages import Malformed, read_items, reader_of
+from kube.reflector.list_pages import Malformed, joined, read_items, reader_of
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.questions import Questions
 from kube.reflector.state import State
@@ -302,7 +302,7 @@ class Reflector:
                 0 if self._store.complete else self._begin_at,
             )
             is_current, codec, pages = await self.questions.objects(ask, begin_at, self._page_came)
-            items = await read_items(self._store, codec, [raw for page in pages for raw in page.items])
+            items = await read_items(self._store, codec, *joined(pages))
         except ValueError as error:
             raise Malformed(f"list: {error}") from error
         finally:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, repeat
 from typing import NamedTuple, Protocol
 
 from kube.bounds import reached
@@ -19,7 +20,7 @@ from kube.store.many_labels import compact_labels
 from kube.store.standing import Standing
 from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.codec import Codec
-from kube.wire.codec_base import MAX_ITEMS, ObjectPeek
+from kube.wire.codec_base import MAX_ITEMS, ObjectPeek, Peeks
 
 MAX_STORE = 512 * 1024 * 1024
 """Bytes of all objects, with those that events add, as for all pages of a list: a watch may add objects without end."""
@@ -231,9 +232,10 @@ class Store:
         """Replace the objects by those of a list. ValueError when one cannot be read: then nothing has changed."""
         self.replace_items(codec, api_version, kind, version, self.items(codec, raws))
 
-    def items(self, codec: Codec, raws: Iterable[StoredText]) -> dict[Key, Item]:
+    def items(self, codec: Codec, raws: Iterable[StoredText], peeks: Peeks = ()) -> dict[Key, Item]:
         """The objects of a list, for `replace_items`. A thread may run this for a long list. ValueError as above."""
-        return {item.key: item for item in (self._item(raw, codec) for raw in raws)}
+        made = map(self._item, raws, repeat(codec), chain(peeks, repeat(None)))
+        return {item.key: item for item in made}
 
     def replace_items(
         self, codec: Codec, api_version: str, kind: str, version: int, items: dict[Key, Item]
@@ -395,6 +397,4 @@ class Store:
 
 def _is_another(old: Item | None, item: Item) -> bool:
     """Whether an object has changed. Some aggregated APIs give objects without a version: then the text says it."""
-    if old is None or old.version != item.version:
-        return True
-    return not item.version and old.raw != item.raw
+    return old is None or old.version != item.version or (not item.version and old.raw != item.raw)

@@ -47,6 +47,10 @@ class ObjectPeek(NamedTuple):
     labels: dict[str, str]
 
 
+type Peeks = Sequence[ObjectPeek | None]
+"""The peeks of the items of a list, None for one that was not made."""
+
+
 class Rest(NamedTuple):
     """The rest behind a page of a list: the token for the next page, and how many items remain, None where unknown."""
 
@@ -59,7 +63,10 @@ NO_REST = Rest()
 
 @dataclass(frozen=True, slots=True)
 class ListPage[T: StoredText]:
-    """A list, or a page of one: `kind` is that of the items, `continue_token` "" on the last page."""
+    """A list, or a page of one: `kind` is that of the items, `continue_token` "" on the last page.
+
+    `peeks` is empty where the items were not parsed.
+    """
 
     api_version: str
     kind: str
@@ -67,6 +74,7 @@ class ListPage[T: StoredText]:
     continue_token: str
     remaining: int | None
     items: Sequence[T]
+    peeks: Peeks = ()
 
 
 class ListBody:

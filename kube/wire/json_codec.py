@@ -7,7 +7,7 @@ import msgspec
 
 from kube.bounds import reached
 from kube.errors import StatusError
-from kube.packed_text import StoredText, packed
+from kube.packed_text import WORTH_PACKING, StoredText, packed
 from kube.requests.resource_versions import parse_version
 from kube.wire.codec_base import (
     EVENT_TYPES,
@@ -28,10 +28,12 @@ from kube.wire.codec_base import (
 from kube.wire.encoding import Encoding
 from kube.wire.json_fields import (
     JsonObject,
+    Metadata,
     TooDeep,
     check_utf8,
     described,
     first_byte,
+    is_on_one_line,
     join_without_types,
     on_one_line,
     parse_object,
@@ -74,11 +76,17 @@ class Page(msgspec.Struct, rename="camel"):
     items: list[msgspec.Raw] | None = None
 
 
-class ItemType(msgspec.Struct, rename="camel"):
+class ItemType(msgspec.Struct, rename="camel", gc=False):
     """The type of an item, which items of built-in kinds lack."""
 
     api_version: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     kind: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class DescribedItem(ItemType, rename="camel", gc=False):
+    """An item's type, and what a store needs of its metadata."""
+
+    metadata: Metadata | None = None
 
 
 class JsonCodec(Codec):
@@ -97,13 +105,15 @@ class JsonCodec(Codec):
     def _decode[T: StoredText](self, body: bytes, form: Callable[[bytes], T]) -> ListPage[T]:
         page, items = read_list(body, form)
         metadata = page.metadata or ListMeta()
+        forms, peeks = [item for item, _ in items], [peek for _, peek in items]
         return ListPage(
             page.api_version or "",
             item_kind(page.kind or ""),
             parse_version(metadata.resource_version or ""),
             metadata.continue_token or "",
             metadata.remaining_item_count or None,
-            items,
+            forms,
+            peeks,
         )
 
     def encode_list(
@@ -119,7 +129,7 @@ class JsonCodec(Codec):
         return ListBody(head, items, tail, size, join_without_types, _COMMA)
 
     def stored(self, raw: bytes) -> StoredText:
-        return packed(raw, size_of_type(raw))
+        return packed(raw, size_of_type(raw)) if len(raw) >= WORTH_PACKING else raw
 
     def decode_single(self, body: bytes) -> tuple[str, str, bytes]:
         parse_object(body)
@@ -183,8 +193,8 @@ def _metadata(raw: bytes) -> dict[str, msgspec.Raw]:
     return raw_fields(metadata) if metadata is not None and first_byte(metadata) == b"{" else {}
 
 
-def read_list[T](body: bytes, form: Callable[[bytes], T]) -> tuple[Page, list[T]]:
-    """A list, and its items converted by `form`; those that no parser can read are left out."""
+def read_list[T](body: bytes, form: Callable[[bytes], T]) -> tuple[Page, list[tuple[T, ObjectPeek | None]]]:
+    """A list, and its items converted by `form`, each with its peek; those that no parser can read are left out."""
     check_utf8(body)
     try:
         return _read(body, form)
@@ -192,14 +202,17 @@ def read_list[T](body: bytes, form: Callable[[bytes], T]) -> tuple[Page, list[T]
         return _read(_without_deep_items(body), form)
 
 
-def _read[T](body: bytes, form: Callable[[bytes], T]) -> tuple[Page, list[T]]:
+def _read[T](body: bytes, form: Callable[[bytes], T]) -> tuple[Page, list[tuple[T, ObjectPeek | None]]]:
+    is_line = is_on_one_line(body)
     if len(body) > LONG_LIST or body.count(b",") > MAX_ITEMS:
-        return _read_in_parts(body, form)
+        return _read_in_parts(body, form, is_line)
     page = read_json(_PAGE, body)
-    return page, list(map(form, _with_types(page, page.items or ())))
+    return page, list(_with_types(page, page.items or (), form, is_line))
 
 
-def _read_in_parts[T](body: bytes, form: Callable[[bytes], T]) -> tuple[Page, list[T]]:
+def _read_in_parts[T](
+    body: bytes, form: Callable[[bytes], T], is_line: bool
+) -> tuple[Page, list[tuple[T, ObjectPeek | None]]]:
     """A long list as a kube-apiserver writes it, and its items converted by `form`.
 
     Where each part of the items is an array, and the body with the last part alone is a list, so is the whole.
@@ -209,9 +222,9 @@ def _read_in_parts[T](body: bytes, form: Callable[[bytes], T]) -> tuple[Page, li
         raise ValueError(_OTHERWISE)
     head = body[: found.end()]
     before = read_json(_PAGE, head + b"]}")  # it is a field of the list itself
-    begin, read = found.end(), list[T]()
+    begin, read = found.end(), list[tuple[T, ObjectPeek | None]]()
     for items, end in _parts(body, begin):
-        read += map(form, _with_types(before, items))
+        read += _with_types(before, items, form, is_line)
         begin = end
         if len(read) > MAX_ITEMS:
             raise ValueError(f"a list is over the limit of {MAX_ITEMS} items")
@@ -223,11 +236,15 @@ def _read_in_parts[T](body: bytes, form: Callable[[bytes], T]) -> tuple[Page, li
         raise ValueError("a list has its items twice")
     if before.kind is not None and (page.api_version, page.kind) != (before.api_version, before.kind):
         raise ValueError("a list has its type twice")
-    return page, [*read, *map(form, _with_types(page, page.items[1:]))]
+    return page, [*read, *_with_types(page, page.items[1:], form, is_line)]
 
 
-def _with_types(page: Page, items: Sequence[msgspec.Raw]) -> Iterator[bytes]:
+def _with_types[T](
+    page: Page, items: Sequence[msgspec.Raw], form: Callable[[bytes], T], is_line: bool
+) -> Iterator[tuple[T, ObjectPeek | None]]:
     """The raw forms of items. Those of built-in kinds lack apiVersion and kind, which are added here.
+
+    Whether the list is on one line is known for all of its items at once.
 
     Lists of custom resources have their kind behind the items, and theirs have their own.
     """
@@ -237,18 +254,26 @@ def _with_types(page: Page, items: Sequence[msgspec.Raw]) -> Iterator[bytes]:
     alone = write_json(head)
     before = alone[:-1] + b","
     for item in items:
-        raw = on_one_line(bytes(item))
+        raw = bytes(item) if is_line else on_one_line(bytes(item))
         if len(raw) > MAX_FRAME:
             raise ValueError(f"an item of a list is over the limit of {MAX_FRAME} bytes")
-        type_ = _ITEM_TYPE.decode(raw)
-        if msgspec.UNSET not in (type_.api_version, type_.kind):
-            yield raw
-        elif not head:
-            raise ValueError(_OTHERWISE)
-        elif type_.api_version is type_.kind:
-            yield before + raw[1:] if len(raw) > len(b"{}") else alone
-        else:
-            yield write_json(head | parse_object(raw))
+        type_, peek = _described_item(raw)
+        if type_.api_version is type_.kind is msgspec.UNSET and head:
+            raw = before + raw[1:] if len(raw) > len(b"{}") else alone
+        elif msgspec.UNSET in (type_.api_version, type_.kind):
+            if not head:
+                raise ValueError(_OTHERWISE)
+            raw = write_json(head | parse_object(raw))
+        yield form(raw), peek
+
+
+def _described_item(raw: bytes) -> tuple[ItemType, ObjectPeek | None]:
+    """The type of an item, and its peek; None where that takes `Codec.peek`, which knows more than this decoder."""
+    try:
+        item = _DESCRIBED_ITEM.decode(raw)
+        return item, item.metadata.peek if item.metadata is not None else None
+    except ValueError:
+        return _ITEM_TYPE.decode(raw), None
 
 
 def _parts(body: bytes, begin: int) -> Iterator[tuple[list[msgspec.Raw], int]]:
@@ -322,4 +347,5 @@ _ITEMS = re.compile(rb'"items"[ \t\r\n]*:[ \t\r\n]*\[')
 _FIRST_NAME = re.compile(rb'\{("[^"\\]*")')
 _PAGE = msgspec.json.Decoder(Page)
 _ITEM_TYPE = msgspec.json.Decoder(ItemType)
+_DESCRIBED_ITEM = msgspec.json.Decoder(DescribedItem)
 _VALUES = msgspec.json.Decoder(list[msgspec.Raw])

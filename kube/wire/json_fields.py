@@ -109,9 +109,14 @@ def write_shallow(value: object) -> bytes:
         raise ValueError(f"cannot be written as JSON: {error}") from error
 
 
+def is_on_one_line(text: bytes) -> bool:
+    """Whether a text has no line break but one at its end."""
+    return text.find(b"\n", 0, -1) < 0 and b"\r" not in text
+
+
 def on_one_line(text: bytes) -> bytes:
     """A text as it stands on a line of a watch: an indented one without its blanks."""
-    if text.find(b"\n", 0, -1) < 0 and b"\r" not in text:
+    if is_on_one_line(text):
         return text
     try:
         return msgspec.json.format(text, indent=-1)
@@ -239,7 +244,7 @@ class JsonFields(Fields):
         return self._object
 
 
-class Metadata(msgspec.Struct, rename="camel"):
+class Metadata(msgspec.Struct, rename="camel", gc=False):
     """The metadata of an object."""
 
     namespace: str | None = None
@@ -247,8 +252,14 @@ class Metadata(msgspec.Struct, rename="camel"):
     resource_version: str | None = None
     labels: dict[str, str] | None = None
 
+    @property
+    def peek(self) -> ObjectPeek:
+        """Like `Codec.peek`."""
+        version = parse_version(self.resource_version or "")
+        return ObjectPeek(self.namespace or "", self.name or "", version, self.labels or {})
 
-class Described(msgspec.Struct, rename="camel"):
+
+class Described(msgspec.Struct, rename="camel", gc=False):
     """An object; the rest of its text is passed over."""
 
     api_version: str | None = None
@@ -265,9 +276,7 @@ class Described(msgspec.Struct, rename="camel"):
     @property
     def peek(self) -> ObjectPeek:
         """Like `Codec.peek`."""
-        metadata = self.metadata or Metadata()
-        version = parse_version(metadata.resource_version or "")
-        return ObjectPeek(metadata.namespace or "", metadata.name or "", version, metadata.labels or {})
+        return (self.metadata or Metadata()).peek
 
 
 def described(raw: bytes) -> Described:

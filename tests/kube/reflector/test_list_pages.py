@@ -12,6 +12,7 @@ from kube.packed_text import StoredText
 from kube.reflector.list_pages import OF_A_PAGE, read_items, read_pages
 from kube.store.store import Item, Key, Store
 from kube.wire.codec import Codec, codec_for
+from kube.wire.codec_base import Peeks
 from kube.wire.encoding import Encoding
 
 PAGE = (
@@ -26,9 +27,9 @@ async def test_a_long_list_is_looked_at_in_a_thread_with_the_same_result(
     codec, threads = codec_for(Encoding.JSON), set()
 
     class Watched(Store):
-        def items(self, codec: Codec, raws: Iterable[StoredText]) -> dict[Key, Item]:
+        def items(self, codec: Codec, raws: Iterable[StoredText], peeks: Peeks = ()) -> dict[Key, Item]:
             threads.add(threading.current_thread())
-            return super().items(codec, raws)
+            return super().items(codec, raws, peeks)
 
     def raw(name: str, version: object) -> bytes:
         return b'{"metadata":{"name":"%s","resourceVersion":"%s"}}' % (name.encode(), str(version).encode())
@@ -40,6 +41,17 @@ async def test_a_long_list_is_looked_at_in_a_thread_with_the_same_result(
     with pytest.raises(ValueError, match="no version"):
         await read_items(store, codec, [raw("a", 1), raw("b", "no version")])
     assert not store.complete
+
+
+async def test_a_store_reads_no_item_again_that_its_page_has_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    codec = codec_for(Encoding.JSON)
+    item = b'{"metadata":{"name":"a","resourceVersion":"1"}}'
+    page = codec.decode_stored(PAGE.replace(b"[]", b"[%b]" % item))
+    monkeypatch.setattr(codec, "peek", None)
+    items = await read_items(Store(), codec, page.items, page.peeks)
+    assert {key: made.version for key, made in items.items()} == {("", "a"): 1}
 
 
 async def test_a_list_whose_pages_never_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

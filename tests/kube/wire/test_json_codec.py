@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kube.packed_text import PackedText
 from kube.wire import json_codec
-from kube.wire.codec_base import ListPage
+from kube.wire.codec_base import ListPage, ObjectPeek
 from kube.wire.encoding import Encoding
 from kube.wire.json_codec import JsonCodec
 from kube.wire.json_fields import parse_object, read_json
@@ -117,6 +117,31 @@ def decoded(text: bytes) -> ListPage[bytes] | type[ValueError]:
 
 
 @settings(max_examples=100)
+def peeked(raw: bytes) -> object:
+    try:
+        return CODEC.peek(raw)
+    except ValueError:
+        return ValueError
+
+
+def test_a_list_has_the_peeks_of_items_whose_metadata_is_of_the_apis_types() -> None:
+    labels = {"a": "b", "z": "\u4e16"}
+    every: list[dict[str, object]] = [
+        {"metadata": {"name": "a", "namespace": "n", "resourceVersion": "7", "labels": labels, "uid": "u"}},
+        {"metadata": {"name": "b", "labels": None}},
+        {"metadata": {"name": "c", "labels": {"x": 1}}},
+        {"metadata": {"name": "d", "resourceVersion": "no version"}},
+        {"metadata": 5},
+        {},
+    ]
+    page = CODEC.decode_list(orjson.dumps(LIST | {"items": every}))
+    assert page.peeks == [
+        ObjectPeek("n", "a", 7, labels),
+        ObjectPeek("", "b", 0, {}),
+        *[None] * 4,
+    ]
+
+
 @given(
     st.lists(OBJECTS, max_size=6),
     st.booleans(),
@@ -141,6 +166,8 @@ def test_a_list_in_parts_is_the_list_at_once(
     ).encode()
     at_once = CODEC.decode_list(text)
     assert [parse_object(raw) for raw in at_once.items] == [TYPE | item for item in items]
+    for raw, peek in zip(at_once.items, at_once.peeks, strict=True):
+        assert peek in (None, peeked(raw))
     assert in_parts(text, part) == at_once
     assert in_parts(text, 10**6) == at_once
     # Whatever is torn, changed or written twice is read alike or refused; what is no JSON is refused.
