@@ -36,7 +36,7 @@ HEADERS = {
 }
 TICKS = os.sysconf("SC_CLK_TCK")
 REST = 12.0
-"""Seconds before memory is read: the hub returns free memory every two, and closes late connections every five."""
+"""Seconds before memory is read: the hub collects garbage every second, and closes late connections every five."""
 
 
 ENDPOINT_SLICES = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import os
 import re
@@ -11,12 +12,11 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from weakref import finalize
 
 import pytest
 
-from addons.memory import COLLECT_INTERVAL, FULL_INTERVAL, TRIM_INTERVAL, Memory, collect_regularly
+from addons.memory import COLLECT_INTERVAL, FULL_INTERVAL, Memory, collect_regularly
 from tests.addons.support.observed import ended
 
 
@@ -129,25 +129,7 @@ class Connection:
         self.own = self
 
 
-def resident() -> int:
-    """Kilobytes."""
-    status = Path("/proc/self/status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
-
-
-def test_what_a_burst_took_goes_back() -> None:
-    trim = Memory()._trim
-    if trim is None:
-        pytest.skip("this C library returns memory by itself")
-    burst = [b"x" * 100_000 for _ in range(1000)]
-    # What is kept between keeps the C library from returning the rest.
-    kept = burst[::50]
-    del burst
-    before = resident()
-    trim(0)
-    assert resident() < before - 60_000
-    assert len(kept) == 20
-
+IS_GLIBC = hasattr(ctypes.CDLL(None), "mallopt")
 
 MAPPINGS = """
 import ctypes, sys
@@ -165,7 +147,7 @@ ctypes.CDLL(None).malloc_stats()
 @pytest.mark.parametrize(("how", "are_mappings"), [("set", True), ("unset", False)])
 def test_large_allocations_leave_no_holes(how: str, are_mappings: bool) -> None:
     """Each is a mapping of its own, which is gone when it is freed, also where a larger one was freed before."""
-    if Memory()._trim is None:
+    if not IS_GLIBC:
         pytest.skip("this C library is not glibc")
     done = subprocess.run([sys.executable, "-c", MAPPINGS, how], check=True, capture_output=True, text=True)
     told = re.search(r"max mmap regions = +(\d+)", done.stderr)
@@ -201,27 +183,9 @@ ctypes.CDLL(None).malloc_stats()
 def test_all_threads_share_a_heap_unless_somebody_asks_for_more(
     how: str, asked: dict[str, str], has_one: bool
 ) -> None:
-    if Memory()._trim is None:
+    if not IS_GLIBC:
         pytest.skip("this C library is not glibc")
     inherited = {name: value for name, value in os.environ.items() if name != "MALLOC_ARENA_MAX"}
     run = partial(subprocess.run, check=True, capture_output=True, text=True)
     told = run([sys.executable, "-c", THREADS, how], env={**inherited, **asked}).stderr
     assert (told.count("Arena ") == 1) is has_one
-
-
-@pytest.mark.looptime
-async def test_it_is_done_again_and_again() -> None:
-    before, trimmed, done = asyncio.all_tasks(), list[int](), asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def trim(pad: int) -> None:
-        trimmed.append(pad)
-        if len(trimmed) == 3:
-            loop.call_soon_threadsafe(done.set)
-
-    heap, began = Memory(trim), loop.time()
-    heap.running()
-    await done.wait()
-    assert loop.time() - began == pytest.approx(3 * TRIM_INTERVAL, abs=1)
-    heap.done()
-    await ended(before)
