@@ -19,7 +19,7 @@ from tests.cloud.real import RealCloud
 from tests.controllers.conftest import MANIFESTS
 from tests.controllers.nodes.support.converted_nodes import JOBS, NO_HUB, ROLLED_BACK, ConvertedNodes
 from tests.controllers.support.process import ManagerProcess
-from tests.controllers.support.scene import NODES, Scene, condition
+from tests.controllers.support.scene import NODES, POOLS, Scene, condition
 from tests.deploy.support.charts import template
 
 pytestmark = [pytest.mark.real]
@@ -144,6 +144,20 @@ def roll_forward(scene: ConvertedNodes, manager: ManagerProcess, start: Start) -
     assert sorted(done) == sorted(scene.members), "each node once, those too that had rolled back"
     assert done[-2:] == [leader, away], "the leader last of those that were there"
     assert manager.metric("edgehub_manager_edge_nodes", state="joined") == 50
+    check_that_nothing_is_written(scene, manager)
+
+
+def check_that_nothing_is_written(scene: ConvertedNodes, manager: ManagerProcess) -> None:
+    """Nodes that are as their pool asks cost no write, of which their hubs would hear over their links."""
+
+    def reconciled() -> float:
+        return manager.metric("edgehub_manager_work_total", controller="nodes", result="done")
+
+    written, before = manager.metric("edgehub_manager_writes_total"), reconciled()
+    annotations = {"edgehub.io/max-unavailable": "25%"}
+    scene.admin.patch(f"{POOLS}/{scene.name_of_pool}", {"metadata": {"annotations": annotations}})
+    scene.until(lambda: reconciled() > before)
+    assert manager.metric("edgehub_manager_writes_total") == written
 
 
 def fleet(cloud: RealCloud) -> str:
