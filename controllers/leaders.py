@@ -47,9 +47,9 @@ def leader_candidates(pool: NodePool, nodes: Iterable[Node]) -> list[LeaderHub]:
 
 
 def serving_hubs(nodes: Iterable[Node]) -> list[LeaderHub]:
-    """The nodes whose hubs serve their pool, whether they are heard now or not, and no more than hubs take.
+    """The nodes whose hubs serve their pool, Ready or not, up to the number that hubs accept.
 
-    Of nodes that name the same address none is there: a kubelet writes the addresses of its own Node.
+    Nodes with the same address are all left out: a kubelet writes the addresses of its own Node, so one may lie.
     """
     serving = [node for node in nodes if node.address and not node.deleting and _announces(node)]
     claims = Counter(node.address for node in serving)

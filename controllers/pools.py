@@ -127,7 +127,7 @@ def _changes[K](wanted: Mapping[K, str], put: Mapping[K, str], live: Mapping[K, 
 def _patched_taints(
     live: tuple[Json, ...], changes: Mapping[tuple[str, str], str | None]
 ) -> list[Json] | None:
-    """The whole new list, because a merge patch replaces lists; None, which removes the field, when it is empty."""
+    """The complete new list, because a merge patch replaces lists; None, which removes the field, if it is empty."""
     untouched = [taint for taint in live if (taint.get("key"), taint.get("effect")) not in changes]
     put = [
         {"key": key, "effect": effect, **({"value": value} if value else {})}

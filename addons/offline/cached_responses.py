@@ -162,7 +162,7 @@ class CachedResponses:
         return self._shares.entries
 
     def keep(self, key: ResponseKey, headers: Mapping[str, str], body: bytes) -> None:
-        """Keep an answer, in the place of an earlier one of the same key. Never waits."""
+        """Store an answer, replacing an earlier one of the same key. Never waits."""
         self.put(key, CachedResponse.of(headers, body))
 
     def put(self, key: ResponseKey, response: CachedResponse) -> None:
@@ -180,7 +180,7 @@ class CachedResponses:
             self._put(name, entry, response)
 
     def renew(self, ref: ObjectRef, newest: CachedResponse) -> None:
-        """Put an object as it was written since into each answer with this one alone, whosever the answer is."""
+        """Update a written object in each stored answer that has only this object, whoever owns the answer."""
         digest = _digest(newest)
         for name in self._shares.about(ref):
             entry = self._shares.entries.get(name)
@@ -232,7 +232,7 @@ class CachedResponses:
         return any(not lists or is_list(text) for text in about)
 
     def forget_about(self, ref: ObjectRef, *, lists: bool = True, singles: bool = True) -> None:
-        """Delete the lists and the single objects that may hold an object which was written since."""
+        """Delete the answers, lists and single objects, that may hold a written object."""
         for name in self._shares.about(ref):
             if lists if is_list(self._shares.entries[name].about) else singles:
                 self.forget(name, is_urgent=True)

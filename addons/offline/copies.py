@@ -79,7 +79,7 @@ class DiskCopies:
         access.on_write.append(self._written)
 
     async def open(self) -> None:
-        """Read which copies there are."""
+        """Read the index of copies from disk."""
         await self.access.load(self._read())
 
     async def _read(self) -> None:

@@ -91,7 +91,8 @@ class OfflineReads:
     ) -> Answer | None:
         """The newest answer to a GET or list; None when the node has none.
 
-        StatusError 404 where the object is known to be absent, 410 and 504 for a version or a page that it has not.
+        StatusError 404 if the object is known to be absent, 410 and 504 for a version or page that the node does not
+        have.
         """
         answer = await self._answers.get(request.key(identity.user))
         if read is None:

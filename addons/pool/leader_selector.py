@@ -137,7 +137,7 @@ class LeaderSelector:
                 source.reflector.remind()
 
     def share(self) -> None:
-        """Move the sources that run, and that the rules have pools share from now on."""
+        """Move the running sources of kinds that the rules newly share."""
         for source in self._sources:
             if source.reflector.upstream is None and (reader := self.reader_of(source)) is not None:
                 source.reflector.upstream = reader

@@ -16,7 +16,7 @@ from kube.errors import StatusError, forbidden, unauthorized, unavailable
 
 
 def refused(reason: str, error: StatusError) -> StatusError:
-    """An answer of the peer port, counted by its reason."""
+    """Count a refusal of the peer port by its reason, and return it."""
     metrics.PEER_REFUSED.labels(reason).inc()
     return error
 

@@ -198,7 +198,8 @@ class PeerReader:
         await self._client(peer).request("GET", path, query=named, accept=accept)
 
     def _left(self, peer: PeerHub, error: Exception) -> None:
-        """A watch at the leader failed. 410, a history that is too short, is raised where nobody has a longer one."""
+        """Handle a failed watch at the leader. Raise its 410, a too short history, if no other server has a longer
+        one."""
         if not isinstance(error, StatusError) or error.code != 410:
             self._chooser.leave(peer, str(error) or "no answer")
             return

@@ -140,7 +140,7 @@ class PeerServing:
 
     @contextmanager
     def _noting(self, node: str, type_: ResourceType) -> Iterator[Callable[[Watcher], None]]:
-        """The receiver of the watcher of a node's watch, which is open within this block."""
+        """Register a node's watch while this context is open; yields the receiver of its watcher."""
         opened: list[PeerWatch] = []
         gauge = metrics.PEER_WATCHERS.labels(group_resource_label(type_.group, type_.resource))
 

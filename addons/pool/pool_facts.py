@@ -22,8 +22,8 @@ CLIENT_CA = "extension-apiserver-authentication"
 """The ConfigMap, in kube-system, in which kube-apiserver publishes whose client certificates it takes."""
 CLIENT_CA_KEY = "client-ca-file"
 FIRST_AFTER = 2.5
-"""Seconds from the start after which the leaders count that the operator named: before
-`addons.pool.leader_selector.KNOW_WAIT`, so that shared sources do not ask the cloud first."""
+"""Seconds from the start after which the leaders of `--leaders` are used: before
+`addons.pool.leader_selector.KNOW_WAIT`, so that shared sources do not read the cloud first."""
 
 
 class OneConfigMap:

@@ -59,7 +59,7 @@ class CloudSlots:
             self._begin_at[type_] = -math.inf
 
     def has_missed(self, type_: ResourceType) -> bool:
-        """Whether the slot is over and was not taken: the reflector was waiting to try again."""
+        """Whether the slot passed unused, while the reflector waited to retry."""
         return -math.inf < self._begin_at.get(type_, math.inf) < self._clock()
 
     def forget(self, type_: ResourceType) -> None:

@@ -21,7 +21,7 @@ from kube.wire.codec_base import PIECE
 MAX_PAGED = 64 * 1024 * 1024
 """Bytes of the lists that clients read by pages. Each may hold objects that the store has dropped."""
 PAGES_LAST = 300.0
-"""Seconds in which a client must read them all: kube-apiserver lets etcd forget former states after as many."""
+"""Seconds in which a client must read all pages: kube-apiserver has etcd compact former states after the same time."""
 
 
 async def list_answer(listing: Listing, *, packed: bool = False, warning: str = "") -> Answer:

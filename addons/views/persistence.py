@@ -165,7 +165,7 @@ class KeptCheckpoints:
 
     @asynccontextmanager
     async def withdrawn(self) -> AsyncIterator[None]:
-        """Keep the disk without checkpoints while an input changes."""
+        """Remove checkpoints from disk while an input changes."""
         self._withdrawals += 1
         try:
             if self._copy is not None:

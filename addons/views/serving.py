@@ -204,7 +204,7 @@ class Serving:
             raise expired(f"too old resource version: {version} (the cloud was restored since)")
 
     def _check_past_views(self, wanted: ClientRequest, read: ObjectRead) -> None:
-        """StatusError 429 or 400 where the rules filter what is read: only a view can do that.
+        """Raise StatusError 429 or 400 if the rules filter the read: only a view can filter.
 
         410 for a watch that resumes from a version which a view may have given under earlier rules.
         """
@@ -250,7 +250,7 @@ class Serving:
     def _as_kept(
         self, wanted: ClientRequest, read: ObjectRead, identity: CloudIdentity, list_watch: ListWatch
     ) -> ListWatch:
-        """The list-watch or, while the cloud is away, that in the other encoding where it alone has a copy."""
+        """The list-watch; offline the one in the other encoding, if only that has a copy."""
         encodings = {Encoding.JSON} if need_json(self._filters(wanted, read)) else {*Encoding}
         return self._sources.as_kept(identity, list_watch, encodings)
 

@@ -314,7 +314,7 @@ class Source:
         return ANY_VERSION if self._filters(key) and not self._is_one(key) else self._known_elsewhere(key)
 
     def _is_one(self, key: ViewKey) -> bool:
-        """Whether lists and watches of a client are of one view, which a checkpoint is about."""
+        """Whether lists and watches of a client use the same view: only then does a checkpoint apply."""
         return self._key(key._replace(verb="list")).verb != "list"
 
     def _known_elsewhere(self, key: ViewKey) -> int:

@@ -48,7 +48,7 @@ GIVEN = {
 }
 """The resources that each manifest lets nodes list and watch, besides the ConfigMaps in kube-system."""
 OF_NODE = re.compile(rf'User "{NODE_PREFIX}')
-"""In the words with which kube-apiserver refuses a node."""
+"""Matches kube-apiserver's refusal of a node."""
 
 _pace = Pace()
 

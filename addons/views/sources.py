@@ -54,7 +54,7 @@ SWEEP_INTERVAL = 10.0
 
 
 class Sources:
-    """All sources, by who asks the cloud and what."""
+    """All sources, by identity and list-watch."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class Sources:
             source.keep(copies)
 
     def check_view(self, source: Source, key: ViewKey, user: str) -> None:
-        """BeyondQuota where a user would open a view and may have no further one."""
+        """Raise BeyondQuota if a user may open no further view."""
         check_new_view(self, source, key, user)
 
     def lasting(self, list_watch: ListWatch) -> Source:
@@ -199,7 +199,7 @@ class Sources:
     def as_kept(
         self, identity: CloudIdentity, list_watch: ListWatch, encodings: Collection[Encoding]
     ) -> ListWatch:
-        """The list-watch or, while the cloud is away, that in one of these encodings where it alone has a copy."""
+        """The list-watch; offline the one in another of these encodings, if only that has a copy."""
         if self._is_up():
             return list_watch
         others = [list_watch._replace(encoding=encoding) for encoding in Encoding if encoding in encodings]
@@ -335,9 +335,9 @@ class Sources:
             self._drop(source)
 
     def _close_least_used(self, fresh: Source) -> None:
-        """Make room for the first list of a source of the node, as far as it has come; close it where there is none.
+        """Close sources of the node to free memory for the first list of a new one; the new one itself last.
 
-        While the cloud is away nothing goes: what is here came from the disk, and nobody could fetch it again.
+        Offline nothing is closed: the hub could not fetch it again.
         """
         if fresh.is_closed or fresh.is_own or fresh.is_measured or not self._is_up():
             return

@@ -52,7 +52,7 @@ class Workload:
 
     @property
     def concerned(self) -> bool:
-        """Whether bindings may concern it, or once did."""
+        """Whether bindings may concern the workload, or did before."""
         return bool(self.pool or self.record) and not self.deleting
 
     @property

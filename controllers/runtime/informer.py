@@ -148,7 +148,7 @@ class Informer[F]:
         return [(key, self._facts[key]) for key in sorted(self._indexes[index].get(value, ()))]
 
     def object(self, key: Key) -> Json | None:
-        """A fresh copy of the object, as far as the transform kept it."""
+        """Return a fresh copy of the object, without the fields that the transform removes."""
         item = self._store.get(key)
         return None if item is None else parse_object(item.raw)
 
@@ -312,7 +312,8 @@ class Informers:
         return await user_name(self._client)
 
     async def list_now(self, resource: ResourceType, namespace: str, **selectors: str) -> list[Json]:
-        """Objects of which no informer keeps enough; `labelSelector` is a selector. Raises as `Client.request`."""
+        """List objects that informers do not hold completely; `labelSelector` is a selector. Raises as
+        `Client.request`."""
         answer = await self._client.request("GET", resource.path(namespace), query=selectors)
         try:
             listed = await answer.decoded(parse_object)

@@ -86,7 +86,7 @@ class History[C: Recorded]:
         self._oldest, self._names_gone_since = max(self._oldest, self.newest), past.since
 
     def add(self, at: int, change: C) -> None:
-        """Take a change that came when clients had version `at`: one of the node's own has an older version."""
+        """Append a change that came when clients had version `at`; a local change's own version is older."""
         self._entries.append((at, change))
         self._bytes += change.size
         while len(self._entries) > MAX_CHANGES or self._bytes > MAX_CHANGED_BYTES:
@@ -130,7 +130,7 @@ class History[C: Recorded]:
         return version >= self._names_gone_since and not self.is_in_gap(version)
 
     def names_all_changed_after(self, version: int) -> bool:
-        """Whether `changed_after` gives all objects that a client of this version has not seen as they are."""
+        """Whether `changed_after` returns every object whose present state a client at this version has not seen."""
         return version >= self._past.since and not self.is_in_gap(version)
 
     def changed_after(self, version: int) -> set[tuple[str, str]]:

@@ -35,7 +35,7 @@ class Resumption(Enum):
     REPEAT = "repeat"
     """The present state of objects changed after the version, and DELETED for those that the view hides."""
     CORRECT = "correct"
-    """The whole state, and DELETED for what the client may hold besides."""
+    """The complete state, and DELETED for other objects that the client may hold."""
     EXPIRED = "expired"
     """410: the client's state is unknown."""
 

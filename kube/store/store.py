@@ -316,9 +316,9 @@ class Store:
             self._notifier.notify()
 
     def lay(self, key: Key, raw: bytes | None) -> None:
-        """Replace an object by the form (None: its absence) that the cloud gave before any event did.
+        """Apply an object's form (None: deleted) from the cloud's answer to a write, ahead of its event.
 
-        The object has the version that it had, a new one that of the store: a client goes on from there.
+        The object keeps its version, and a new one has the store's, so that clients can resume from there.
         """
         old = self._items.get(key)
         if raw is not None:

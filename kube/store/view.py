@@ -208,7 +208,7 @@ class View(Feed):
         return Beginning((), [bytes(frame) for frame in missed if frame])
 
     def send_bookmark(self) -> None:
-        """Tell watchers that asked for bookmarks which version they have reached."""
+        """Send a bookmark with the reached version to watchers that requested bookmarks."""
         for watcher in self.watchers:
             if watcher.bookmarks:
                 watcher.send_bookmark()

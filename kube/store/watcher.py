@@ -1,4 +1,4 @@
-"""One open watch of a view: what its client gets first, and then a position in the view's ring.
+"""One open watch of a view: the first events for its client, and then a position in the view's ring.
 
 Most of the time every watcher of a view has read all of its ring. The next events are the same for all: `NewEvents`
 encodes them once for each coding, and writes them to each client without waking its task.

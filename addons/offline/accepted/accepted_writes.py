@@ -302,7 +302,7 @@ class AcceptedWrites:
             self._write(Doubt(ref))
 
     def _settle(self) -> None:
-        """Forget the lost writes that the cloud would have told of by now."""
+        """Drop the lost writes whose events would have come by now."""
         now = self._clock()
         for doubt, when in list(self._lost.items()):
             copies = [*self._copies_of(doubt.ref)] if now - when > SETTLED else [None]

@@ -115,7 +115,7 @@ def _metadata(obj: Encoded) -> Json:
 
 
 def lay_on(store: Store, list_watch: ListWatch, ref: ObjectRef, form: NewestForm) -> None:
-    """Give a copy the form of an object, where it is newer. What cannot be converted stays as it is."""
+    """Update a copy with an object's form if that is newer. A form that cannot be converted is ignored."""
     key = ref.namespace, ref.name
     held = store.get(key)
     try:

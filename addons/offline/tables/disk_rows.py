@@ -1,7 +1,7 @@
 """The rows of one table that the disk may hold, and the marks of those that it could not delete.
 
-A crash brings back what the disk holds. So a deleted row counts as there until the disk has deleted it, or a file
-beside the database has its mark: a full disk takes a mark, and no deletion.
+A crash brings back what the disk holds. So a deleted row counts as present until the disk has deleted it, or a file
+beside the database marks it as deleted: that also works on a full disk.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class PendingRows:
         self._is_whole |= changes.replaces_all
 
     def settle(self, changes: TableChanges) -> Collection[str]:
-        """Remove the rows that the disk has now, unless they have changed since; their names."""
+        """Remove the rows that the disk has now, unless they have changed since. Returns their names."""
         settled = {
             name
             for name, value in changes.rows.items()

@@ -67,7 +67,7 @@ class Journal:
         await self._rows.open(self._take)
 
     def _take(self, rows: Mapping[str, bytes | None]) -> Collection[str]:
-        """Take the entries of an earlier process. The names of those that cannot be read."""
+        """Load the entries of an earlier process. Returns the names of unreadable ones."""
         unreadable = []
         new = self.events
         self.events = OrderedDict()
@@ -138,9 +138,9 @@ class Journal:
             logger.warning("the disk is slow: the hub answers before a write of %s is on disk", what)
 
     def sending(self, entry: StatusEntry) -> StatusEntry:
-        """Note that a waiting status goes out now, and return it with that noted.
+        """Mark a journaled status as being sent, and return it with the mark.
 
-        The disk learns of it with the next entry for the object: after a restart any entry may have been sent.
+        The mark reaches the disk with the next entry for the object: after a restart any entry may have been sent.
         """
         sent = self.statuses[entry.path] = entry.as_sent()
         return sent

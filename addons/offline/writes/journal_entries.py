@@ -103,7 +103,7 @@ def _retained(known: Json, changes: Json) -> Json:
 
 
 def _unknown(value: Json) -> Json:
-    """The fields of an object, each different from whatever it is to be."""
+    """The fields of an object, with values that differ from every real one."""
     return {name: _unknown(field) if isinstance(field, dict) else UNKNOWN for name, field in value.items()}
 
 

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class NodeReturn:
-    """Runs a task that waits for the ends of outages."""
+    """Waits for the end of each outage, and updates the Node in the cloud."""
 
     def __init__(
         self,

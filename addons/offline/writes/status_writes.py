@@ -136,9 +136,9 @@ class StatusWrites:
         return obj.fields.child("spec").text("nodeName") == self._node
 
     async def _copies_of(self, request: OfflineRequest) -> list[ObjectCopy]:
-        """The copies that a write concerns, the newest first. Older ones have no say: those that it does not fit stay.
+        """The copies that a write concerns, the newest first. Older ones that it does not fit stay unchanged.
 
-        They may be of an object that was made anew since, or from before the cloud gave it to this node.
+        They may be of a former object of the same name, or from before the pod was bound to this node.
         """
         items = await self._objects.find(HUB_IDENTITY, request.info)
         copies = [(item.version, ObjectCopy(_encoded(item), item.store)) for item in items]

@@ -43,7 +43,7 @@ class PeerUser(Protocol):
         """The probes that it needs of a peer now; None for none."""
 
     def answered(self, peer: PeerHub, before: PeerAnswer) -> None:
-        """Note that a peer has answered a probe; `before` is what it said until now."""
+        """Note that a peer has answered a probe; `before` is its former answer."""
 
     def failed(self, peer: PeerHub) -> None:
         """Note that the hub has left a peer."""

@@ -1,6 +1,6 @@
-"""Lends this hub's way to the cloud to nodes of the pool that have none: who may, where to, and how much.
+"""Lends this hub's link to the cloud to nodes of the pool without one: authorization, targets and rates.
 
-The borrower speaks TLS with the server through it, so this hub learns how much passes, and nothing else.
+The borrower speaks TLS with the server through the tunnel, so this hub learns only the number of bytes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LentRate:
         return self._free - now
 
     def give_way(self, size: int, now: float) -> None:
-        """Note that so many bytes have passed without waiting: what waits does so for longer, up to AHEAD."""
+        """Count bytes that passed without waiting; others wait for them, up to AHEAD."""
         begin = max(self._free, now)
         self._free = max(begin, min(begin + size / self._rate, now + AHEAD))
 

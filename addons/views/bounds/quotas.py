@@ -40,7 +40,7 @@ MAX_COPY_BYTES = 4 * 1024 * 1024
 
 
 class BeyondQuota(Exception):
-    """The hub keeps nothing more for this identity; `what` names the quota, as a metric's label."""
+    """The identity has reached a quota; `what` names it, as a metric's label."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what)
@@ -57,7 +57,7 @@ def check_new_source(sources: Iterable[Source], user: str) -> None:
 
 
 def check_new_view(sources: Iterable[Source], source: Source, key: ViewKey, user: str) -> None:
-    """Raise BeyondQuota where a user would open a view and may have no further one."""
+    """Raise BeyondQuota if a user may open no further view."""
     if source.has_view(key):
         return
     opened = sum(view.user == user for source in sources for view in source.views.values())
