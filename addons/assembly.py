@@ -43,7 +43,7 @@ from addons.pool.pool_assembly import announce_no_port, join_pool
 from addons.proxy.listener_mode import listener_specs, peer_spec
 from addons.proxy.listeners import stop_accepting
 from addons.proxy.own_listeners import OwnListeners
-from addons.requests.caller import Lending
+from addons.requests.caller import CredentialSource
 from addons.requests.clients import Clients
 from addons.resolve import Resolve
 from addons.router import Router
@@ -204,10 +204,10 @@ class Assembly:
     def _clients(self) -> Clients:
         """The clients of the hub's own requests: all share connections, probes too."""
         traffic, records = self._traffic.counts, self._records
-        lent: Session = OwnRequests(self._link, Lending.HUB, traffic, records)
+        lent: Session = OwnRequests(self._link, CredentialSource.HUB, traffic, records)
         if self._node_certificate is not None:
             lent = IdentifiedSession(lent, self._node_certificate.known)
-        return Clients(lent, OwnRequests(self._link, Lending.OWN, traffic, records))
+        return Clients(lent, OwnRequests(self._link, CredentialSource.OWN, traffic, records))
 
     def _ask_for_certificates(self, settings: Settings, credentials: Credentials, clients: Clients) -> None:
         """Request the certificates that the hub needs: its own identity, and the TLS port's.
@@ -264,8 +264,8 @@ class Assembly:
             )
 
     def _log_link(self, cloud: Cloud) -> LinkState:
-        kept = (self._offline.waiting, "copies") if self._offline is not None else (int, "memory")
-        log = LinkLog(cloud, cloud.changed, *kept)
+        outage_source = (self._offline.waiting, "copies") if self._offline is not None else (int, "memory")
+        log = LinkLog(cloud, cloud.changed, *outage_source)
         self._run("log of the link", log.run())
         return log.state
 

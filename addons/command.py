@@ -247,7 +247,7 @@ def _run_interface(
     if flags.ui == "web":
         run_web(arguments)
         return
-    last = LastWords()
+    last = StartupErrors()
     logging.getLogger().addHandler(last)
     try:
         programs.mitmproxy(arguments)
@@ -261,7 +261,7 @@ def _run_interface(
         sys.exit("\n".join(f"edgehub: {message}" for message in last.messages))
 
 
-class LastWords(logging.Handler):
+class StartupErrors(logging.Handler):
     """Keeps why the hub could not start until the console, which has the terminal and its own log, is gone."""
 
     def __init__(self) -> None:

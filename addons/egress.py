@@ -18,14 +18,14 @@ from addons.link.identities.kubelet import kubelet_at
 from addons.link.link import Link, Relaying
 from addons.link.servers import Server
 from addons.offline.cached_response import is_too_large
-from addons.pool.shared_links.lending import LentWays
-from addons.requests.caller import Caller, Lending, Listener
+from addons.pool.shared_links.tunnel_server import TunnelServer
+from addons.requests.caller import Caller, CredentialSource, Listener
 from addons.requests.hidden_credentials import lend
 from addons.requests.request_context import RelayUpstream, RequestContext, context_of
 from addons.server.limits.open_connections import OpenConnections
 from addons.server.limits.request_head import is_upgrade
 from addons.server.messages import show_server
-from addons.server.peer.lent_tunnel import AskedWay, Lent
+from addons.server.peer.lent_tunnel import Lent, TunnelRequest
 from kube.errors import forbidden, internal, unavailable
 
 
@@ -37,24 +37,24 @@ class Egress:
     def __init__(self, connections: OpenConnections, link: Link) -> None:
         self._connections = connections
         self.link = link
-        self._lent: LentWays | None = None
+        self._lent: TunnelServer | None = None
         connections.count_own(self._opened)
 
-    def lend(self, lent: LentWays) -> None:
+    def lend(self, lent: TunnelServer) -> None:
         """Take who lends this node's way to the cloud."""
         self._lent = lent
         self.link.cut_lent = lent.cut
 
-    def lend_way(self, way: AskedWay) -> None:
+    def open_tunnel(self, request: TunnelRequest) -> None:
         """Lead a connection of the peer port to a server, or refuse it."""
         if self._lent is None:
             raise forbidden("tunnels to the cloud not allowed")
-        address = way.address.partition("%")[0]
-        server = self._lent.lend(way.client_id, way.headers, address, way.host, way.port)
-        way.lent = Lent(partial(self._open_lent, server), partial(self._lent.pace, way.client_id))
+        address = request.address.partition("%")[0]
+        server = self._lent.lend(request.client_id, request.headers, address, request.host, request.port)
+        request.lent = Lent(partial(self._open_lent, server), partial(self._lent.pace, request.client_id))
 
     async def _open_lent(self, server: Server) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        if not self._connections.has_room(Listener.PEER):
+        if not self._connections.has_capacity(Listener.PEER):
             raise ConnectionError("the hub has too many connections")
         return await self.link.lend(server)
 
@@ -88,17 +88,17 @@ class Egress:
         if server is None:
             raise unavailable("the cloud cannot be reached")
         if port:
-            caller = Caller(Lending.HUB)
-        elif caller.lending is Lending.HUB and self.link.cloud.refusal:
+            caller = Caller(CredentialSource.HUB)
+        elif caller.credential_source is CredentialSource.HUB and self.link.cloud.refusal:
             raise unavailable(self.link.cloud.refusal, retry_after=RETRY_REFUSED)
-        way = self.link.way(server, caller.lending, caller.authorization)
+        key = self.link.pool_key(server, caller.credential_source, caller.authorization)
         context.server = str(server)
         self.link.asked(server)
-        if bearer := self.link.bearer(way):
+        if bearer := self.link.bearer(key):
             lend(flow.request, bearer)
         show_server(flow.request, server.scheme, server.host, server.port)
-        has_room = partial(self._connections.has_room, context.listener)
-        relaying = Relaying(self.link, way, is_upgrade(flow.request.headers.fields), has_room)
+        has_capacity = partial(self._connections.has_capacity, context.listener)
+        relaying = Relaying(self.link, key, is_upgrade(flow.request.headers.fields), has_capacity)
         context.upstream = RelayUpstream(context.route, relaying)
         if context.failover is not None:
             context.failover = self._suspecting(context.failover)
@@ -115,11 +115,11 @@ class Egress:
             return
         if (relaying := _relaying(context)) is None:
             return
-        way = relaying.way
-        self.link.answered(way, context.caller.authorization, flow.response.status_code)
+        key = relaying.key
+        self.link.answered(key, context.caller.authorization, flow.response.status_code)
         if context.route.filtered_by:
             return
-        received = _counted(self.link.received(way.server))
+        received = _counted(self.link.received(key.server))
         is_held = not (context.is_unframed or is_too_large(flow.response.headers))
         if (context.failover is not None or context.is_write) and is_held:
             context.stream_too_large = received

@@ -12,7 +12,7 @@ from addons.certificates.tls_port_certificate import TlsPortCertificate
 from addons.options import Options
 from addons.pool.peer_admission import Admission
 from addons.proxy.listener_mode import listener_of
-from addons.requests.caller import Caller, Lending, Listener, Peer, caller_of
+from addons.requests.caller import Caller, CredentialSource, Listener, Peer, caller_of
 from addons.requests.hidden_credentials import headers_of
 from addons.requests.peer_user import peer_user
 from addons.requests.request_context import RequestContext, context_of
@@ -93,7 +93,7 @@ class Identity:
         context.peer = self._admission.admit(
             flow.client_conn.id, headers_of(flow.request), flow.client_conn.peername[0].partition("%")[0]
         )
-        context.caller = Caller(Lending.NONE)
+        context.caller = Caller(CredentialSource.NONE)
 
     async def _check_user(self, client: connection.Client) -> None:
         """StatusError 403 where `hub_plain_users` names the plain port's users, and the caller is none of them."""

@@ -89,7 +89,7 @@ def make_parts(
     answerers: dict[RouteKind, Answerer] = {RouteKind.VIEW: serving}
     if offline is not None:
         leases = partial(_leases, rules)
-        offline.build(settings, clients, cloud, reviews, sources, inputs.words, leases)
+        offline.build(settings, clients, cloud, reviews, sources, inputs.kubelet_reports, leases)
         answerers |= offline.answerers
     return Parts(rules, events, inputs, sources, answerers, serving)
 

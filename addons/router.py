@@ -14,13 +14,13 @@ from addons.filters.chain import apply_chain
 from addons.filters.filter import Filter
 from addons.filters.verdict import Outcome
 from addons.inputs.filter_inputs import FilterInputs
-from addons.offline.accepted.accepted_writes import is_answered_whole, is_write
+from addons.offline.accepted.accepted_writes import is_write, returns_full_object
 from addons.offline.cached_relay import CachedRelay
 from addons.offline.cached_response import CachedResponse
 from addons.offline.offline_request import OfflineRequest
 from addons.options import Options
 from addons.requests.answers import Answerer
-from addons.requests.caller import Lending, Listener
+from addons.requests.caller import CredentialSource, Listener
 from addons.requests.hidden_credentials import lend, path_of, redirect
 from addons.requests.request_context import RequestContext, context_of
 from addons.requests.route_decision import (
@@ -166,7 +166,7 @@ class Router:
         cached_relay = self._parts.cached_relay
         if context.route.kind is RouteKind.RELAY and cached_relay is not None:
             cached_relay.learn(context.component, context.caller, context.info, flow.response.status_code)
-        if flow.response.status_code < 300 and not is_answered_whole(context.info):
+        if flow.response.status_code < 300 and not returns_full_object(context.info):
             self._lose_write(context)  # what it says is no object, and perhaps a stream
         if context.answerer is not None and (
             context.route.kind is RouteKind.VIEW or not context.route.filtered_by
@@ -186,8 +186,8 @@ class Router:
         if context is None or flow.response is None:
             return
         await self._end_write(flow, context)
-        cached_relay, is_whole = self._parts.cached_relay, flow.response.raw_content is not None
-        if context.failover is not None and cached_relay is not None and is_whole:
+        cached_relay, is_complete = self._parts.cached_relay, flow.response.raw_content is not None
+        if context.failover is not None and cached_relay is not None and is_complete:
             request, answer = _offline_request(context, flow.request), _answer_in(flow.response)
             cached_relay.keep_response(context.caller, request, answer, context.asked_at)
         code = 500
@@ -214,7 +214,7 @@ class Router:
         assert context is not None
         context.sent += 1
         self._lose_write(context)
-        if context.caller.lending is Lending.HUB:
+        if context.caller.credential_source is CredentialSource.HUB:
             lend(flow.request, "")  # the server that failed was lent the hub's
         self._answer_here(context)
         context.upstream = None

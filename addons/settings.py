@@ -38,7 +38,7 @@ from kube.peers import LeaderHub, is_node_name, parse_leader_hub
 
 
 def _servers(_name: str, text: str) -> tuple[Server, ...]:
-    return tuple(parse_server(word) for word in split_list(text))
+    return tuple(parse_server(entry) for entry in split_list(text))
 
 
 def _relays(_name: str, text: str) -> tuple[Server, ...]:

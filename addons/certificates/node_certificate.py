@@ -99,7 +99,7 @@ class NodeCertificate:
         try:
             return await signed_certificate(clients.of_token(token), request, unanswered)
         except StatusError as error:
-            raise _in_words(error, self._bootstrap) from error
+            raise _explained(error, self._bootstrap) from error
 
 
 class IdentifiedSession:
@@ -119,7 +119,7 @@ class IdentifiedSession:
             yield response
 
 
-def kept_credentials(bootstrap: Credentials, state: Path) -> Credentials:
+def saved_credentials(bootstrap: Credentials, state: Path) -> Credentials:
     """The identity that a hub with this state folder has, or will have: for who looks at it from outside."""
     piece = DataOrFile()
     with contextlib.suppress(FileNotFoundError):
@@ -133,7 +133,7 @@ async def _no_names() -> tuple[str, ...]:
     return ()
 
 
-def _in_words(error: StatusError, bootstrap: Path) -> Exception:
+def _explained(error: StatusError, bootstrap: Path) -> Exception:
     if error.code == 401:
         return SigningFailed(
             f"the cloud rejects the token of {bootstrap}: it may have expired; make one "

@@ -78,7 +78,7 @@ class Selection:
     """None where one has a name in the pods' specs for its number."""
 
 
-class PodWord(NamedTuple):
+class PodReport(NamedTuple):
     """The kubelet's status of a pod of its node while the cloud was away, or the cloud's own since."""
 
     name: str
@@ -105,19 +105,19 @@ class PodWord(NamedTuple):
         return [address for address in self.addresses if family_of(address) == family]
 
 
-class PodWords(Protocol):
+class PodReportLister(Protocol):
     """The pod statuses by kubelets for a namespace. Each pod that a filter looks for is an input of its own."""
 
     @property
     def is_empty(self) -> bool: ...
 
-    def of(self, name: str) -> Sequence[PodWord]:
+    def of(self, name: str) -> Sequence[PodReport]:
         """The statuses of a pod: this node's first. Others are those of nodes that may have no such pod."""
 
-    def refuse(self, word: PodWord) -> None:
+    def refuse(self, report: PodReport) -> None:
         """Note that a node spoke for a pod of another one."""
 
-    def selected_by(self, selector: Mapping[str, str]) -> list[PodWord]:
+    def selected_by(self, selector: Mapping[str, str]) -> list[PodReport]:
         """The statuses of the pods that have all of these labels."""
 
 
@@ -153,7 +153,7 @@ class Inputs(Protocol):
     def is_healthy(self, node: str) -> bool:
         """False only while the hub's local health source calls the node unhealthy."""
 
-    def kubelet_words(self, namespace: str) -> PodWords:
+    def pod_reports(self, namespace: str) -> PodReportLister:
         """Empty but for an outage and the moments after it."""
 
     def selection(self, namespace: str, service: str) -> Selection | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from ipaddress import ip_address
 
-from addons.filters.inputs import HubAddress, PodWord, Selection, ServiceFacts
+from addons.filters.inputs import HubAddress, PodReport, Selection, ServiceFacts
 from addons.inputs.derived import (
     Derived,
     SliceFacts,
@@ -25,9 +25,9 @@ from addons.inputs.derived import (
     slice_facts_in,
 )
 from addons.inputs.input_sources import Changed, Input, InputKind, list_watches_of, pool_of, unknown
-from addons.inputs.kubelet_words import KubeletWords
+from addons.inputs.kubelet_reports import KubeletReports
+from addons.inputs.pod_reports import PodReports
 from addons.inputs.recorded_inputs import HUB_INPUT, RecordedInputs
-from addons.inputs.words import Words
 from addons.views.source import Source
 from kube.concurrency.notifier import Notifier
 from kube.reflector.list_watch import ListWatch
@@ -53,11 +53,11 @@ class FilterInputs:
         self.learned = Notifier()
         """Notified when an answer changes or becomes known."""
         self._inputs: dict[InputKind, Input] = {}
-        self.words = KubeletWords(self.changed, self.ask)
+        self.kubelet_reports = KubeletReports(self.changed, self.ask)
         """The pod statuses of this node's kubelet while the cloud was away."""
-        self.others: dict[str, Words] = {}
+        self.others: dict[str, PodReports] = {}
         """The pod statuses of other nodes of the pool, by node."""
-        self.refused: Callable[[str, PodWord], None] = lambda _namespace, _word: None
+        self.refused: Callable[[str, PodReport], None] = lambda _namespace, _report: None
         """Told of a word about a pod that is of another node than the word."""
         self._followed_pool = ""
         """The name of the pool that the input OWN_POOL follows."""
@@ -145,13 +145,15 @@ class FilterInputs:
         item = self.input(InputKind.SERVICE).source.store.get(key)
         return self._selections.of(item) if item is not None else None
 
-    def kubelet_words(self, namespace: str) -> list[Mapping[str, PodWord]]:
+    def pod_reports(self, namespace: str) -> list[Mapping[str, PodReport]]:
         """The words of each node that has any in a namespace, this node's first."""
-        said = (words.of(namespace) for words in (self.words, *self.others.values()))
-        return [words for words in said if words]
+        said = (
+            kubelet_reports.of(namespace) for kubelet_reports in (self.kubelet_reports, *self.others.values())
+        )
+        return [kubelet_reports for kubelet_reports in said if kubelet_reports]
 
-    def refuse_word(self, namespace: str, word: PodWord) -> None:
-        self.refused(namespace, word)
+    def refuse_report(self, namespace: str, report: PodReport) -> None:
+        self.refused(namespace, report)
 
     def pool_members(self, pool: str) -> frozenset[str] | None:
         """The nodes of a NodePool, None when there is none of that name."""
@@ -213,7 +215,7 @@ class FilterInputs:
                 return self._of_other_pool, self._members.clear
             case InputKind.SLICE:
                 return self._of_slice, self._slices.clear
-            case InputKind.HEALTH | InputKind.WORD:
+            case InputKind.HEALTH | InputKind.POD_REPORT:
                 raise ValueError(f"{kind} is no source of objects")
 
     def _of_service(self, change: Change) -> set[InputKey]:

@@ -40,7 +40,7 @@ class InputKind(StrEnum):
     POOL = "node pools"
     SLICE = "endpointslices"
     HEALTH = "local health"
-    WORD = "kubelet's word"
+    POD_REPORT = "pod reports"
 
 
 def list_watches_of(kind: InputKind, node: str, pool: str = "") -> list[ListWatch]:
@@ -65,7 +65,7 @@ def list_watches_of(kind: InputKind, node: str, pool: str = "") -> list[ListWatc
             return [ListWatch(type_, field_selector=selector, encoding=Encoding.JSON) for type_ in types]
         case InputKind.SLICE:
             return [ListWatch(ResourceType("discovery.k8s.io", "v1", "endpointslices"))]
-        case InputKind.HEALTH | InputKind.WORD:
+        case InputKind.HEALTH | InputKind.POD_REPORT:
             raise ValueError(f"{kind} is not asked of the cloud")
 
 

@@ -18,7 +18,7 @@ from addons.telemetry import metrics
 
 TIMEOUT = 5.0
 """Seconds for one answer, as in SuperEdge."""
-ROUNDS_KEPT = 3
+STALE_ROUNDS = 3
 """Intervals for which the last answer counts while the service fails. SuperEdge forgets it at the first failure, so
 that one lost answer brings every dead endpoint back."""
 MAX_REPORT = 4 * 1024 * 1024
@@ -34,7 +34,7 @@ class LocalHealthSource:
         self._url = url
         self._interval = interval
         self._tell = tell
-        self._told: frozenset[str] = frozenset()
+        self._reported: frozenset[str] = frozenset()
         self._heard = 0.0
         self._failing = False
 
@@ -63,14 +63,14 @@ class LocalHealthSource:
         if not self._failing:
             logger.warning("local health does not answer: %r", error)
         self._failing = True
-        if time.monotonic() - self._heard >= ROUNDS_KEPT * self._interval:
+        if time.monotonic() - self._heard >= STALE_ROUNDS * self._interval:
             metrics.LOCAL_HEALTH_UP.set(0)
             self._say(frozenset())
 
     def _say(self, unhealthy: frozenset[str]) -> None:
         metrics.LOCAL_HEALTH_UNHEALTHY.set(len(unhealthy))
-        if unhealthy != self._told:
-            self._told = unhealthy
+        if unhealthy != self._reported:
+            self._reported = unhealthy
             self._tell(unhealthy)
 
 

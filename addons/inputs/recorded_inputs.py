@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from typing import Protocol
 
-from addons.filters.inputs import HubAddress, PodWord, Selection, ServiceFacts
+from addons.filters.inputs import HubAddress, PodReport, Selection, ServiceFacts
 from addons.inputs.input_sources import Input, InputKind, pool_of, unknown
 from kube.store.projection import InputKey
 from kube.store.store import Key
@@ -40,8 +40,8 @@ class KnownInputs(Protocol):
     def ready_nodes(self, service: Key, address_type: str) -> frozenset[str]: ...
     def first_slice(self, service: Key, address_type: str, pod: str) -> str | None: ...
     def selection(self, key: Key) -> Selection | None: ...
-    def kubelet_words(self, namespace: str) -> Sequence[Mapping[str, PodWord]]: ...
-    def refuse_word(self, namespace: str, word: PodWord) -> None: ...
+    def pod_reports(self, namespace: str) -> Sequence[Mapping[str, PodReport]]: ...
+    def refuse_report(self, namespace: str, report: PodReport) -> None: ...
 
 
 class RecordedInputs:
@@ -106,10 +106,10 @@ class RecordedInputs:
         self.reads |= {(InputKind.HEALTH, node), unknown(InputKind.ADDRESS)}
         return node not in self._inputs.unhealthy
 
-    def kubelet_words(self, namespace: str) -> RecordedWords:
-        self.reads.add((InputKind.WORD, namespace))
-        words = self._inputs.kubelet_words(namespace)
-        return RecordedWords(namespace, words, self.reads, partial(self._inputs.refuse_word, namespace))
+    def pod_reports(self, namespace: str) -> RecordedReports:
+        self.reads.add((InputKind.POD_REPORT, namespace))
+        reports = self._inputs.pod_reports(namespace)
+        return RecordedReports(namespace, reports, self.reads, partial(self._inputs.refuse_report, namespace))
 
     def selection(self, namespace: str, service: str) -> Selection | None:
         self.reads |= {(InputKind.SERVICE, (namespace, service)), unknown(InputKind.SERVICE)}
@@ -182,37 +182,37 @@ class RecordedMembers(Set[str]):
         return len(self._members)
 
 
-class RecordedWords:
+class RecordedReports:
     """Kubelets' words of a namespace. A look at one that there is records it; the namespace is recorded already, for
     which words there are."""
 
-    __slots__ = ("_namespace", "_reads", "_words", "refuse")
+    __slots__ = ("_namespace", "_reads", "_reports", "refuse")
 
     def __init__(
         self,
         namespace: str,
-        words: Sequence[Mapping[str, PodWord]],
+        reports: Sequence[Mapping[str, PodReport]],
         reads: set[InputKey],
-        refuse: Callable[[PodWord], None],
+        refuse: Callable[[PodReport], None],
     ) -> None:
         """`words` are those of each node that has any, this one's first."""
         self._namespace = namespace
-        self._words = words
+        self._reports = reports
         self._reads = reads
         self.refuse = refuse
 
     @property
     def is_empty(self) -> bool:
-        return not self._words
+        return not self._reports
 
-    def of(self, name: str) -> list[PodWord]:
-        named = [word for words in self._words if (word := words.get(name)) is not None]
+    def of(self, name: str) -> list[PodReport]:
+        named = [report for reports in self._reports if (report := reports.get(name)) is not None]
         if named:
-            self._reads.add((InputKind.WORD, self._namespace, name))
+            self._reads.add((InputKind.POD_REPORT, self._namespace, name))
         return named
 
-    def selected_by(self, selector: Mapping[str, str]) -> list[PodWord]:
-        said = (word for words in self._words for word in words.values())
-        selected = [word for word in said if selector.items() <= word.labels.items()]
-        self._reads.update((InputKind.WORD, self._namespace, word.name) for word in selected)
+    def selected_by(self, selector: Mapping[str, str]) -> list[PodReport]:
+        said = (report for reports in self._reports for report in reports.values())
+        selected = [report for report in said if selector.items() <= report.labels.items()]
+        self._reads.update((InputKind.POD_REPORT, self._namespace, report.name) for report in selected)
         return selected

@@ -26,7 +26,7 @@ from addons.link.link import Link
 from addons.link.own_requests import OwnRequests
 from addons.link.request_records import RequestRecords
 from addons.link.servers import parse_server
-from addons.requests.caller import Lending
+from addons.requests.caller import CredentialSource
 from addons.telemetry.component_traffic import ComponentTraffic
 from kube.errors import StatusError
 from kube.http.access_review import is_allowed
@@ -62,7 +62,7 @@ async def _client(url: str, path: str, credentials: Credentials | None) -> Async
     link.start_peers(None, lambda: {str(server): health})
     if credentials is not None:
         link.start(Cloud([], "priority"), credentials)
-    session = OwnRequests(link, Lending.HUB, ComponentTraffic(), RequestRecords())
+    session = OwnRequests(link, CredentialSource.HUB, ComponentTraffic(), RequestRecords())
     try:
         yield Client(session, server.url + path, {"User-Agent": USER_AGENT})
     finally:

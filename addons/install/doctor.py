@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from addons.certificates.node_certificate import kept_credentials
+from addons.certificates.node_certificate import saved_credentials
 from addons.install.changes import below
 from addons.install.checks.cloud_checks import OwnNode, check_cloud
 from addons.install.checks.filter_checks import check_filters
@@ -23,9 +23,9 @@ from addons.install.checks.node_checks import (
     check_certificate,
     check_disk,
     check_distribution,
-    check_kept,
     check_ports,
     check_program,
+    check_state_certificates,
 )
 from addons.install.install_spec import BOOTSTRAP_KUBECONFIG, KUBELET_KUBECONFIG, SOCKET_FILE, leads_to
 from addons.settings import Settings
@@ -65,7 +65,7 @@ def examine(
         yield from asyncio.run(check_handshakes(hub))
     state = below(root, hub.state_dir.absolute())
     yield check_disk(state)
-    yield from check_kept(state, datetime.datetime.now(datetime.UTC))
+    yield from check_state_certificates(state, datetime.datetime.now(datetime.UTC))
     files = [below(root, module) if module.is_absolute() else module for module in hub.filter_modules]
     if finding := check_filters(files, sorted(hub.disabled_filters)):
         yield finding
@@ -86,7 +86,7 @@ def _examine_identity(
         )
         asks = bool(bootstrap) or kubeconfig == BOOTSTRAP_KUBECONFIG
         if asks:
-            credentials = kept_credentials(credentials, state)
+            credentials = saved_credentials(credentials, state)
     except (ValueError, yaml.YAMLError) as error:
         yield failed("kubeconfig", str(error))
         return

@@ -102,7 +102,9 @@ class InstallSpec:
     def arguments(self) -> tuple[str, ...]:
         """All flags of the hub except those that give its identity."""
         given = {flag.partition("=")[0] for flag in self.flags}
-        added = (word for flag, value in INSTALLED.items() if flag not in given for word in (flag, value))
+        added = (
+            argument for flag, value in INSTALLED.items() if flag not in given for argument in (flag, value)
+        )
         return (*added, *self.flags)
 
     @property

@@ -162,7 +162,7 @@ class Installation:
             self._replace_hub(spec, self._ledger.pending(changes), time.monotonic() + timeout)
             if self._services.can_be_called:
                 self._say(f"watching the hub for {healthy:g} s")
-                with self._last_words(self._unit_of(spec)) as ended:
+                with self._with_last_lines(self._unit_of(spec)) as ended:
                     asyncio.run(watch_hub(spec.hub, healthy, ended))
                 asyncio.run(wait_for_kubelet(spec.hub, time.monotonic() + timeout))
         except FAILURES as error:
@@ -294,7 +294,7 @@ class Installation:
             return
         self._run_hub(spec, changed)
         self._say(f"waiting for the hub at {spec.hub.admin_url}")
-        with self._last_words(self._unit_of(spec)) as ended:
+        with self._with_last_lines(self._unit_of(spec)) as ended:
             asyncio.run(wait_for_hub(spec.hub, deadline, ended, former=former))
         self._wait_for_certificate(spec, deadline)
 
@@ -324,21 +324,21 @@ class Installation:
         writes = asyncio.run(count_writes(spec.hub))
         self._services.restart_clients(spec.service)
         self._say(f"waiting until kubelet keeps {spec.node} Ready through the hub")
-        with self._last_words(spec.service) as ended:
+        with self._with_last_lines(spec.service) as ended:
             asyncio.run(wait_for_node(spec.hub, spec.node, writes, deadline, ended))
 
     @contextlib.contextmanager
-    def _last_words(self, unit: str) -> Iterator[Callable[[], str]]:
+    def _with_last_lines(self, unit: str) -> Iterator[Callable[[], str]]:
         """Give a function that returns the last lines of a service that has ended, "" while it runs.
 
         A wait that is over otherwise ends with these lines, too.
         """
         try:
-            yield partial(self._services.last_words, unit) if unit else runs_on
+            yield partial(self._services.last_lines, unit) if unit else runs_on
         except NotReadyError as error:
-            words = self._services.last_words(unit, of_running=True) if unit else ""
+            log_lines = self._services.last_lines(unit, of_running=True) if unit else ""
             raise NotReadyError(
-                f"{error}; {words}" if words and words not in str(error) else str(error)
+                f"{error}; {log_lines}" if log_lines and log_lines not in str(error) else str(error)
             ) from error
 
     def _is_up(self, spec: InstallSpec) -> bool:

@@ -119,7 +119,7 @@ def folders_of(text: str, folder: Path) -> set[str]:
 
 def redacted(diff: str, texts: Iterable[str]) -> str:
     """A diff of these kubeconfigs without their private keys, tokens and passwords, in whatever form of YAML."""
-    secrets = {word for text in texts for word in _secrets_in(text) if len(word) >= LEAST_SECRET}
+    secrets = {secret for text in texts for secret in _secrets_in(text) if len(secret) >= LEAST_SECRET}
     for secret in sorted(secrets, key=len, reverse=True):
         diff = diff.replace(secret, HIDDEN)
     return SECRET_TEXT.sub(lambda match: f"{match['key']}{HIDDEN}", diff)

@@ -114,16 +114,16 @@ def socket_unit(addresses: Iterable[tuple[str, int]]) -> str:
     return SOCKET_TEXT.format(listens="\n".join(listens))
 
 
-def _quoted(word: str) -> str:
+def _quoted(argument: str) -> str:
     """A word of a command line as systemd reads it: `%` and `$` would be replaced, blanks would part it."""
-    if not word.isprintable():
+    if not argument.isprintable():
         raise ValueError(
-            f"{word!r} cannot be a word of the unit's command: it has a character that is not printed"
+            f"{argument!r} cannot be a word of the unit's command: it has a character that is not printed"
         )
-    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    escaped = argument.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return (
         f'"{escaped}"'
-        if not word or any(character.isspace() or character in "\"'\\;" for character in word)
+        if not argument or any(character.isspace() or character in "\"'\\;" for character in argument)
         else escaped
     )
 
@@ -245,7 +245,7 @@ class Services:
         if self.can_be_called and self._run("is-active", "--quiet", PROXY_UNIT).returncode == 0:
             self._call("restart", PROXY_UNIT)
 
-    def last_words(self, unit: str, *, of_running: bool = False) -> str:
+    def last_lines(self, unit: str, *, of_running: bool = False) -> str:
         """Return the last lines that a service has logged, where it has ended or `of_running`; otherwise "".
 
         A service that systemd is about to start again has ended.
@@ -272,8 +272,8 @@ class Services:
             return
         done = self._run(*arguments)
         if done.returncode:
-            words = done.stderr.strip() or f"exit status {done.returncode}"
-            raise ServiceError(f"{self.program} {' '.join(arguments)}: {words}")
+            message = done.stderr.strip() or f"exit status {done.returncode}"
+            raise ServiceError(f"{self.program} {' '.join(arguments)}: {message}")
 
     def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         try:

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from addons.link.servers import Server, ServerOrder
 from addons.link.timeouts import TimeoutEstimator
-from addons.link.uplinks.uplink import Uplink, in_words
+from addons.link.uplinks.uplink import Uplink, readable_error
 from kube.concurrency.notifier import Notifier
 
 ERRORS_IN_A_ROW = 2
@@ -128,7 +128,7 @@ class ServerHealth:
         if was:
             self.down_since = time.monotonic()
         self._successes = 0
-        self.condition, self.reason = Condition.DOWN, in_words(reason)
+        self.condition, self.reason = Condition.DOWN, readable_error(reason)
         return was
 
 
@@ -145,16 +145,16 @@ class Cloud:
     """The servers by ways of other hubs of the pool, which `addons.pool.shared_links` borrows or tries."""
     changed: Notifier = field(default_factory=Notifier, init=False)
     """Notified when a server comes up or goes down."""
-    _turn: int = field(default=0, init=False)
+    _chosen: int = field(default=0, init=False)
 
     @classmethod
     def by(
         cls, servers: Sequence[Server], uplinks: Sequence[Uplink], order: ServerOrder, *times: float
     ) -> Cloud:
         """The servers, each by each uplink. `times` are the interval and the time-out of their probes."""
-        ways = [(server, uplink) for uplink in uplinks or (None,) for server in servers]
+        paths = [(server, uplink) for uplink in uplinks or (None,) for server in servers]
         states = [
-            ServerHealth(replace(server, uplink=uplink), TimeoutEstimator(*times)) for server, uplink in ways
+            ServerHealth(replace(server, uplink=uplink), TimeoutEstimator(*times)) for server, uplink in paths
         ]
         return cls(states, order, next(iter(uplinks), None))
 
@@ -176,7 +176,7 @@ class Cloud:
         return next(filter(self.leads, (self.uplink, *self.uplinks)), None)
 
     @property
-    def own_ways(self) -> Sequence[ServerHealth]:
+    def own_paths(self) -> Sequence[ServerHealth]:
         """The servers as they are reached without a lender."""
         if self.uplink is None:
             return self.servers
@@ -191,32 +191,32 @@ class Cloud:
         return uplinks.index(health.server.uplink) > uplinks.index(used)
 
     @property
-    def owns_way(self) -> bool:
+    def has_own_path(self) -> bool:
         """Whether this node's own way leads to a server."""
         return any(server.usable for server in self.servers)
 
     @property
-    def ways(self) -> Sequence[ServerHealth]:
+    def paths(self) -> Sequence[ServerHealth]:
         """The servers as they are reached now: a borrowed way counts until it is given back, or fails."""
         if self.borrowed and any(state.usable for state in self.borrowed):
             return self.borrowed
-        return self.own_ways
+        return self.own_paths
 
     @property
     def lender(self) -> str:
         """The node whose way is used; "" for this node's own."""
-        server = self.ways[0].server if self.ways else None
+        server = self.paths[0].server if self.paths else None
         return server.lender.node if server is not None and server.lender is not None else ""
 
     @property
     def is_up(self) -> bool:
         """Whether there is a cloud for the node: a server that can be reached, and takes the node's identity."""
-        return any(way.usable and not way.refuses_node for way in self.ways)
+        return any(path.usable and not path.refuses_node for path in self.paths)
 
     @property
     def is_reachable(self) -> bool:
         """Whether there is a cloud for callers with credentials of their own."""
-        return any(way.usable for way in self.ways)
+        return any(path.usable for path in self.paths)
 
     @property
     def seconds_away(self) -> float | None:
@@ -228,8 +228,8 @@ class Cloud:
     @property
     def reasons(self) -> str:
         """Why there is none, server by server."""
-        told = ((server.server, self.refusal or server.reason) for server in self.servers)
-        return "; ".join(f"{server}: {why}" for server, why in told if why)
+        reasons = ((server.server, self.refusal or server.reason) for server in self.servers)
+        return "; ".join(f"{server}: {why}" for server, why in reasons if why)
 
     @property
     def refusal(self) -> str:
@@ -243,14 +243,14 @@ class Cloud:
 
         One that refuses the node is as good as none, but callers with credentials of their own may use it.
         """
-        usable = [way.server for way in self.ways if way.usable and not way.refuses_node]
-        usable = usable or [way.server for way in self.ways if way.usable]
+        usable = [path.server for path in self.paths if path.usable and not path.refuses_node]
+        usable = usable or [path.server for path in self.paths if path.usable]
         if not usable:
             return None
         if self.order == "priority":
             return usable[0]
-        self._turn += 1
-        return usable[self._turn % len(usable)]
+        self._chosen += 1
+        return usable[self._chosen % len(usable)]
 
     def named(self, name: str) -> ServerHealth | None:
         for health in (*self.servers, *self.borrowed):

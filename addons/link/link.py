@@ -20,11 +20,11 @@ from addons.link.failback import UplinkSelector, keep_choosing
 from addons.link.health import Cloud, ServerHealth
 from addons.link.identities.kubelet import KUBELET, KubeletAccess
 from addons.link.probes import Probes
-from addons.link.servers import NO_LANE, Lender, Server, TokenLanes, Way
+from addons.link.servers import NO_PARTITION, Lender, PoolKey, PoolPartitions, Server
 from addons.link.tls import UpstreamTls, plain_connection
 from addons.link.uplinks.uplink import Uplink
 from addons.link.wire import Wire, connect
-from addons.requests.caller import Lending
+from addons.requests.caller import CredentialSource
 from addons.telemetry import metrics
 from addons.telemetry.background import background
 from kube.concurrency.notifier import Notifier
@@ -51,9 +51,9 @@ class Link:
         self.cloud = Cloud([], "priority")
         self.refused = Notifier()
         """Notified when a server of the cloud answers 401 to the node's identity."""
-        self.connections: ConnectionPool[Way] = ConnectionPool(self.connect)
+        self.connections: ConnectionPool[PoolKey] = ConnectionPool(self.connect)
         """The connections of the hub's own requests, and of relayed ones."""
-        self.upgrades: ConnectionPool[Way] = ConnectionPool(partial(self.connect, offers=[b"http/1.1"]))
+        self.upgrades: ConnectionPool[PoolKey] = ConnectionPool(partial(self.connect, offers=[b"http/1.1"]))
         """The connections of requests that ask for another protocol, one each."""
         self.drills = Drills(self._drill_changed, clock)
         self.clock = clock
@@ -64,7 +64,7 @@ class Link:
         self.cut_lent: Callable[[Server], int] = lambda _server: 0
         """Ends the ways to a server that other hubs are lent; how many there were."""
         self._probes = Probes(self.cut, self._ping, clock)
-        self._lanes = TokenLanes()
+        self._partitions = PoolPartitions()
         self._credentials: Credentials | None = None
         self._tls: UpstreamTls | None = None
         self._kubelet: KubeletAccess | None = None
@@ -99,17 +99,17 @@ class Link:
         """Notified after each probe."""
         return self._probes.probed
 
-    def borrow(self, ways: tuple[ServerHealth, ...]) -> None:
+    def borrow(self, paths: tuple[ServerHealth, ...]) -> None:
         """Try, and where they answer use, these ways of other hubs, and no longer those before."""
-        former, self.cloud.borrowed = self.cloud.borrowed, ways
+        former, self.cloud.borrowed = self.cloud.borrowed, paths
         for state in former:
-            if not any(state is way for way in ways):
+            if not any(state is path for path in paths):
                 self._probes.end(state)
                 self.cut(state.server)
                 for own in self.cloud.servers:
                     own.down_since = max(own.down_since, state.down_since)  # the cloud was there until then
-        for server in ways:
-            if not any(server is way for way in former):
+        for server in paths:
+            if not any(server is path for path in former):
                 self._probes.begin(server)
         self.cloud.changed.notify()
 
@@ -139,21 +139,25 @@ class Link:
         health = self.cloud.named(name) or self._peers().get(name)
         return health.server if health is not None else None
 
-    def way(self, server: Server, lending: Lending, authorization: str) -> Way:
+    def pool_key(self, server: Server, credential_source: CredentialSource, authorization: str) -> PoolKey:
         """How a request goes to a server. ValueError where that would show another hub a caller's token."""
-        if server.node and lending is not Lending.HUB:
+        if server.node and credential_source is not CredentialSource.HUB:
             raise ValueError(f"only the hub's own identity may be sent to {server}")
-        if lending is Lending.OWN:
-            return Way(server, lending, self._lanes.lane(authorization))
-        return Way(server, lending, self._tls.lane if lending is Lending.HUB and self._tls else NO_LANE)
+        if credential_source is CredentialSource.OWN:
+            return PoolKey(server, credential_source, self._partitions.partition(authorization))
+        return PoolKey(
+            server,
+            credential_source,
+            self._tls.partition if credential_source is CredentialSource.HUB and self._tls else NO_PARTITION,
+        )
 
-    def bearer(self, way: Way) -> str:
+    def bearer(self, key: PoolKey) -> str:
         """The Authorization that a request of this way is lent, "" for none. Another hub is shown a certificate."""
-        if way.lending is not Lending.HUB or way.server.node or self._credentials is None:
+        if key.credential_source is not CredentialSource.HUB or key.server.node or self._credentials is None:
             return ""
         return self._credentials.bearer
 
-    def tls(self, server: Server, lending: Lending, offers: list[bytes]) -> SSL.Connection:
+    def tls(self, server: Server, credential_source: CredentialSource, offers: list[bytes]) -> SSL.Connection:
         """TLS towards a server that is about to send its ClientHello, as `UpstreamTls` and `addons.pool.peer_tls` say.
 
         RuntimeError before the start.
@@ -169,7 +173,9 @@ class Link:
         if self._tls is None:
             raise RuntimeError("the hub has not started")
         name = self._tls.server_name or server.host
-        return self._tls.connection(name, lend_certificate=lending is Lending.HUB, alpn=offers)
+        return self._tls.connection(
+            name, lend_certificate=credential_source is CredentialSource.HUB, alpn=offers
+        )
 
     def proxy(self, server: Server) -> Proxy | None:
         """The proxy that leads to a server; None where none does. Hubs of other nodes are on this node's network.
@@ -200,14 +206,16 @@ class Link:
         Another proxy is shown no certificate, and verified as the system does.
         """
         if isinstance(proxy, Lender):
-            return self.tls(Server("https", proxy.host, proxy.port, proxy.node), Lending.HUB, [b"http/1.1"])
+            return self.tls(
+                Server("https", proxy.host, proxy.port, proxy.node), CredentialSource.HUB, [b"http/1.1"]
+            )
         return plain_connection(proxy.host)
 
-    async def connect(self, way: Way, offers: Sequence[bytes] = OFFERS) -> Connection:
+    async def connect(self, key: PoolKey, offers: Sequence[bytes] = OFFERS) -> Connection:
         """A new connection; OSError where there is none. What fails is noted."""
-        server = way.server
+        server = key.server
         try:
-            tls = self.tls(server, way.lending, [*offers]) if server.scheme == "https" else None
+            tls = self.tls(server, key.credential_source, [*offers]) if server.scheme == "https" else None
         except (ValueError, SSL.Error) as error:
             raise ConnectionError(f"the credentials cannot be used: {error}") from error
         wire = await self._wire(server, tls)
@@ -259,7 +267,7 @@ class Link:
 
     def _ping(self, health: ServerHealth) -> asyncio.Future[float] | None:
         """Ping a server of the cloud over the connection that the node's identity has; None where there is none."""
-        return self.connections.ping(self.way(health.server, Lending.HUB, ""))
+        return self.connections.ping(self.pool_key(health.server, CredentialSource.HUB, ""))
 
     def asked(self, server: Server) -> None:
         """Note that a server is asked something, and so owes a word."""
@@ -273,16 +281,16 @@ class Link:
         """Whether a server is up, by a probe that is sent now."""
         return await self._probes.confirm()
 
-    def answered(self, way: Way, authorization: str, status: int) -> None:
+    def answered(self, key: PoolKey, authorization: str, status: int) -> None:
         """Note the status of a server's answer."""
-        health = self.state(way.server)
+        health = self.state(key.server)
         health.heard = self.clock()
         health.is_erring |= status >= 500
-        if way.lending is Lending.OWN:
-            self._lanes.answered(authorization, status)
+        if key.credential_source is CredentialSource.OWN:
+            self._partitions.answered(authorization, status)
         elif status == 401:
-            self.suspect(way.server)  # the node's identity may have ended
-            if not way.server.node and way.lending is Lending.HUB:
+            self.suspect(key.server)  # the node's identity may have ended
+            if not key.server.node and key.credential_source is CredentialSource.HUB:
                 self.refused.notify()
 
     def connect_failed(self, server: Server, message: str) -> None:
@@ -298,7 +306,7 @@ class Link:
     def cut(self, server: Server) -> int:
         """Close the connections to a server; how many there were."""
         pools = self.connections, self.upgrades
-        return self.cut_lent(server) + sum(pool.cut(lambda way: way.server == server) for pool in pools)
+        return self.cut_lent(server) + sum(pool.cut(lambda key: key.server == server) for pool in pools)
 
     def _leave(self, uplink: Uplink) -> None:
         """Move connections from an uplink to the current one."""
@@ -345,7 +353,7 @@ class Relaying(NamedTuple):
     """Where a relayed request goes: the `addons.requests.request_context.ServerConnections`."""
 
     link: Link
-    way: Way
+    key: PoolKey
     is_upgrade: bool
     """The request asks for another protocol, which takes a connection of HTTP/1.1 for itself."""
     may_open: Callable[[], bool]
@@ -353,7 +361,7 @@ class Relaying(NamedTuple):
 
     @property
     def server(self) -> Server:
-        return self.way.server
+        return self.key.server
 
     @property
     def scheme(self) -> str:
@@ -367,17 +375,17 @@ class Relaying(NamedTuple):
     def port(self) -> int:
         return self.server.port
 
-    def kept(self) -> Connection | None:
-        return self._pool.available(self.way)
+    def available(self) -> Connection | None:
+        return self._pool.available(self.key)
 
     @property
-    def _pool(self) -> ConnectionPool[Way]:
+    def _pool(self) -> ConnectionPool[PoolKey]:
         return self.link.upgrades if self.is_upgrade else self.link.connections
 
     async def opened(self) -> Connection:
         if not self.may_open():
             raise ConnectionError("the hub has too many connections")
-        return await self._pool.acquire(self.way)
+        return await self._pool.acquire(self.key)
 
 
 @lru_cache(maxsize=64)

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 from addons.link.link import Link
 from addons.link.probes import PROBE_PATH
 from addons.link.request_records import RequestRecord, RequestRecords
-from addons.link.servers import Way
-from addons.requests.caller import AUTHORIZATION, Lending
+from addons.link.servers import PoolKey
+from addons.requests.caller import AUTHORIZATION, CredentialSource
 from addons.requests.object_read import read_label
 from addons.telemetry import metrics
 from addons.telemetry.component_traffic import ComponentCounts, ComponentTraffic
@@ -36,11 +36,15 @@ class OwnRequests:
     """
 
     def __init__(
-        self, link: Link, lending: Lending, traffic: ComponentTraffic, records: RequestRecords
+        self,
+        link: Link,
+        credential_source: CredentialSource,
+        traffic: ComponentTraffic,
+        records: RequestRecords,
     ) -> None:
-        """`lending` is HUB, for the node's certificate or token, or OWN, for the Authorization of each request."""
+        """`credential_source` is HUB, for the node's certificate or token, or OWN, for each request's Authorization."""
         self._link = link
-        self._lending = lending
+        self._credential_source = credential_source
         self._traffic = traffic
         self._records = records
 
@@ -50,7 +54,7 @@ class OwnRequests:
     ) -> AsyncIterator[Response]:
         """See `kube.http.session.Session.open`. StatusError 401 or 403 where the identity is not the session's."""
         given = list(headers)
-        authorization = check_identity(self._lending, given)
+        authorization = check_identity(self._credential_source, given)
         base, target = _parts(url)
         server = self._link.choose(base)
         if server is None:
@@ -60,19 +64,21 @@ class OwnRequests:
             )
         timeouts = self._link.state(server).timeouts
         deadline = asyncio.get_running_loop().time() + timeout + timeouts.distance
-        way = self._link.way(server, self._lending, authorization)
-        if bearer := self._link.bearer(way):
+        key = self._link.pool_key(server, self._credential_source, authorization)
+        if bearer := self._link.bearer(key):
             given.append(("Authorization", bearer))
         fields = request_fields(method, server.scheme, server.authority, target, given, body)
-        sending = _Sending(self._link, way, RequestRecord(method, target, str(server), self._lending))
+        sending = _Sending(
+            self._link, key, RequestRecord(method, target, str(server), self._credential_source)
+        )
         window = WATCH_WINDOW if sending.is_watch else MAX_UNTAKEN
         self._records.begin(sending.record)
         self._link.asked(server)
         try:
             async with self._link.connections.open(
-                *(way, fields, body or b"", deadline, sending.received), window=window
+                *(key, fields, body or b"", deadline, sending.received), window=window
             ) as response:
-                self._link.answered(way, authorization, response.status)
+                self._link.answered(key, authorization, response.status)
                 (timeouts.measured if target == PROBE_PATH else timeouts.answered)(response.seconds)
                 sending.answered(response.status, len(body or b""), self._traffic)
                 try:
@@ -92,13 +98,13 @@ class OwnRequests:
 class _Sending:
     """One request and its answer, as they are counted."""
 
-    def __init__(self, link: Link, way: Way, record: RequestRecord) -> None:
+    def __init__(self, link: Link, key: PoolKey, record: RequestRecord) -> None:
         self.record = record
         self._link = link
-        self._way = way
+        self._key = key
         self._info = parse_request(record.method, record.target)
         self.is_watch = self._info.verb == "watch"
-        self._heard = link.received(way.server, is_own_watch=self.is_watch)
+        self._heard = link.received(key.server, is_own_watch=self.is_watch)
         self._counts: ComponentCounts | None = None
         self._is_open_watch = False
 
@@ -112,7 +118,7 @@ class _Sending:
 
     def answered(self, status: int, sent: int, traffic: ComponentTraffic) -> None:
         if sent:
-            self._link.sent(self._way.server)(sent)
+            self._link.sent(self._key.server)(sent)
         self.record.status, self.record.sent = status, sent
         self._begin(status, traffic)
 
@@ -120,9 +126,9 @@ class _Sending:
         """There was no answer, or there is no time left for one."""
         self.record.failure = str(error) or type(error).__name__
         if isinstance(error, TimeoutError):
-            self._link.state(self._way.server).is_erring = True
+            self._link.state(self._key.server).is_erring = True
         else:
-            self._link.suspect(self._way.server)
+            self._link.suspect(self._key.server)
         self._begin(502, traffic)
 
     def end(self) -> None:
@@ -143,18 +149,22 @@ class _Sending:
         metrics.count_request(HUB, info, ROUTE, status)
 
 
-def check_identity(lending: Lending, headers: Iterable[tuple[str, str]]) -> str:
+def check_identity(credential_source: CredentialSource, headers: Iterable[tuple[str, str]]) -> str:
     """The Authorization that a request carries by itself: one of OWN has one, and one of HUB none.
 
     A caller's request whose Authorization got lost on the way is refused with StatusError 401. It never becomes the
     hub's: that one of HUB has an Authorization is refused with 403.
     """
     sent = [value for name, value in headers if name.lower() == "authorization"]
-    if lending is Lending.HUB:
+    if credential_source is CredentialSource.HUB:
         if sent:
             raise forbidden("a request with the hub's identity carries another one")
         return ""
-    if lending is not Lending.OWN or len(sent) != 1 or not AUTHORIZATION.fullmatch(sent[0]):
+    if (
+        credential_source is not CredentialSource.OWN
+        or len(sent) != 1
+        or not AUTHORIZATION.fullmatch(sent[0])
+    ):
         raise unauthorized("Unauthorized")
     return sent[0]
 

@@ -127,7 +127,7 @@ class Probes:
     async def confirm(self) -> bool:
         """Whether a server is up, by a probe that is sent now to each that counts as up."""
         since = self._clock()
-        usable = {str(way.server) for way in self.cloud.ways if way.usable}
+        usable = {str(path.server) for path in self.cloud.paths if path.usable}
         suspects = [probing for name, probing in self._probing.items() if name in usable]
         for suspect in suspects:
             self.suspect(suspect.health)

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from addons.requests.caller import Lending, masked
+from addons.requests.caller import CredentialSource, masked
 
-KEPT = 200
+MAX_RECORDS = 200
 """Requests that are remembered: the probes, reviews and lists of some minutes, and every watch of a small node."""
 
 
@@ -21,7 +21,7 @@ class RequestRecord:
     method: str
     target: str
     server: str
-    lending: Lending
+    credential_source: CredentialSource
     began: float = field(default_factory=time.time)
     """In Unix seconds, as `ended`."""
     status: int = 0
@@ -42,7 +42,7 @@ class RequestRecord:
             "method": self.method,
             "target": masked(self.target.encode()).decode(),
             "server": self.server,
-            "identity": self.lending,
+            "identity": self.credential_source,
             "status": self.status,
             **({"failure": self.failure} if self.failure else {}),
             "sentBytes": self.sent,
@@ -56,7 +56,7 @@ class RequestRecords:
     """The last KEPT requests."""
 
     def __init__(self) -> None:
-        self.last: deque[RequestRecord] = deque(maxlen=KEPT)
+        self.last: deque[RequestRecord] = deque(maxlen=MAX_RECORDS)
         self.listeners: list[Callable[[RequestRecord], None]] = []
         """Called when a request begins, and when it has ended."""
 

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from addons.link.uplinks.uplink import Uplink
-from addons.requests.caller import BEARER, Lending, digest_of
+from addons.requests.caller import BEARER, CredentialSource, digest_of
 from kube.bounds import Recent, reached
 from kube.http.proxies import Proxy
 
@@ -16,12 +16,12 @@ MAX_RELAYS = 10
 """Relays that a hub takes: each is a task that probes it."""
 RELAY = "relay "
 """The prefix of a relay's name; no node's name has it."""
-MAX_OWN_LANES = 256
+MAX_OWN_PARTITIONS = 256
 """Tokens with a connection of their own: more than a node has pods. The least recently used one loses its own."""
-SHARED_LANES = 16
+SHARED_PARTITIONS = 16
 """Lanes of tokens that no server has accepted yet. A new token that is good seldom meets a bad one there."""
-NO_LANE = ""
-"""The lane of requests that carry no token of the caller."""
+NO_PARTITION = ""
+"""The partition of requests that carry no token of the caller."""
 _PREFIX = re.compile(r"(?:/[\w.~%:@!$&'()*+,;=-]*)*", re.ASCII)
 """The beginning of paths."""
 ServerOrder = Literal["round-robin", "priority"]
@@ -60,9 +60,9 @@ class Server:
         host = f"[{self.host}]" if ":" in self.host else self.host
         object.__setattr__(self, "authority", f"{host}:{self.port}")
         object.__setattr__(self, "url", f"{self.scheme}://{self.authority}")
-        way = f" over {self.uplink}" if self.uplink is not None else ""
-        way = f" via {self.lender.node}" if self.lender is not None else way
-        object.__setattr__(self, "name", self.url + way)
+        route = f" over {self.uplink}" if self.uplink is not None else ""
+        route = f" via {self.lender.node}" if self.lender is not None else route
+        object.__setattr__(self, "name", self.url + route)
 
     @property
     def is_in_cloud(self) -> bool:
@@ -103,21 +103,21 @@ def parse_relays(text: str) -> tuple[Server, ...]:
     )
 
 
-class Way(NamedTuple):
+class PoolKey(NamedTuple):
     """The key by which connections are separate.
 
     kube-apiserver takes each request on a connection with the hub's certificate for the hub's, so a request with a
-    caller's own token must never travel on one. A lane keeps apart callers with tokens of their own
-    (`TokenLanes`), and the certificates that the hub has had one after another
+    caller's own token must never travel on one. A partition keeps apart callers with tokens of their own
+    (`PoolPartitions`), and the certificates that the hub has had one after another
     (`addons.link.tls`).
     """
 
     server: Server
-    lending: Lending
-    lane: str
+    credential_source: CredentialSource
+    partition: str
 
 
-class TokenLanes:
+class PoolPartitions:
     """Which connections carry the requests of callers with tokens of their own. Remembers tokens by their digest.
 
     kube-apiserver ends a connection (GOAWAY) on which it was shown a bad token, and so disturbs all requests there. A
@@ -126,12 +126,12 @@ class TokenLanes:
     """
 
     def __init__(self) -> None:
-        self._accepted: Recent[str, None] = Recent(MAX_OWN_LANES, "lanes of tokens")
+        self._accepted: Recent[str, None] = Recent(MAX_OWN_PARTITIONS, "lanes of tokens")
 
-    def lane(self, authorization: str) -> str:
-        """The lane of a request with an Authorization header: requests of one lane share connections."""
+    def partition(self, authorization: str) -> str:
+        """The partition of a request with an Authorization header: requests of one partition share connections."""
         digest = _digest(authorization)
-        return digest if digest in self._accepted else f"shared {int(digest, 16) % SHARED_LANES}"
+        return digest if digest in self._accepted else f"shared {int(digest, 16) % SHARED_PARTITIONS}"
 
     def answered(self, authorization: str, status: int) -> None:
         """Note a server's answer to a token. It accepts one where it does, or forbids, what was asked.

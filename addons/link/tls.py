@@ -30,7 +30,7 @@ class _Made(NamedTuple):
     context: SSL.Context
     leaf: x509.Certificate | None
     """The hub's certificate, where the context shows one."""
-    lane: str
+    partition: str
     """Names the certificate; "" for none."""
 
 
@@ -61,14 +61,14 @@ class UpstreamTls:
         return self._credentials.server_name
 
     @property
-    def lane(self) -> str:
+    def partition(self) -> str:
         """Names the certificate in force, "" where there is none.
 
         kube-apiserver looks at a connection's certificate with each request, and answers 401 after its end. A request
         therefore never uses a connection that was opened with a former certificate, while streams there go on.
         """
         made = self._lent()
-        return made.lane if made is not None else ""
+        return made.partition if made is not None else ""
 
     def expiry(self) -> datetime.datetime | None:
         """When the certificate in force ends; None where there is none that can be used."""
@@ -129,8 +129,8 @@ class UpstreamTls:
         if not authorities:
             context.set_default_verify_paths()
         leaf = show_certificate(context, pieces[1], pieces[2]) if any(pieces[1:]) else None
-        lane = leaf.fingerprint(hashes.SHA256()).hex()[:16] if leaf is not None else ""
-        return _Made(pieces, context, leaf, lane)
+        partition = leaf.fingerprint(hashes.SHA256()).hex()[:16] if leaf is not None else ""
+        return _Made(pieces, context, leaf, partition)
 
 
 def client_context(authorities: Iterable[x509.Certificate]) -> SSL.Context:
@@ -230,7 +230,7 @@ def _ascii(name: str) -> str:
 
 
 _FAULTS = {
-    code: " ".join({"cert": "certificate"}.get(word, word) for word in name.lower().split("_")[1:])
+    code: " ".join({"cert": "certificate"}.get(part, part) for part in name.lower().split("_")[1:])
     for name, code in vars(SSL.X509VerificationCodes).items()
     if name.startswith("ERR_")
 }

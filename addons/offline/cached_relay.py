@@ -20,15 +20,15 @@ from addons.link.health import RETRY_REFUSED, Cloud
 from addons.offline.accepted.accepted_writes import AcceptedWrites, is_write
 from addons.offline.cached_response import CachedResponse, GrowingLists, is_too_large
 from addons.offline.cached_responses import CachedResponses
-from addons.offline.offline_reads import OfflineReads, as_kept
+from addons.offline.offline_reads import OfflineReads, cached_answer
 from addons.offline.offline_request import OfflineRequest
-from addons.offline.people.kept_discovery import Discovery
+from addons.offline.people.cached_discovery import Discovery
 from addons.offline.people.pod_requests import PodRequests
 from addons.offline.writes.held_leases import HeldLeases
 from addons.offline.writes.offline_writes import OfflineWrites
 from addons.offline.writes.sparing_writes import SparingWrites
 from addons.requests.answers import Answer, ClientRequest, ClientStream, ToCloud
-from addons.requests.caller import Caller, Lending
+from addons.requests.caller import Caller, CredentialSource
 from addons.requests.clients import Clients
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.requests.offline_policy import (
@@ -96,14 +96,18 @@ class CachedRelay:
     def goes_to_cloud(self, info: RequestInfo, caller: Caller) -> bool:
         """Whether a request goes to the cloud unchanged: the cloud is up, has every write that the hub accepted for
         it, and the hub has nothing to add to the answer."""
-        is_whole = not self._is_sparing(caller, info)
-        return is_whole and self._has_cloud(caller) and not self._writes.is_pending(info)
+        is_full_object = not self._is_sparing(caller, info)
+        return is_full_object and self._has_cloud(caller) and not self._writes.is_pending(info)
 
     def _is_sparing(self, caller: Caller, info: RequestInfo) -> bool:
-        return caller.lending is Lending.HUB and self._sparing.takes(info)
+        return caller.credential_source is CredentialSource.HUB and self._sparing.takes(info)
 
     def _has_cloud(self, caller: Caller) -> bool:
-        return self._cloud.is_up if caller.lending is Lending.HUB else self._cloud.is_reachable
+        return (
+            self._cloud.is_up
+            if caller.credential_source is CredentialSource.HUB
+            else self._cloud.is_reachable
+        )
 
     async def begin_write(self, info: RequestInfo, target: str) -> bool:
         """Note that a write leaves for the cloud; False for a request that writes nothing."""
@@ -144,7 +148,7 @@ class CachedRelay:
         if is_too_large(answer.headers):
             reached("kept answer")
             return
-        if caller.lending is Lending.HUB:
+        if caller.credential_source is CredentialSource.HUB:
             self._keep("", request, answer)
         else:
             self._begin(self._keep_own(caller, request, answer), "copy of an answer")
@@ -156,7 +160,12 @@ class CachedRelay:
                 self.pod_requests.learn(caller, info, status)
             return
         is_read = info.method == "GET" and (is_answered_offline(info) or is_object_watch(info))
-        if component in PEOPLE and is_read and caller.lending is Lending.OWN and not caller.impersonates:
+        if (
+            component in PEOPLE
+            and is_read
+            and caller.credential_source is CredentialSource.OWN
+            and not caller.impersonates
+        ):
             self._reviews.learn(caller.authorization, info, status)
             if status in (200, 403):
                 self._begin(self._know(caller), "whose token")
@@ -207,7 +216,11 @@ class CachedRelay:
                 return None
             return await self._from_node(identity, wanted, request)
         except StatusError as error:
-            if error.code == 503 and self._cloud.refusal and wanted.caller.lending is Lending.HUB:
+            if (
+                error.code == 503
+                and self._cloud.refusal
+                and wanted.caller.credential_source is CredentialSource.HUB
+            ):
                 raise unavailable(f"{error.message} ({self._cloud.refusal})", RETRY_REFUSED) from None
             raise
 
@@ -233,9 +246,9 @@ class CachedRelay:
             # Nobody asks an outage for a state of the past.
             page = CachedResponse.of(answer.headers, answer.body)
             is_page = options.limit > 0 or options.continue_token
-            whole = self._growing.add(key, options.continue_token, page) if is_page else page
-            if whole is not None:
-                self._answers.put(key, whole)
+            complete = self._growing.add(key, options.continue_token, page) if is_page else page
+            if complete is not None:
+                self._answers.put(key, complete)
 
     async def _keep_own(self, caller: Caller, request: OfflineRequest, answer: RawResponse) -> None:
         if answer.status != 401:
@@ -254,7 +267,7 @@ class CachedRelay:
             identity = HUB_IDENTITY
             response = await self._objects.answer(identity, request, wanted.route.read)
         if response is None and request.info.type is None:
-            response = as_kept(await self._discovery.answer(request))
+            response = cached_answer(await self._discovery.answer(request))
         is_partial = response is None and is_person
         if is_partial:
             response = await self._objects.partial_answer(identity, wanted.route.read)

@@ -24,21 +24,21 @@ from kube.wire.encoded_objects import Encoded
 from kube.wire.encoding import Encoding
 from kube.wire.protobuf_codec import MAGIC, delimited, read_varint
 
-MAX_KEPT = 4 * 1024 * 1024
+MAX_CACHED = 4 * 1024 * 1024
 """Bytes of one answer on the wire: OpenAPI v2 of a large cluster is about as large as that, packed."""
 MAX_UNPACKED = 4 * 1024 * 1024
 """Bytes of one object unpacked; etcd takes 1.5 MiB. A hostile answer packs to a thousandth."""
 MAX_LIST = 16 * 1024 * 1024
 """Bytes of a cached list, uncompressed, with all its pages, that the hub reads: some 5,000 pods."""
 MAX_GROWING = 4
-"""Lists of the node, and as many of all other callers. Each has MAX_KEPT at most."""
+"""Lists of the node, and as many of all other callers. Each has MAX_CACHED at most."""
 NAMED_PARAMETERS = ("labelSelector", "fieldSelector", "shardSelector", "includeObject", "dryRun")
 """The query parameters that change which objects an answer has.
 
 All others either concern the request alone (`limit`, `timeout`, `resourceVersion`), or kube-apiserver ignores them:
 they must not make an entry of their own.
 """
-KEPT_HEADERS = ("content-type", "content-encoding", "etag", "vary")
+CACHED_HEADERS = ("content-type", "content-encoding", "etag", "vary")
 OF_NO_OBJECT = frozenset({"TokenRequest", "SubjectAccessReview", "Status", ""})
 """Kinds that no write of an object changes; "" is a document without a kind."""
 DISCOVERY_KINDS = ("API", "APIGroup", "APIVersions", "APIResource")
@@ -73,7 +73,7 @@ class CachedResponse(NamedTuple):
     @classmethod
     def of(cls, headers: Mapping[str, str], body: bytes) -> CachedResponse:
         """The answer with those of its headers that the hub keeps."""
-        return cls({name: headers[name] for name in KEPT_HEADERS if name in headers}, body)
+        return cls({name: headers[name] for name in CACHED_HEADERS if name in headers}, body)
 
     @classmethod
     def of_object(cls, obj: Encoded) -> CachedResponse:
@@ -123,11 +123,11 @@ class CachedResponse(NamedTuple):
 
     def pages(self) -> Iterator[ListPage[bytes]]:
         """The pages of a list. ValueError where one is no list of objects, or all of them are over MAX_LIST."""
-        room = MAX_LIST
+        available = MAX_LIST
         for page in (self, *(page for _, page in self.further)):
-            body = unpacked(page.headers, page.body, room)
-            room -= len(body)
-            if room < 0:
+            body = unpacked(page.headers, page.body, available)
+            available -= len(body)
+            if available < 0:
                 raise ValueError(f"the list is over the limit of {MAX_LIST} bytes")
             yield codec_for(page.encoding).decode_list(body)
 
@@ -187,7 +187,7 @@ class GrowingLists:
         following = page.next_page()
         if not following:
             return grown if following is not None else None
-        if grown.size > MAX_KEPT:
+        if grown.size > MAX_CACHED:
             reached("kept answer")
             return None
         lists[key] = following, grown
@@ -218,9 +218,9 @@ def unpacked(headers: Mapping[str, str], body: bytes, limit: int = MAX_UNPACKED)
 
 
 def is_too_large(headers: Mapping[str, str]) -> bool:
-    """Whether the headers of an answer announce more than MAX_KEPT."""
+    """Whether the headers of an answer announce more than MAX_CACHED."""
     length = headers.get("content-length", "")
-    return length.isdecimal() and int(length) > MAX_KEPT
+    return length.isdecimal() and int(length) > MAX_CACHED
 
 
 def response_key(

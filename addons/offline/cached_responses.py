@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import orjson
 
-from addons.offline.cached_response import MAX_KEPT, CachedResponse, ResponseKey, about_of
+from addons.offline.cached_response import MAX_CACHED, CachedResponse, ResponseKey, about_of
 from addons.offline.tables.disk_access import DiskAccess
 from addons.offline.tables.write_behind import WriteBehind
 from addons.telemetry import metrics
@@ -23,11 +23,11 @@ from kube.disk.database import Batch, TableChanges
 from kube.disk.rows import table_of
 from kube.requests.object_ref import ObjectRef
 
-MAX_ALL_KEPT = 64 * 1024 * 1024
+MAX_ALL_CACHED = 64 * 1024 * 1024
 """Bytes of all answers."""
 MAX_RESPONSES = 5000
 OTHERS_BYTES = 16 * 1024 * 1024
-"""Bytes of the answers to all callers but the node: a quarter of MAX_ALL_KEPT."""
+"""Bytes of the answers to all callers but the node: a quarter of MAX_ALL_CACHED."""
 OTHERS_RESPONSES = 1000
 IDENTITY_BYTES = 4 * 1024 * 1024
 """Bytes of the answers to one caller other than the node: one of the largest, or some hundred usual ones."""
@@ -115,7 +115,7 @@ class Shares:
                 yield self._evict_from(owner)
         while self._is_over(self._others, OTHERS_BYTES, OTHERS_RESPONSES):
             yield self._evict_from(self._largest_other)
-        while self._is_over(self._shares.values(), MAX_ALL_KEPT, MAX_RESPONSES):
+        while self._is_over(self._shares.values(), MAX_ALL_CACHED, MAX_RESPONSES):
             yield self._evict_from(self._largest_other if self._others else "")
 
     @property
@@ -167,7 +167,7 @@ class CachedResponses:
 
     def put(self, key: ResponseKey, response: CachedResponse) -> None:
         """Like `keep`, for an answer of one page or several."""
-        if response.size > MAX_KEPT:
+        if response.size > MAX_CACHED:
             reached("kept answer")
             return
         name, digest = key.name, _digest(response)

@@ -145,7 +145,9 @@ class DiskCopy:
         self._identity = identity
         self._store = store
         self.name = source_name(identity, list_watch)
-        self.table = WriteBehind(copies.access, objects_of(self.name), batch=self._batch, whole=self._objects)
+        self.table = WriteBehind(
+            copies.access, objects_of(self.name), batch=self._batch, all_rows=self._objects
+        )
         self.is_starting = False
         """Whether no client may see the store yet: it may lack the copy, or what the cloud has since."""
         self._refused = 0
@@ -296,8 +298,8 @@ class DiskCopy:
             self.table.rewrite()
 
     def _objects(self) -> Mapping[str, StoredText]:
-        kept = {} if self._refused else {object_name(item.key): item.stored for item in self._store}
-        return kept | {object_name(item.key): item.stored for item in self._store.laid_gone.values()}
+        stored_rows = {} if self._refused else {object_name(item.key): item.stored for item in self._store}
+        return stored_rows | {object_name(item.key): item.stored for item in self._store.laid_gone.values()}
 
     def _batch(self, objects: TableChanges) -> Batch | None:
         """The objects with the meta that belongs to them; None before there are any."""

@@ -65,7 +65,7 @@ def unmounted(metas: Mapping[str, Meta], pods: Iterable[tuple[str, Encoding, byt
     }
 
 
-def beyond_room(metas: Mapping[str, Meta]) -> list[str]:
+def beyond_limit(metas: Mapping[str, Meta]) -> list[str]:
     """The copies of parts of resources that have no room in MAX_PARTS, the least recently used."""
     parts = {name: meta for name, meta in metas.items() if not list_watch_of(meta).is_unfiltered}
     left, beyond = MAX_PARTS, []
@@ -137,7 +137,7 @@ class Garbage:
         if not self._cloud.is_up:
             return
         await self._drop_unmounted()
-        await self._drop(beyond_room(self._copies.idle()), "no room")
+        await self._drop(beyond_limit(self._copies.idle()), "no room")
         self._online += passed
         if self._online >= DAY:
             self._online = 0.0

@@ -84,7 +84,7 @@ class NodeLease:
         """The `_fixed_part` of the Lease that the cloud has."""
         self._written: Json | None = None
         """The spec that the cloud has from the last renewal, without its time; None after a failure or a push."""
-        self._status = self._told = ""
+        self._status = self._acknowledged = ""
         """The hub's status, and the one that the cloud's Lease has."""
         self._last_stamp: tuple[datetime.datetime, float] | None = None
         """The latest renewTime that the cloud has seen, and when that was by `clock`."""
@@ -289,7 +289,7 @@ class NodeLease:
             path, method, body = self._path, "PUT", _written_over(lease, known.version)
             self._note_time(known.fields.child("spec").text("renewTime"))
         await self._client.request(method, path, body=body, content_type=content_type, timeout=TIMEOUT)
-        self._pushed, self._told, self._written = _fixed_part(lease), "", None
+        self._pushed, self._acknowledged, self._written = _fixed_part(lease), "", None
 
     async def _touch(self, lease: Encoded) -> None:
         spec = lease.decode().fields.child("spec")
@@ -301,7 +301,7 @@ class NodeLease:
         status = self._status
         if holder != self._written:
             patch["spec"] |= holder
-        if status != self._told:
+        if status != self._acknowledged:
             patch["metadata"] = {"annotations": {ANNOTATION: status}}
         # Nobody reads the Lease in the answer, so none is to be sent.
         headers = {"Prefer": "return=minimal", "Audit-Id": AUDIT_ID + self._node}
@@ -309,7 +309,7 @@ class NodeLease:
         await client.request(
             "PATCH", self._path, body=body, content_type=MERGE_PATCH, codings="identity", timeout=TIMEOUT
         )
-        self._told, self._written = status, holder
+        self._acknowledged, self._written = status, holder
 
     def _note_time(self, renewed: str) -> None:
         """Note the renewTime that the cloud has, perhaps from an earlier process with another clock.

@@ -8,22 +8,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from addons.inputs.kubelet_words import KubeletWords
-from addons.inputs.words import endpoint_stores
+from addons.inputs.kubelet_reports import KubeletReports
+from addons.inputs.pod_reports import endpoint_stores
 from addons.link.health import Cloud
 from addons.link.identities.kubelet import KubeletAccess
 from addons.offline.accepted.accepted_writes import AcceptedWrites
 from addons.offline.cached_relay import CachedRelay
 from addons.offline.cached_responses import CachedResponses
+from addons.offline.caller_cache import CallerCache
 from addons.offline.copies import DiskCopies
 from addons.offline.garbage import Garbage
-from addons.offline.kept_callers import KeptCallers
-from addons.offline.kept_versions import KeptVersions
 from addons.offline.node_lease import NodeLease
 from addons.offline.offline_reads import OfflineReads
-from addons.offline.people.kept_discovery import Discovery
+from addons.offline.people.cached_discovery import Discovery
 from addons.offline.people.pod_requests import PodRequests
 from addons.offline.tables.disk_access import DiskAccess
+from addons.offline.version_cache import VersionCache
 from addons.offline.writes.creations import Creations
 from addons.offline.writes.held_leases import HeldLeases
 from addons.offline.writes.journal import TABLE, Journal
@@ -63,8 +63,8 @@ class Offline:
         self.copies.on_restore.append(self._answers.forget_all)
         self._accepted = AcceptedWrites(self.access, self._answers, self.copies)
         self._journal = Journal(self.access)
-        self._edit = KeptVersions(self.copies)
-        self._callers = KeptCallers(self.access)
+        self._edit = VersionCache(self.copies)
+        self._callers = CallerCache(self.access)
         self._leases = HeldLeases(self.access)
         self.copies.on_restore.append(self._leases.forget_all)
         self._tasks: list[asyncio.Task[None]] = []
@@ -87,7 +87,7 @@ class Offline:
         cloud: Cloud,
         reviews: Reviews,
         sources: Sources,
-        words: KubeletWords,
+        reports: KubeletReports,
         leases: Callable[[], Collection[Key]],
     ) -> None:
         """Start the parts. `words` receives kubelet's pod statuses; `leases` are those that pods may renew at the
@@ -98,16 +98,16 @@ class Offline:
         objects = OfflineReads(sources, self._answers, self._accepted, settings.wait, self._with_own_status)
         status = StatusWrites(settings.node, objects, self._answers, self._journal, own)
         own_pods = partial(_own_pods, sources, settings.node)
-        words.start(
+        reports.start(
             lambda: sources.lasting(own_pods() or _wanted(settings.node)).store,
             lambda: own_pods() is not None,
         )
-        self._journal.on_status.append(lambda entry: words.heard(entry.path, entry.after))
+        self._journal.on_status.append(lambda entry: reports.heard(entry.path, entry.after))
         for waiting in self._journal.statuses.values():
-            words.heard(waiting.path, waiting.after)
+            reports.heard(waiting.path, waiting.after)
         replay = Replay(
             *(self._journal, own, cloud, status.take_back),
-            partial(self._replayed, words),
+            partial(self._replayed, reports),
             reviews.client_of_user,
         )
         creations = Creations(objects, self._answers, given=self.known_callers.was_given)
@@ -125,22 +125,22 @@ class Offline:
         alive = own.with_headers({}, queue="lease")
         self._lease = NodeLease(settings.node, alive, self._answers, cloud)
         returned = NodeReturn(settings.node, alive, objects, cloud, self._lease.is_alive)
-        kept = self.copies, self._answers, self.known_callers
-        garbage = Garbage(*kept, sources, settings.node, settings.keep_days, cloud)
+        caches = self.copies, self._answers, self.known_callers
+        garbage = Garbage(*caches, sources, settings.node, settings.keep_days, cloud)
         self._tasks = [
             background(replay.run(), "replay of the journal"),
             background(self._lease.run(), "renewal of the lease"),
             background(returned.run(), "return of the node"),
             background(garbage.run(), "garbage on disk"),
             background(discovery.run(), "discovery"),
-            background(words.run(partial(endpoint_stores, sources)), "kubelet's words"),
-            background(words.follow(lambda: cloud.is_up, cloud.changed), "kubelet's words in an outage"),
+            background(reports.run(partial(endpoint_stores, sources)), "kubelet's words"),
+            background(reports.follow(lambda: cloud.is_up, cloud.changed), "kubelet's words in an outage"),
             background(self._accepted.follow(cloud), "accepted writes in an outage"),
         ]
 
-    def _replayed(self, words: KubeletWords, entry: StatusEntry, version: int) -> None:
+    def _replayed(self, reports: KubeletReports, entry: StatusEntry, version: int) -> None:
         """The cloud has accepted a journaled status, which earlier lists do not have, or has refused it."""
-        words.ended(entry.path, version)
+        reports.ended(entry.path, version)
         ref = ObjectRef.of(parse_request("GET", entry.path))
         if ref is not None:
             self._answers.forget_about(ref, singles=False)
@@ -190,6 +190,10 @@ def _own_pods(sources: Sources, node: str) -> ListWatch | None:
     own = _wanted(node)
     list_watches = sources.list_watches(HUB_IDENTITY, PODS)
     return next(
-        (kept_answer for kept_answer in list_watches if kept_answer._replace(encoding=own.encoding) == own),
+        (
+            cached_answer
+            for cached_answer in list_watches
+            if cached_answer._replace(encoding=own.encoding) == own
+        ),
         None,
     )

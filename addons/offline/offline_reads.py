@@ -96,7 +96,7 @@ class OfflineReads:
         """
         answer = await self._answers.get(request.key(identity.user))
         if read is None:
-            return as_kept(answer)
+            return cached_answer(answer)
         if read.verb == "get":
             if answer is None:
                 others = await self._answers.in_other_forms(request.key(identity.user))
@@ -129,11 +129,11 @@ class OfflineReads:
             Scope(read.namespace, read.labels, read.fields) if read.fields.fields <= EVALUABLE else None
         )
         async for list_watch, source in self._newest_first(HUB_IDENTITY, read.type, lambda _: True):
-            form, whole = first_form(read.accepted, read, source.store), _scope(list_watch, read)
-            scope = whole or evaluable
-            if form is not None and scope is not None and (chosen is None or whole is not None):
+            form, read_scope = first_form(read.accepted, read, source.store), _scope(list_watch, read)
+            scope = read_scope or evaluable
+            if form is not None and scope is not None and (chosen is None or read_scope is not None):
                 chosen = source, scope, form
-            if chosen is not None and whole is not None:
+            if chosen is not None and read_scope is not None:
                 break
         if chosen is None:
             raise unavailable(
@@ -204,12 +204,12 @@ class OfflineReads:
                 raise expired(
                     "The provided continue parameter is too old to display a consistent list result."
                 )
-            return as_kept(page)
+            return cached_answer(page)
         part = await self._newest_part(identity, read)
-        kept_version = answer.list_version() if answer is not None else 0
+        cached_version = answer.list_version() if answer is not None else 0
         if part is not None or answer is not None:
-            _check_version(read, max(kept_version, part.version if part is not None else 0))
-        if part is not None and part.version >= kept_version:
+            _check_version(read, max(cached_version, part.version if part is not None else 0))
+        if part is not None and part.version >= cached_version:
             return await list_answer(part.listing())
         ref = ObjectRef.of_type(read.type, read.namespace)
         forms = {} if part is not None and answer is None else self._accepted.newest(ref)
@@ -219,7 +219,7 @@ class OfflineReads:
                 return await list_answer(await one_at_a_time(lambda: _joined(answer, part, forms, read)))
             if forms or is_paged:
                 return None  # neither one page of several, nor a former state, is what was asked for
-        return as_kept(answer)
+        return cached_answer(answer)
 
     async def _newest_part(self, identity: CloudIdentity, read: ObjectRead) -> Part | None:
         """The part of the newest source that has the whole list in a form for the client.
@@ -283,7 +283,7 @@ def _covers(list_watch: ListWatch, read: ObjectRead) -> bool:
     return list_watch.field_selector in ("", f"metadata.name={read.name}")
 
 
-def as_kept(answer: CachedResponse | None) -> Answer | None:
+def cached_answer(answer: CachedResponse | None) -> Answer | None:
     """The answer as the cloud gave it."""
     return Answer(answer.body, {**answer.headers, **HEADERS}) if answer is not None else None
 
@@ -302,14 +302,16 @@ def _single(answer: CachedResponse, read: ObjectRead) -> Answer | None:
     Another request may have stored it: in another form, compressed, or in another version of the API.
     """
     with contextlib.suppress(ValueError, LookupError):
-        kept = answer.single()
-        if kept.kind not in NO_OBJECTS:
+        cached = answer.single()
+        if cached.kind not in NO_OBJECTS:
             store = Store()
-            store.replace(kept.codec, kept.api_version, kept.kind, kept.decode().version, [kept.raw])
+            store.replace(
+                cached.codec, cached.api_version, cached.kind, cached.decode().version, [cached.raw]
+            )
             form = first_form(read.accepted, read, store)
-            is_of_version = kept.api_version == read.type.api_version
+            is_of_version = cached.api_version == read.type.api_version
             return _object(next(iter(store)), form) if form is not None and is_of_version else None
-    return as_kept(answer)
+    return cached_answer(answer)
 
 
 def _joined(
@@ -320,8 +322,8 @@ def _joined(
     codec = codec_for(answer.encoding)
     if part is not None and part.source.store.codec is not codec:
         raise ValueError("the copy is in another encoding")
-    kept = Store()
-    kept.replace(
+    cached = Store()
+    cached.replace(
         codec,
         pages[0].api_version,
         pages[0].kind,
@@ -329,8 +331,8 @@ def _joined(
         [raw for page in pages for raw in page.items],
     )
     for ref, newest in forms.items():
-        bring_to(kept, read, ref, newest)
-    items = {item.key: item for item in kept}
+        bring_to(cached, read, ref, newest)
+    items = {item.key: item for item in cached}
     form = part.form if part is not None else FULL_OBJECTS
     for key, item in items.items():
         own = part.source.store.get(key) if part is not None else None

@@ -40,8 +40,8 @@ class Deputies:
         """Store a follower's announcement of its peer port; `address` is where it connects from. Malformed ones are
         ignored."""
         try:
-            told = parse_hub_address(said)
-            hub = LeaderHub(node, str(_plain(address) if told.is_unspecified else told))
+            parsed = parse_hub_address(said)
+            hub = LeaderHub(node, str(_plain(address) if parsed.is_unspecified else parsed))
         except ValueError:
             return
         now = self._clock()

@@ -16,7 +16,7 @@ from addons.pool.peers.peer_probes import TICK, Peers, ProbeRequest
 from addons.pool.pool_config import NOTHING_SHARED, PoolConfig, Role
 from addons.pool.spread import SHORTEST_WAIT, CloudSlots, cloud_slot, leader_order
 from addons.requests.headers import LENDS_HEADER, PEER_HEADER
-from addons.rules.shared_kinds import is_further, whole
+from addons.rules.shared_kinds import is_further, unfiltered_list_watch
 from addons.telemetry import metrics
 from addons.telemetry.labels import group_resource_label
 from addons.views.source import Source
@@ -105,7 +105,7 @@ class LeaderSelector:
     def reader_of(self, source: Source) -> PeerReader | None:
         """The reader of a new source, where a pool could share it."""
         wanted = source.list_watch
-        if source.user or wanted != whole(wanted.type, wanted.encoding):
+        if source.user or wanted != unfiltered_list_watch(wanted.type, wanted.encoding):
             return None
         if is_further(wanted.type) and wanted.type not in self._further():
             return None
@@ -191,7 +191,7 @@ class LeaderSelector:
         # A timer may fire a nanosecond early: on a coarse clock the rest would be waited for without end.
         await comes_within(max(seconds, SHORTEST_WAIT), self._changed.wait())
 
-    def has_way_past(self, reader: PeerReader) -> bool:
+    def can_bypass(self, reader: PeerReader) -> bool:
         """Whether a server is there besides the leaders whose history is too short for a reader."""
         now = self._clock()
         return self._cloud_is_up() or any(

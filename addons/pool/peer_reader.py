@@ -43,7 +43,7 @@ class Chooser(Protocol):
         `resumes`: only a leader will do whose history may reach back to the reader's version.
         """
 
-    def has_way_past(self, reader: PeerReader) -> bool:
+    def can_bypass(self, reader: PeerReader) -> bool:
         """Whether a server is there besides the leaders whose history is too short for a reader."""
 
     def leave(self, peer: PeerHub, why: str) -> None:
@@ -207,7 +207,7 @@ class PeerReader:
             self._may_be_older = True
             raise OtherHistory(f"{peer.node}: {error}") from error
         self._too_short[peer] = self._version()
-        if not self._chooser.has_way_past(self):
+        if not self._chooser.can_bypass(self):
             self._too_short.clear()
             raise error
 
@@ -224,9 +224,9 @@ class PeerReader:
 
     def _as_new_as_known(self, query: Mapping[str, str]) -> dict[str, str]:
         """A list that is not older than the store, in one page, from what the leader holds."""
-        whole = {name: text for name, text in query.items() if name != "limit"}
+        unlimited = {name: text for name, text in query.items() if name != "limit"}
         return {
-            **whole,
+            **unlimited,
             "resourceVersion": "0" if self._may_be_older else str(self._version()),
             "resourceVersionMatch": "NotOlderThan",
         }

@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from addons.pool.peer_admission import refused
-from addons.pool.words.spoken_words import SpokenWords
-from addons.pool.words.word_objects import WORDS
+from addons.pool.remote_reports.pod_report_server import PodReportServer
+from addons.pool.remote_reports.report_objects import POD_REPORTS
 from addons.requests.answers import Answer, ClientRequest, ClientStream
-from addons.requests.caller import Caller, Lending
+from addons.requests.caller import Caller, CredentialSource
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.requests.route_decision import PEER_PROBE_PATH, peer_refusal
-from addons.rules.shared_kinds import whole
+from addons.rules.shared_kinds import unfiltered_list_watch
 from addons.telemetry import metrics
 from addons.telemetry.labels import HUB, group_resource_label
 from addons.views.serving import FUTURE_WAIT, Serving
@@ -49,7 +49,7 @@ class PeerServing:
         serving: Serving,
         leads: Callable[[], bool],
         shares: Callable[[ResourceType], bool],
-        words: SpokenWords | None = None,
+        reports: PodReportServer | None = None,
     ) -> None:
         """`leads` says whether this hub leads its pool now, `shares` whether the pool shares a resource. `words` are
         served to the pool whoever leads."""
@@ -57,9 +57,9 @@ class PeerServing:
         self._serving = serving
         self._leads = leads
         self._shares = shares
-        self._words = words
+        self._reports = reports
         self._open: set[PeerWatch] = set()
-        self._under_way: Counter[str] = Counter()
+        self._active: Counter[str] = Counter()
         """Requests, with open watches, of each node."""
         self._may_read: Callable[[str, ResourceType], bool] = lambda _node, _type: True
         """By `keep_only`, which may be called while a request still waits for its version."""
@@ -68,35 +68,37 @@ class PeerServing:
         """The whole answer to a list; None after a watch, until its end. StatusError for all else."""
         self._check(wanted.info)
         with self._counted(wanted.peer):
-            if wanted.info.type == WORDS and self._words is not None:
-                with self._noting(wanted.peer, WORDS) as note:
-                    return await self._words.answer(wanted, stream, note)
+            if wanted.info.type == POD_REPORTS and self._reports is not None:
+                with self._noting(wanted.peer, POD_REPORTS) as note:
+                    return await self._reports.answer(wanted, stream, note)
             return await self._answer(wanted, stream)
 
     def close(self) -> None:
-        if self._words is not None:
-            self._words.close()
+        if self._reports is not None:
+            self._reports.close()
 
     @contextmanager
     def _counted(self, node: str) -> Iterator[None]:
         """Count a request of a node. StatusError 429 if it has too many under way: each costs the leader every
         event."""
-        if self._under_way[node] >= MAX_OF_NODE:
+        if self._active[node] >= MAX_OF_NODE:
             error = too_many_requests("too many requests of this node at the peer port", retry_after=1)
             raise refused("too many", error)
-        self._under_way[node] += 1
+        self._active[node] += 1
         try:
             yield
         finally:
-            self._under_way[node] -= 1
-            if not self._under_way[node]:
-                del self._under_way[node]
+            self._active[node] -= 1
+            if not self._active[node]:
+                del self._active[node]
 
     async def _answer(self, wanted: ClientRequest, stream: ClientStream) -> Answer | None:
         assert wanted.route.read is not None
         assert wanted.route.representation is not None
         type_, version = wanted.route.read.type, wanted.route.read.version
-        source = self._sources.get(HUB_IDENTITY, whole(type_, wanted.route.representation.encoding))
+        source = self._sources.get(
+            HUB_IDENTITY, unfiltered_list_watch(type_, wanted.route.representation.encoding)
+        )
         with source.in_use():
             try:
                 # A version that this hub gave in a list may be newer than any event of the source.
@@ -133,7 +135,7 @@ class PeerServing:
         if not wanted.reads_differences:
             read = read._replace(timeout_seconds=min(read.timeout_seconds or PLAIN_WATCH, PLAIN_WATCH))
         own = replace(
-            wanted, caller=Caller(Lending.HUB), component=HUB, route=wanted.route._replace(read=read)
+            wanted, caller=Caller(CredentialSource.HUB), component=HUB, route=wanted.route._replace(read=read)
         )
         with self._noting(wanted.peer, type_) as note:
             return await self._serving.answer(own, stream, note)
@@ -162,7 +164,7 @@ class PeerServing:
             reason, error = refusal
             raise error if info.path == PEER_PROBE_PATH else refused(reason, error)
         assert info.type is not None
-        if info.type == WORDS and self._words is not None:
+        if info.type == POD_REPORTS and self._reports is not None:
             return
         if not self._shares(info.type):
             raise refused("resource", forbidden(f"the pool does not share {info.type.group_resource}"))

@@ -19,14 +19,14 @@ from addons.pool.peer_admission import Admission
 from addons.pool.peer_serving import PeerServing
 from addons.pool.pool_config import Role, role_of
 from addons.pool.pool_facts import PoolFacts
-from addons.pool.shared_links.lending import LentWays
+from addons.pool.remote_reports.neighbours import Neighbours
+from addons.pool.remote_reports.report_objects import POD_REPORTS
+from addons.pool.shared_links.tunnel_server import TunnelServer
 from addons.pool.shared_links.uplink_fallback import UplinkFallback
 from addons.pool.spread import leader_order
-from addons.pool.words.neighbours import Neighbours
-from addons.pool.words.word_objects import WORDS
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER, LENDERS_HEADER, SHARES_HEADER
-from addons.rules.shared_kinds import is_further, whole
+from addons.rules.shared_kinds import is_further, unfiltered_list_watch
 from addons.telemetry import metrics
 from addons.telemetry.labels import HUB
 from addons.views.open_view import ViewKey
@@ -55,7 +55,7 @@ class PeerPort(NamedTuple):
     """None where no manager elects the hub, as of a relay."""
     admission: Admission
     serving: PeerServing
-    lent: LentWays
+    lent: TunnelServer
     open: Callable[[bool], Awaitable[None]]
     """Opens or closes the port, with OSError."""
     number: int
@@ -152,9 +152,11 @@ class Pool:
         if not config.is_shared or not self._credentials.certificate.read():
             return []
         admission = self.port.admission
-        told = (*self.selector.lenders, *admission.deputies.live, *admission.lenders.live)
+        known_lenders = (*self.selector.lenders, *admission.deputies.live, *admission.lenders.live)
         # Of two addresses of a node the ConfigMap's counts.
-        known = {lender.node: lender for lender in (*told, *config.leaders) if lender.node != self._node}
+        known = {
+            lender.node: lender for lender in (*known_lenders, *config.leaders) if lender.node != self._node
+        }
         others = leader_order(known.values(), self._node)
         others.sort(key=lambda other: self.selector.peers.has_lost_cloud(other.node))
         return [Lender("https", other.address, self.port.number, node=other.node) for other in others]
@@ -228,7 +230,8 @@ class Pool:
         self.port.lent.keep_only(lambda node: self._is_open and facts.has(node) is not False)
         self.port.serving.keep_only(
             lambda node, type_: (
-                facts.has(node) is True and (type_ == WORDS or (selector.serves and facts.shares(type_)))
+                facts.has(node) is True
+                and (type_ == POD_REPORTS or (selector.serves and facts.shares(type_)))
             )
         )
 
@@ -302,7 +305,9 @@ class Pool:
             woken = self._changed.wait()
             # What the manager writes of nodes is read when a filter of some hub of the pool asks for it.
             scope = [resource for resource in self._facts.config.scope if resource != NODE_LABELS]
-            wanted = {whole(resource) for resource in scope} if self.selector.serves else set()
+            wanted = (
+                {unfiltered_list_watch(resource) for resource in scope} if self.selector.serves else set()
+            )
             for list_watch in [list_watch for list_watch in self._held if list_watch not in wanted]:
                 self._held.pop(list_watch).users -= 1
             for list_watch in wanted.difference(self._held):
@@ -318,5 +323,5 @@ class Pool:
 
     def _is_shared(self, source: Source) -> bool:
         wanted = source.list_watch
-        is_whole = wanted == whole(wanted.type, wanted.encoding)
-        return not source.user and is_whole and self._facts.shares(wanted.type)
+        is_unfiltered = wanted == unfiltered_list_watch(wanted.type, wanted.encoding)
+        return not source.user and is_unfiltered and self._facts.shares(wanted.type)

@@ -12,7 +12,7 @@ from cryptography import x509
 from addons.certificates.requested_certificate import RequestedCertificate, serving_certificate_of
 from addons.certificates.serving_certificate import ServingCertificate, StaticCertificate
 from addons.inputs.filter_inputs import FilterInputs
-from addons.inputs.words import endpoint_stores
+from addons.inputs.pod_reports import endpoint_stores
 from addons.link.link import Link
 from addons.pool.announcement import Announcement
 from addons.pool.deputies import ANY_ADDRESS
@@ -24,9 +24,9 @@ from addons.pool.peers.peer_probes import Peers
 from addons.pool.pool import PeerPort, Pool
 from addons.pool.pool_config import first_config
 from addons.pool.pool_facts import PoolFacts, RelayFacts
-from addons.pool.shared_links.lending import LentWays
-from addons.pool.words.neighbours import Neighbours
-from addons.pool.words.spoken_words import SpokenWords
+from addons.pool.remote_reports.neighbours import Neighbours
+from addons.pool.remote_reports.pod_report_server import PodReportServer
+from addons.pool.shared_links.tunnel_server import TunnelServer
 from addons.rules.in_force import RulesInForce
 from addons.settings import Settings
 from addons.telemetry import metrics
@@ -65,7 +65,7 @@ def join_pool(
         return facts.authorities or credentials.authorities
 
     admission = Admission(lambda: certificate.current, authorities, facts.has)
-    lent = LentWays(
+    lent = TunnelServer(
         *(cloud, admission, settings.lend_rate),
         lambda connection: close(connection, "the node may borrow no longer"),
         is_on=is_pool and settings.lend == "on",
@@ -76,18 +76,18 @@ def join_pool(
         *(settings.node, settings.peer_port, peers, sources, lambda: cloud.is_up),
         relays=settings.relays,
         address=settings.peer_address or ANY_ADDRESS,
-        lends=lambda: lent.has_way,
+        lends=lambda: lent.has_path,
         further=further,
     )
     rules.listen(selector.share)
     rules.listen(facts.moved.notify)
     sources.upstream_of = selector.reader_of
-    words = neighbours = None
+    reports = neighbours = None
     if settings.mode == "edge" and is_pool:
-        words, stores = SpokenWords(inputs.words), partial(endpoint_stores, sources)
+        reports, stores = PodReportServer(inputs.kubelet_reports), partial(endpoint_stores, sources)
         neighbours = Neighbours(settings.peer_port, peers, inputs, stores, cloud)
     link.start_peers(partial(peer_connection, credentials, authorities), lambda: peers.healths)
-    answers = PeerServing(sources, serving, lambda: selector.serves, facts.shares, words)
+    answers = PeerServing(sources, serving, lambda: selector.serves, facts.shares, reports)
     announcement = Announcement(settings.node, settings.peer_port, client) if is_pool else None
     port = PeerPort(certificate, announcement, admission, answers, lent, open_port, settings.peer_port)
     # A relay neither lends nor borrows. Who does not verify servers borrows nothing: the lender could take their place.

@@ -17,7 +17,7 @@ from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from OpenSSL import SSL
 
 from addons.server.messages import refuse
-from addons.server.peer.lent_tunnel import AskedWay
+from addons.server.peer.lent_tunnel import TunnelRequest
 from addons.telemetry import metrics
 from kube.errors import StatusError, internal
 
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 FLOW_HOOKS = ("requestheaders", "request", "responseheaders", "response", "error")
 CONNECTION_HOOKS = (
     *("client_connected", "client_disconnected", "server_connect"),
-    *("tls_start_client", "tls_established_client", "tls_failed_client", "lend_way"),
+    *("tls_start_client", "tls_established_client", "tls_failed_client", "open_tunnel"),
 )
 """The hooks of the hub's parts; the last one is of connections that do not speak HTTP."""
 BEFORE_ANSWER = ("requestheaders", "request")
@@ -96,7 +96,7 @@ def _answer(flow: http.HTTPFlow, hook: str, error: StatusError) -> None:
 
 def _end(data: object, why: StatusError) -> None:
     match data:
-        case AskedWay():
+        case TunnelRequest():
             data.lent, data.refusal = None, why
         case ServerConnectionHookData():
             data.server.error = str(why)

@@ -43,7 +43,7 @@ BEARER = "bearer "
 """The prefix of a token's Authorization, in any case. kube-apiserver takes who sends another for anonymous."""
 
 
-class Lending(StrEnum):
+class CredentialSource(StrEnum):
     """Whose credentials go upstream with a request."""
 
     HUB = "hub"
@@ -58,7 +58,7 @@ class Lending(StrEnum):
 class Caller:
     """The caller. `authorization` is the caller's own header: never logged, never shown."""
 
-    lending: Lending
+    credential_source: CredentialSource
     authorization: str = field(default="", repr=False)
     impersonates: bool = False
 
@@ -92,14 +92,14 @@ def caller_of(peer: Peer, headers: Iterable[tuple[str, str]]) -> Caller:
     if authorization and not AUTHORIZATION.fullmatch(authorization):
         raise unauthorized("Unauthorized")
     if authorization or any(WEBSOCKET_BEARER in value for value in protocols):
-        return Caller(Lending.OWN, authorization, impersonates)
+        return Caller(CredentialSource.OWN, authorization, impersonates)
     if peer.is_another:
         raise unauthorized(
             "the client certificate is not known as this node's, and the hub cannot pass another one on to the cloud: "
             "send a token, use the plain port (`edgehub kubeconfig` prints how), or ask the cloud itself"
         )
     trusted = peer.is_loopback if peer.listener is Listener.PLAIN else peer.is_this_node
-    return Caller(Lending.HUB if trusted else Lending.NONE, "", impersonates)
+    return Caller(CredentialSource.HUB if trusted else CredentialSource.NONE, "", impersonates)
 
 
 def masked(target: bytes) -> bytes:

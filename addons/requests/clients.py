@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from addons.requests.caller import Caller, Lending
+from addons.requests.caller import Caller, CredentialSource
 from addons.requests.cloud_identity import CloudIdentity
 from addons.telemetry.labels import HUB
 from kube.bounds import Recent
@@ -62,7 +62,7 @@ class Clients:
 
     def relaying(self, caller: Caller) -> Client:
         """Sends a caller's request as it is. The Authorization, if any, is among the request's own headers."""
-        return self._lent if caller.lending is Lending.HUB else self._own
+        return self._lent if caller.credential_source is CredentialSource.HUB else self._own
 
 
 class TokenClients(Client):

@@ -43,7 +43,7 @@ def is_own_lease(info: RequestInfo, node: str) -> bool:
     return info.verb == "create" or (info.verb in RENEWALS and info.name == node)
 
 
-def is_kept_lease(info: RequestInfo, leases: Collection[tuple[str, str]]) -> bool:
+def is_offline_lease(info: RequestInfo, leases: Collection[tuple[str, str]]) -> bool:
     """Whether a leader reads or renews a Lease of these, by namespace and name."""
     if not leases or _what(info) != LEASES or info.verb not in RENEWALS:
         return False

@@ -32,14 +32,14 @@ async def peer_user(peer: tuple[str, int], own: tuple[str, int]) -> int | None:
 
 def _next_read(path: str) -> Future[Users]:
     """A read of a table that has not begun yet."""
-    with _turn:
+    with _lock:
         if path not in _next_reads:
             _next_reads[path] = _reader.submit(_read, path)
         return _next_reads[path]
 
 
 def _read(path: str) -> Users:
-    with _turn:
+    with _lock:
         del _next_reads[path]
     return _users_in(Path(path).read_text())
 
@@ -58,10 +58,10 @@ def _row_address(host: str, port: int) -> str:
     address = _address(host)
     family = socket.AF_INET6 if isinstance(address, IPv6Address) else socket.AF_INET
     packed = socket.inet_pton(family, str(address))
-    words = struct.unpack(f"={len(packed) // 4}I", packed)
-    return "".join(f"{word:08X}" for word in words) + f":{port:04X}"
+    groups = struct.unpack(f"={len(packed) // 4}I", packed)
+    return "".join(f"{group:08X}" for group in groups) + f":{port:04X}"
 
 
 _reader = ThreadPoolExecutor(1, thread_name_prefix="peer-user")
 _next_reads: dict[str, Future[Users]] = {}
-_turn = Lock()
+_lock = Lock()

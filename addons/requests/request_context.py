@@ -14,7 +14,7 @@ from mitmproxy import http
 from multidict import CIMultiDict
 
 from addons.requests.answers import NO_HEADERS, Answerer, ClientRequest, Served
-from addons.requests.caller import Caller, Lending, Listener
+from addons.requests.caller import Caller, CredentialSource, Listener
 from addons.requests.hidden_credentials import path_of, with_credentials
 from addons.requests.route_decision import SENT, Route, RouteKind
 from kube.errors import internal
@@ -35,7 +35,7 @@ class ServerConnections(Protocol):
     @property
     def port(self) -> int: ...
 
-    def kept(self) -> Connection | None:
+    def available(self) -> Connection | None:
         """An open one that has room; None where there is none."""
 
     async def opened(self) -> Connection:
@@ -63,7 +63,7 @@ class RequestContext:
     component: str
     listener: Listener
     accept: str | None
-    caller: Caller = Caller(Lending.NONE)
+    caller: Caller = Caller(CredentialSource.NONE)
     reads_differences: bool = False
     websocket: WebSocketOffer | None = None
     """The offer of a client that asks for a WebSocket. A server, or a watch of the hub's own, opens one."""

@@ -10,19 +10,19 @@ from typing import NamedTuple
 
 from addons.filters.filter import Filter
 from addons.filters.plugins import need_json
-from addons.requests.caller import BEARER, Caller, Lending, Listener
+from addons.requests.caller import BEARER, Caller, CredentialSource, Listener
 from addons.requests.object_read import OBJECT_VERBS, ObjectRead, parse_continued, parse_read
 from addons.requests.offline_policy import (
     PEOPLE,
     OfflinePolicy,
     is_access_review,
     is_answered_offline,
-    is_kept_lease,
     is_kubelets,
     is_object_watch,
+    is_offline_lease,
     is_own_lease,
 )
-from addons.rules.shared_kinds import whole
+from addons.rules.shared_kinds import unfiltered_list_watch
 from addons.rules.table import Rules
 from kube.errors import (
     StatusError,
@@ -145,16 +145,22 @@ def decide(
         return route
     if is_away and info.verb in DELETIONS:
         raise forbidden("the cloud cannot be reached, and nothing is deleted without it")
-    known = (caller.lending is Lending.HUB or caller.authorization) and not caller.impersonates
+    known = (
+        caller.credential_source is CredentialSource.HUB or caller.authorization
+    ) and not caller.impersonates
     is_person = component in PEOPLE and info.method == "GET" and is_away
-    if known and is_kept_lease(info, rules.leases):
+    if known and is_offline_lease(info, rules.leases):
         return route._replace(kind=RouteKind.CACHED_RELAY, reason="a lease that its holder renews here, too")
     if not known or not (rules.is_cached(component) or is_person):
         return route
-    if caller.lending is Lending.HUB and is_own_lease(info, offline_policy.node):
+    if caller.credential_source is CredentialSource.HUB and is_own_lease(info, offline_policy.node):
         return route._replace(kind=RouteKind.LOCAL, reason="this node's lease")
-    is_kept_review = offline_policy.asks_kubelet and caller.lending is Lending.HUB and is_access_review(info)
-    if not (is_kept_review or is_answered_offline(info) or (is_person and is_object_watch(info))):
+    is_offline_review = (
+        offline_policy.asks_kubelet
+        and caller.credential_source is CredentialSource.HUB
+        and is_access_review(info)
+    )
+    if not (is_offline_review or is_answered_offline(info) or (is_person and is_object_watch(info))):
         return route
     reason = route.reason if rules.is_cached(component) else "people, while the cloud is away"
     return route._replace(kind=RouteKind.CACHED_RELAY, reason=reason, read=route.read or _read(info, accept))
@@ -213,7 +219,7 @@ def _of_peer(info: RequestInfo, accept: str | None) -> Route:
     if peer_refusal(info) is not None:
         return Route(RouteKind.PEER, "nothing that the peer port serves")
     assert info.type is not None
-    kinds = METADATA_KINDS if whole(info.type).metadata_only else {""}
+    kinds = METADATA_KINDS if unfiltered_list_watch(info.type).metadata_only else {""}
     made = (representation for representation in acceptable(accept) if _is_made_here(representation, info))
     representation = next((representation for representation in made if representation.kind in kinds), None)
     if representation is None:
@@ -271,7 +277,9 @@ def _refuse_unfilterable(info: RequestInfo, caller: Caller) -> None:
 def _is_verifiable(caller: Caller) -> bool:
     """Whether the hub can find out what the caller may see: by itself, or by showing the cloud the caller's token."""
     has_token = caller.authorization[: len(BEARER)].lower() == BEARER
-    return caller.lending is Lending.HUB or (caller.lending is Lending.OWN and has_token)
+    return caller.credential_source is CredentialSource.HUB or (
+        caller.credential_source is CredentialSource.OWN and has_token
+    )
 
 
 def peer_refusal(info: RequestInfo) -> tuple[str, StatusError] | None:

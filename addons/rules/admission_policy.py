@@ -121,9 +121,9 @@ def _is_near(key: str, names: Sequence[str]) -> str:
         f"({key}.startsWith('{FILTER_PREFIX}') ? {key}.substring({len(FILTER_PREFIX)}) : {key}).lowerAscii()"
     )
     squeezed = [f"{text}.replace('-', '').replace('_', '')" for text in (bare, "n")]
-    places = list(range(max(map(len, names))))
+    positions = list(range(max(map(len, names))))
     ends = f"{bare}.endsWith(n.substring(i + {NEAR} > size(n) ? size(n) : i + {NEAR}))"
-    is_written = f"{places}.exists(i, i < size(n) && {bare}.startsWith(n.substring(0, i)) && {ends})"
+    is_written = f"{positions}.exists(i, i < size(n) && {bare}.startsWith(n.substring(0, i)) && {ends})"
     is_long = f"size({bare}) - size(n) <= {NEAR} && size(n) - size({bare}) <= {NEAR}"
     return f"({' == '.join(squeezed)} || (!{key}.contains('-') && {is_long} && {is_written}))"
 

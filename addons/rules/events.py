@@ -31,8 +31,8 @@ def event_of(problem: Problem, configmap: Key, uid: str, node: str, now: datetim
     `uid` is the ConfigMap's: `kubectl describe` finds Events by it.
     """
     namespace, name = configmap
-    told = "\0".join((uid, problem.key, problem.text, problem.why))
-    digest = hashlib.sha256(told.encode()).hexdigest()[:16]
+    identifying = "\0".join((uid, problem.key, problem.text, problem.why))
+    digest = hashlib.sha256(identifying.encode()).hexdigest()[:16]
     involved = {"apiVersion": "v1", "kind": "ConfigMap", "namespace": namespace, "name": name}
     message = f"key {problem.key}: {problem.text!r} is skipped: {problem.why}"
     return warning(involved | ({"uid": uid} if uid else {}), digest, REASON, message, node, now)

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from addons.filters.filter import Filter
-from addons.filters.inputs import HubAddress, PodWord, Selection, ServiceFacts
+from addons.filters.inputs import HubAddress, PodReport, Selection, ServiceFacts
 from addons.filters.verdict import Outcome
 from addons.rules.filter_modules import load_file
 from kube.wire.api_objects import decode_object
@@ -34,7 +34,7 @@ class GivenInputs:
     ready: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
     """The nodes with a ready endpoint of a Service."""
     unhealthy: frozenset[str] = frozenset()
-    words: Mapping[str, Sequence[PodWord]] = field(default_factory=dict)
+    pod_statuses: Mapping[str, Sequence[PodReport]] = field(default_factory=dict)
     """The pod statuses by kubelets, by namespace."""
     selections: Mapping[tuple[str, str], Selection] = field(default_factory=dict)
     """How each Service chooses its pods."""
@@ -60,8 +60,8 @@ class GivenInputs:
     def is_healthy(self, node: str) -> bool:
         return node not in self.unhealthy
 
-    def kubelet_words(self, namespace: str) -> GivenWords:
-        return GivenWords(self.words.get(namespace, ()))
+    def pod_reports(self, namespace: str) -> StaticPodReports:
+        return StaticPodReports(self.pod_statuses.get(namespace, ()))
 
     def selection(self, namespace: str, service: str) -> Selection | None:
         return self.selections.get((namespace, service))
@@ -71,24 +71,24 @@ class GivenInputs:
 
 
 @dataclass(frozen=True)
-class GivenWords:
-    """The pod statuses of a namespace (`addons.filters.inputs.PodWords`)."""
+class StaticPodReports:
+    """The pod statuses of a namespace (`addons.filters.inputs.PodReportLister`)."""
 
-    words: Sequence[PodWord]
-    refused: list[PodWord] = field(default_factory=list)
+    pod_statuses: Sequence[PodReport]
+    refused: list[PodReport] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
-        return not self.words
+        return not self.pod_statuses
 
-    def of(self, name: str) -> list[PodWord]:
-        return [word for word in self.words if word.name == name]
+    def of(self, name: str) -> list[PodReport]:
+        return [report for report in self.pod_statuses if report.name == name]
 
-    def refuse(self, word: PodWord) -> None:
-        self.refused.append(word)
+    def refuse(self, report: PodReport) -> None:
+        self.refused.append(report)
 
-    def selected_by(self, selector: Mapping[str, str]) -> list[PodWord]:
-        return [word for word in self.words if selector.items() <= word.labels.items()]
+    def selected_by(self, selector: Mapping[str, str]) -> list[PodReport]:
+        return [report for report in self.pod_statuses if selector.items() <= report.labels.items()]
 
 
 @dataclass(frozen=True, slots=True)

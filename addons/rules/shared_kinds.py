@@ -34,7 +34,7 @@ def parse_kind(text: str) -> ResourceType:
     return ResourceType(*text.split("/"))
 
 
-def whole(type_: ResourceType, encoding: Encoding = Encoding.PROTOBUF) -> ListWatch:
+def unfiltered_list_watch(type_: ResourceType, encoding: Encoding = Encoding.PROTOBUF) -> ListWatch:
     """The list and watch of all objects of a resource, as hubs share it."""
     return ListWatch(type_, encoding=encoding, metadata_only=type_ == NODES)
 
@@ -53,5 +53,5 @@ def shared_fields(
     """
     if not is_further(type_):
         return SHARED[type_.group, type_.resource]
-    is_served = metadata_only or not whole(type_).metadata_only
+    is_served = metadata_only or not unfiltered_list_watch(type_).metadata_only
     return NAMES if type_ in further and is_served else None

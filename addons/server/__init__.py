@@ -6,6 +6,6 @@ of each head and starts `serve.serve` for it, which reads as a line: hooks, body
 send. mitmproxy gives the hooks (`flow_hooks`) and what people see (`messages`), and handles no byte. `limits` bounds
 what clients may hold.
 
-A version of HTTP implements `ServedRequest`, and `serve`, `respond` and `relay` use it: `read`, `send` and `until_room`
+A version of HTTP implements `ServedRequest`, and `serve`, `respond` and `relay` use it: `read`, `send` and `writable`
 wait, all else is done at once, and `ClientLeft` says that the client has gone.
 """

@@ -35,7 +35,7 @@ def requestheaders(request: ServedRequest, shown: http.HTTPFlow) -> Awaitable[No
     return _run(HOOKS["requestheaders"](shown), request, shown)
 
 
-def whole_request(request: ServedRequest, shown: http.HTTPFlow) -> Awaitable[None]:
+def request_complete(request: ServedRequest, shown: http.HTTPFlow) -> Awaitable[None]:
     return _run(HOOKS["request"](shown), request, shown)
 
 
@@ -43,8 +43,8 @@ def responseheaders(request: ServedRequest, shown: http.HTTPFlow) -> Awaitable[N
     return _run(HOOKS["responseheaders"](shown), request, shown)
 
 
-def whole_response(request: ServedRequest, shown: http.HTTPFlow) -> Awaitable[None]:
-    request.is_told = True
+def response_complete(request: ServedRequest, shown: http.HTTPFlow) -> Awaitable[None]:
+    request.is_observed = True
     if shown.response is not None:
         shown.response.timestamp_end = time.time()
     return _run(HOOKS["response"](shown), request, shown)

@@ -41,7 +41,7 @@ class ReplayedRequest(ServedRequest):
     def send_head(self, status: int, fields: AnswerFields) -> None:
         self.has_begun = True
 
-    def has_room(self, size: int) -> bool:
+    def can_send(self, size: int) -> bool:
         return True
 
     def send_now(self, data: bytes) -> None:
@@ -50,13 +50,13 @@ class ReplayedRequest(ServedRequest):
     async def send(self, data: bytes) -> None:
         """Drop it."""
 
-    async def until_room(self) -> None:
+    async def writable(self) -> None:
         """There is room."""
 
     def end(self, trailers: AnswerFields = ()) -> None:
         self.is_over = True
 
-    async def send_whole(self, status: int, fields: AnswerFields, body: bytes) -> None:
+    async def send_response(self, status: int, fields: AnswerFields, body: bytes) -> None:
         self.has_begun = self.is_over = True
 
     def abort(self) -> None:

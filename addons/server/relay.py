@@ -65,7 +65,7 @@ async def relay(
         await sending.begin(response_of_server(answer.status, answer.fields, flow.request))
         async for piece in answer.pieces():
             await sending.write(piece)
-        await answer.told_in_whole()
+        await answer.request_observed()
         await sending.end(answer.trailers)
     finally:
         context.finish = None
@@ -107,15 +107,15 @@ class ServerAnswer(ResponseSink):
         self._moved: list[asyncio.Future[None]] = []
         self._is_streamed = request.has_body and bool(flow.request.stream)
         self._body = b"" if self._is_streamed else flow.request.raw_content or b""
-        self._kept: bytearray | None = bytearray() if self._is_streamed else None
+        self._replay_buffer: bytearray | None = bytearray() if self._is_streamed else None
         """The received part of a streamed body, to send it again to another server; None where it is not buffered."""
-        self._kept_counted = 0
+        self._counted_buffer = 0
         self._keeping: asyncio.TimerHandle | None = None
         self._unsent = bytearray()
         """The part of a streamed body that waits for a connection."""
-        self._is_told = not self._is_streamed
+        self._is_observed = not self._is_streamed
         """Addons have seen the whole request."""
-        self._is_whole = not self._is_streamed
+        self._is_complete = not self._is_streamed
         self._upload: asyncio.Task[None] | None = None
 
     @property
@@ -160,7 +160,7 @@ class ServerAnswer(ResponseSink):
         """Send the request, and return when the head of the answer has come."""
         while True:
             try:
-                self._connection = self._server.kept() or await self._open()
+                self._connection = self._server.available() or await self._open()
                 self._send(self._connection)
                 while not self.status:
                     if self.error is not None:
@@ -168,10 +168,10 @@ class ServerAnswer(ResponseSink):
                     await self._change()
             except OSError:
                 self._disconnect()
-                if (self._is_streamed and self._kept is None) or not self.begin_anew():
+                if (self._is_streamed and self._replay_buffer is None) or not self.begin_anew():
                     raise
                 metrics.REQUESTS_RESENT.inc()
-                self._unsent[:] = self._kept or b""
+                self._unsent[:] = self._replay_buffer or b""
             else:
                 self._keep_no_longer()
                 return
@@ -189,12 +189,12 @@ class ServerAnswer(ResponseSink):
         body = bytes(self._unsent) if self._is_streamed else self._body
         self._unsent.clear()
         request = self._flow.request
-        length = len(body) if self._is_whole else None
+        length = len(body) if self._is_complete else None
         method, target = request.data.method, path_of(request)
         fields = fields_to_send(method, target, sent_fields(request), self._server, length)
-        connection.send(fields, body, self, is_complete=self._is_whole)
+        connection.send(fields, body, self, is_complete=self._is_complete)
         self._show(connection)
-        if self._upload is None and not self._is_whole:
+        if self._upload is None and not self._is_complete:
             self._upload = asyncio.create_task(self._take_body(), name="body of a request")
 
     def _show(self, connection: Connection) -> None:
@@ -218,20 +218,20 @@ class ServerAnswer(ResponseSink):
             for part in changed(request.stream, b"") if callable(request.stream) else ():
                 await self._say(part)
             await self._tell_request()
-            self._is_whole = True
+            self._is_complete = True
             if self._connection is not None:
                 self._connection.send_more(self, b"", is_last=True)
 
     async def _tell_request(self) -> None:
         """Show the addons the whole request."""
-        if not self._is_told:
-            self._is_told = True
+        if not self._is_observed:
+            self._is_observed = True
             self._flow.request.timestamp_end = time.time()
-            await flow_hooks.whole_request(self._request, self._flow)
+            await flow_hooks.request_complete(self._request, self._flow)
 
-    async def told_in_whole(self) -> None:
+    async def request_observed(self) -> None:
         """Wait until the addons have seen the request: a server may answer before the end of a body."""
-        if self._upload is not None and not self._is_told:
+        if self._upload is not None and not self._is_observed:
             self._upload.cancel()
             await self._tell_request()
 
@@ -247,22 +247,22 @@ class ServerAnswer(ResponseSink):
 
     def _keep(self, piece: bytes) -> None:
         """Keep the body for another server, as long as the server has said nothing."""
-        if self._kept is None:
+        if self._replay_buffer is None:
             return
-        size = len(self._kept) + len(piece)
-        if self.status or self._request.address.resize_body(self._kept_counted, size) is not None:
+        size = len(self._replay_buffer) + len(piece)
+        if self.status or self._request.address.resize_body(self._counted_buffer, size) is not None:
             self._keep_no_longer()
         else:
-            self._kept += piece
-            self._kept_counted = size
+            self._replay_buffer += piece
+            self._counted_buffer = size
 
     def _keep_no_longer(self) -> None:
-        self._kept = None
+        self._replay_buffer = None
         if self._keeping is not None:
             self._keeping.cancel()
-        if self._kept_counted:
-            self._request.address.resize_body(self._kept_counted, 0)
-            self._kept_counted = 0
+        if self._counted_buffer:
+            self._request.address.resize_body(self._counted_buffer, 0)
+            self._counted_buffer = 0
 
     def carry_up(self) -> None:
         """Hand on what the client says behind a 101, to the end of either side."""

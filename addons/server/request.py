@@ -112,7 +112,7 @@ class ServedRequest(ABC):
     """The head of an answer has gone."""
     is_over = False
     """The answer has gone to its end, or was broken off."""
-    is_told = False
+    is_observed = False
     """Addons have seen the whole answer, and hear of no error."""
     why_left = ""
     """Why nobody takes an answer any more; "" while somebody may."""
@@ -151,7 +151,7 @@ class ServedRequest(ABC):
         """Send a piece of the body, and return when there is room for more."""
 
     @abstractmethod
-    def has_room(self, size: int) -> bool:
+    def can_send(self, size: int) -> bool:
         """Whether a piece of so many bytes would go at once, behind no other one."""
 
     @abstractmethod
@@ -159,7 +159,7 @@ class ServedRequest(ABC):
         """Send a piece for which there is room."""
 
     @abstractmethod
-    async def until_room(self) -> None:
+    async def writable(self) -> None:
         """Return when a piece would go at once."""
 
     @abstractmethod
@@ -167,7 +167,7 @@ class ServedRequest(ABC):
         """End an answer whose head was sent."""
 
     @abstractmethod
-    async def send_whole(self, status: int, fields: AnswerFields, body: bytes) -> None:
+    async def send_response(self, status: int, fields: AnswerFields, body: bytes) -> None:
         """Send a whole answer."""
 
     @abstractmethod

@@ -9,7 +9,7 @@ from itertools import count
 
 from mitmproxy import http
 
-from addons.offline.cached_response import MAX_KEPT
+from addons.offline.cached_response import MAX_CACHED
 from addons.requests.answers import Answer, Answerer, ClientLeft, status_answer
 from addons.requests.request_context import RequestContext, context_of
 from addons.requests.websocket_watch import WebSocketWatch
@@ -59,7 +59,7 @@ class Sending:
         await flow_hooks.responseheaders(self.request, self.flow)
         if self.flow.response is not response:
             raise Replaced
-        await flow_hooks.whole_response(self.request, self.flow)
+        await flow_hooks.response_complete(self.request, self.flow)
         self.request.switch(response.headers.fields)
         self._is_switched = True
 
@@ -77,7 +77,7 @@ class Sending:
 
     def write_now(self, piece: bytes) -> bool:
         """Send a piece if there is room for it. The addons see it once, whether it goes now or by `write`."""
-        if not self.is_streamed or not self.request.has_room(len(piece)):
+        if not self.is_streamed or not self.request.can_send(len(piece)):
             return False
         for part in self._changed(piece):
             self.request.send_now(part)
@@ -88,12 +88,12 @@ class Sending:
         if not self.is_streamed:
             self.flow.response.data.content = bytes(self._held)
             self._held.clear()
-            await send_whole(self.request, self.flow)
+            await send_complete(self.request, self.flow)
             return
         if callable(self.flow.response.stream):
             for part in self._changed(b""):
                 await self.request.send(part)
-        await flow_hooks.whole_response(self.request, self.flow)
+        await flow_hooks.response_complete(self.request, self.flow)
         self.request.end(trailers)
 
     def _changed(self, piece: bytes) -> Iterable[bytes]:
@@ -107,7 +107,7 @@ class Sending:
             self._may_hold(0)
 
     def _may_hold(self, size: int) -> bool:
-        if size > MAX_KEPT or not self.request.address.resize_answer(self._counted, size):
+        if size > MAX_CACHED or not self.request.address.resize_answer(self._counted, size):
             return False
         self._counted = size
         return True
@@ -120,7 +120,7 @@ class Sending:
         context.failover = None
         if context.stream_too_large is None:
             raise ConnectionResetError(
-                f"the response has more than {MAX_KEPT} bytes, or others have too many"
+                f"the response has more than {MAX_CACHED} bytes, or others have too many"
             )
         assert self.flow.response is not None
         self.flow.response.stream = context.stream_too_large
@@ -131,14 +131,14 @@ class Sending:
         await self.write(held)
 
 
-async def send_whole(request: ServedRequest, flow: http.HTTPFlow) -> None:
+async def send_complete(request: ServedRequest, flow: http.HTTPFlow) -> None:
     """Send an answer that is there in whole, as the addons leave it."""
     assert flow.response is not None
-    await flow_hooks.whole_response(request, flow)
+    await flow_hooks.response_complete(request, flow)
     response = flow.response
     body = b"" if response.status_code in WITHOUT_BODY else response.raw_content or b""
     if request.is_head or len(body) <= STREAM_UNREAD:
-        await request.send_whole(response.status_code, response.headers.fields, body)
+        await request.send_response(response.status_code, response.headers.fields, body)
         return
     try:
         async with asyncio.timeout(BODY_TIME):
@@ -200,7 +200,7 @@ class OwnStream:
     async def write(self, data: bytes) -> None:
         if self.outlet is not None and self.outlet(data):
             return
-        await self.sending.request.until_room()
+        await self.sending.request.writable()
         await self.sending.write(data)
 
     async def write_all(self, pieces: Iterable[bytes]) -> None:
@@ -246,7 +246,7 @@ async def _send_pieces(sending: Sending, pieces: Iterable[bytes]) -> None:
     rest = iter(pieces)
     for number in count():
         # No piece is made before there is room for it: hundreds of streams may wait for their client.
-        await sending.request.until_room()
+        await sending.request.writable()
         piece = next(rest, None)
         if piece is None:
             return

@@ -24,7 +24,7 @@ from addons.server.limits.request_head import fault_of
 from addons.server.messages import error_body, refuse
 from addons.server.relay import relay
 from addons.server.request import LEFT, ServedRequest
-from addons.server.respond import Replaced, respond, send_status, send_whole
+from addons.server.respond import Replaced, respond, send_complete, send_status
 from addons.telemetry import metrics
 from kube.errors import (
     StatusError,
@@ -49,7 +49,7 @@ async def serve(request: ServedRequest, flow: http.HTTPFlow | None = None) -> No
         await flow_hooks.requestheaders(request, flow)
         if flow.response is not None or not request.has_body or not flow.request.stream:
             await body.take(flow)
-            await flow_hooks.whole_request(request, flow)
+            await flow_hooks.request_complete(request, flow)
         await _answer(request, flow)
     except Killed:
         request.abort()
@@ -65,7 +65,7 @@ async def serve(request: ServedRequest, flow: http.HTTPFlow | None = None) -> No
         await _fail(request, 500, "the hub could not answer this request")
     finally:
         body.release()
-        if flow.error is not None and not request.is_told:
+        if flow.error is not None and not request.is_observed:
             await flow_hooks.error(flow)
         flow.live = False
 
@@ -74,12 +74,12 @@ async def _answer(request: ServedRequest, flow: http.HTTPFlow) -> None:
     try:
         if flow.response is not None:
             await flow_hooks.responseheaders(request, flow)
-            await send_whole(request, flow)
+            await send_complete(request, flow)
             return
         while not await _has_answered(request, flow):
             pass
     except Replaced:
-        await send_whole(request, flow)
+        await send_complete(request, flow)
     except StatusError as error:
         if request.has_begun:
             raise ConnectionResetError(error.message) from None
@@ -122,8 +122,8 @@ async def _has_relayed(
     try:
         await relay(request, flow, context, upstream)
     except OSError:
-        is_whole = not (request.has_body and flow.request.stream)
-        if request.has_begun or not is_whole or not _fails_over(flow, context):
+        is_complete = not (request.has_body and flow.request.stream)
+        if request.has_begun or not is_complete or not _fails_over(flow, context):
             raise
         return False
     return True
@@ -151,7 +151,7 @@ async def _fail(request: ServedRequest, code: int, why: str) -> None:
         return
     fields = [(b"Content-Type", b"application/json"), (b"Connection", b"close")]
     with contextlib.suppress(ClientLeft, asyncio.CancelledError):
-        await request.send_whole(code, fields, error_body(code, why))
+        await request.send_response(code, fields, error_body(code, why))
 
 
 class HeldBody:
@@ -206,7 +206,7 @@ def _length_of(request: http.Request) -> int:
 def _fault_of(request: ServedRequest) -> StatusError | None:
     head = request.head.data
     fault = fault_of(head.method, head.path, head.authority, head.headers.fields)
-    if fault is None and not request.address.has_room:
+    if fault is None and not request.address.has_capacity:
         return too_many_requests("too many requests from this address are under way", 1)
     return fault
 

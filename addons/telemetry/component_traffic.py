@@ -65,7 +65,7 @@ class ComponentTraffic:
 
     def began(self, component: str, read: str, *, is_error: bool, is_watch: bool) -> ComponentCounts:
         """Count a request that is answered, or gets no answer; who answers counts on in what is returned."""
-        now = self._turn()
+        now = self._advance()
         if component not in self._components and len(self._components) >= MAX_COMPONENTS:
             component = OTHER
         counts = self._components.setdefault(component, ComponentCounts())
@@ -99,11 +99,11 @@ class ComponentTraffic:
 
     def link_today(self) -> tuple[int, int]:
         """Bytes to and from the cloud since midnight, or since the start."""
-        self._turn()
+        self._advance()
         up, down = link_bytes()
         return up - self._link_at_midnight[0], down - self._link_at_midnight[1]
 
-    def _turn(self) -> float:
+    def _advance(self) -> float:
         """Remember the totals at the beginning of a minute, and those of the link at midnight; the time."""
         now = self._now()
         minute = int(now // 60)

@@ -19,7 +19,7 @@ class LinkBudget(NamedTuple):
     period: str
     unit: str = "MB"
 
-    def told(self, spent: int) -> str:
+    def summary(self, spent: int) -> str:
         """`15.2 of 20 MB a day`."""
         unit = UNITS[self.unit]
         return f"{spent / unit:.1f} of {self.bytes / unit:g} {self.unit} a {self.period}"
@@ -48,27 +48,27 @@ class Spending:
         self.period = ""
         self._budget = budget
         self._total = 0
-        self._is_told = False
+        self._has_warned = False
 
     def take(self, data: bytes) -> None:
         """Go on with what an earlier process kept, by `kept`; what cannot be read counts as nothing."""
         try:
             state = orjson.loads(data)
-            period, spent, is_told = str(state["period"]), int(state["bytes"]), bool(state["told"])
+            period, spent, has_warned = str(state["period"]), int(state["bytes"]), bool(state["told"])
         except (ValueError, KeyError, TypeError):
             return
-        self.period, self.spent, self._is_told = period, spent, is_told
+        self.period, self.spent, self._has_warned = period, spent, has_warned
 
-    def kept(self) -> bytes:
-        return orjson.dumps({"period": self.period, "bytes": self.spent, "told": self._is_told})
+    def dump(self) -> bytes:
+        return orjson.dumps({"period": self.period, "bytes": self.spent, "told": self._has_warned})
 
     def count(self, total: int, today: datetime.date) -> bool:
         """Count what the link has carried since the process began; True once in a period, when that is too much."""
         period = self._budget.current(today)
         if period != self.period:
-            self.period, self.spent, self._is_told = period, 0, False
+            self.period, self.spent, self._has_warned = period, 0, False
         self.spent += total - self._total
         self._total = total
-        is_news = self.spent > self._budget.bytes and not self._is_told
-        self._is_told |= is_news
+        is_news = self.spent > self._budget.bytes and not self._has_warned
+        self._has_warned |= is_news
         return is_news

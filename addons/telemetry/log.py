@@ -108,7 +108,7 @@ MAX_LINES = 200
 """Lines that are kept."""
 REPORT_LINE = "report_line"
 """The attribute of a record that is one line of a report that a person asked for in an interface: its number."""
-MAX_TOLD = 40
+MAX_REPORT_LINES = 40
 """Lines of a report that are kept: the rest would take the place of what the hub itself said."""
 MAX_LINE = 1_000
 """Characters of a line that are kept; the first line alone of a traceback."""
@@ -131,7 +131,7 @@ class LogTail(logging.Handler):
         self.lines: deque[str] = deque(maxlen=MAX_LINES)
 
     def emit(self, record: logging.LogRecord) -> None:
-        if getattr(record, REPORT_LINE, 0) >= MAX_TOLD:
+        if getattr(record, REPORT_LINE, 0) >= MAX_REPORT_LINES:
             return
         line = self.format(record).partition("\n")[0]
         self.lines.append(without_credentials(line))

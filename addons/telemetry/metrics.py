@@ -209,7 +209,7 @@ PEER_REFUSED = counter(
     "`resource`, `verb`, `subresource`, `selection`, `path`, `no leader`, `unknown pool`, `too many`; of tunnels: "
     "`lends nothing`, `target`, `no way`, `tunnels`.",
 )
-WORDS_REFUSED = counter(
+REPORTS_REFUSED = counter(
     "edgehub_kubelet_words_refused{reason}",
     "Pod reports of other hubs refused: `of another node` than the hub's, `malformed`.",
 )

@@ -107,8 +107,8 @@ def line(seen: Observation, *, wide: bool = False, has_colours: bool = False) ->
         parts.append(f"v{seen.version}" if seen.version else "")
     elif seen.verdict in ("refused", "failed") or seen.reason.startswith(ENDED):
         parts.append(seen.reason)
-    told = (tally for tally in seen.filters if wide or tally.changed or tally.hidden)
-    parts.append("; ".join(f"{tally.filter}: {_did(tally)}" for tally in told))
+    summary = (tally for tally in seen.filters if wide or tally.changed or tally.hidden)
+    parts.append("; ".join(f"{tally.filter}: {_did(tally)}" for tally in summary))
     # The colours alone are no text.
     return "  ".join((_joined(begun), ended, _joined(parts))).rstrip()
 
@@ -119,8 +119,8 @@ def _below(subresource: str) -> str:
 
 def _did(tally: Tally) -> str:
     counts = {"kept": tally.kept, "changed": tally.changed, "hidden": tally.hidden}
-    told = ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "nothing"
-    return f"{told} ({_first(tally.reasons)})" if tally.reasons else told
+    summary = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count) or "nothing"
+    return f"{summary} ({_first(tally.reasons)})" if tally.reasons else summary
 
 
 def _first(reasons: Iterable[str]) -> str:
@@ -156,7 +156,7 @@ between those of the requests of a burst: they kept a tenth of the hub's memory 
 MAX_WAITING = 1_000
 """Lines that wait for one who looks and reads too slowly. The oldest make way, and are counted."""
 
-type Told = Callable[[Observation], None]
+type ObservationListener = Callable[[Observation], None]
 
 
 class WantedLines(NamedTuple):
@@ -217,24 +217,24 @@ class Observations:
 
     def __init__(self) -> None:
         self._requests, self._events = _Last(), _Last()
-        self._told: list[Told] = []
+        self._listeners: list[ObservationListener] = []
 
     def add(self, seen: Observation) -> None:
         (self._events if seen.is_event else self._requests).add(seen)
-        for told in self._told:
-            told(seen)
+        for summary in self._listeners:
+            summary(seen)
 
     def past(self, wanted: WantedLines) -> Iterator[Observation]:
         """The recent observations, the oldest first."""
         both = merge(self._requests, self._events, key=lambda seen: seen.at)
         return filter(wanted.has, both)
 
-    def listen(self, told: Told) -> None:
+    def listen(self, summary: ObservationListener) -> None:
         """Call `told` with each request and event from now on."""
-        self._told.append(told)
+        self._listeners.append(summary)
 
-    def forget(self, told: Told) -> None:
-        self._told.remove(told)
+    def forget(self, summary: ObservationListener) -> None:
+        self._listeners.remove(summary)
 
 
 class Follower:
@@ -251,7 +251,7 @@ class Follower:
     def is_empty(self) -> bool:
         return not self._waiting
 
-    def told(self, seen: Observation) -> None:
+    def summary(self, seen: Observation) -> None:
         if not self._wanted.has(seen):
             return
         if len(self._waiting) >= MAX_WAITING:

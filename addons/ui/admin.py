@@ -43,7 +43,7 @@ class Admin:
         app[HUB], app[QUEUE], app[CLOSED] = hub, ReportQueue(), asyncio.Event()
         app[stream_pages.ATTACHMENTS] = attachments
         app[stream_pages.FOLLOWERS] = stream_pages.followers()
-        app[pod_updates.PLACES] = pod_updates.places()
+        app[pod_updates.REQUEST_LIMIT] = pod_updates.request_limit()
         app[page.LIVE_PAGE] = page.LivePage(hub, timeline)
         for table in (routes, pod_updates.routes, debug_pages.routes, page.routes, stream_pages.routes):
             app.add_routes(table)
@@ -71,8 +71,8 @@ async def _readyz(request: web.Request) -> web.Response:
     if missing := why_unready(hub, is_to_be_node=NODE in excluded):
         return web.Response(status=503, text=f"{missing}\n")
     lender, uplink = hub.cloud.lender, hub.cloud.leading_uplink
-    way = f", by the uplink {uplink}" if uplink is not None else ""
-    return web.Response(text=f"ok, with the link of node {lender}\n" if lender else f"ok{way}\n")
+    route = f", by the uplink {uplink}" if uplink is not None else ""
+    return web.Response(text=f"ok, with the link of node {lender}\n" if lender else f"ok{route}\n")
 
 
 @routes.get("/metrics")

@@ -86,8 +86,8 @@ def dry_run(
     try:
         obj = item.decode()
         for filter_ in filters:
-            told = _noting(filter_.name, notes) if explains else ignore_note
-            verdict = apply_chain((filter_,), obj, recorded, told)
+            noting = _noting(filter_.name, notes) if explains else ignore_note
+            verdict = apply_chain((filter_,), obj, recorded, noting)
             notes += [Note(name, "object", step.outcome, step.reason) for name, step in verdict.steps]
             outcome = verdict.outcome if verdict.outcome is not Outcome.KEPT else outcome
             if outcome is Outcome.DROPPED:

@@ -13,7 +13,7 @@ from addons.filters.filter import Filter
 from addons.filters.verdict import Outcome
 from addons.inputs.filter_inputs import FilterInputs
 from addons.pool.peer_reader import PeerReader
-from addons.requests.caller import Caller, Lending, Listener
+from addons.requests.caller import Caller, CredentialSource, Listener
 from addons.requests.route_decision import decide
 from addons.ui.dry_run import Note, deadline, dry_run, in_slices
 from addons.ui.running_hub import RunningHub
@@ -135,48 +135,50 @@ def explain(hub: RunningHub, question: ExplainRequest) -> Explanation:
     path = kind.path(namespace, name if verb == "get" else "")
     # A name may be misspelt, and it may be right: anybody may name a client or a CRD freely.
     hints = unknown_component(hub, component), unknown_resource(hub.sources, resource)
-    told = Explanation(component_of(component), path, verb, hints=[hint for hint in hints if hint])
+    explanation = Explanation(component_of(component), path, verb, hints=[hint for hint in hints if hint])
     if others:
-        told.hints.append(f"this is the one in {namespace}; there are others in {', '.join(others)}")
+        explanation.hints.append(f"this is the one in {namespace}; there are others in {', '.join(others)}")
     target = f"{path}?watch=true&resourceVersion=0" if verb == "watch" else f"{path}?resourceVersion=0"
     try:
         info = parse_request("GET", target)
-        asks = info, told.component, Caller(Lending.HUB), Listener.PLAIN, Encoding.JSON
+        asks = info, explanation.component, Caller(CredentialSource.HUB), Listener.PLAIN, Encoding.JSON
         route = decide(*asks, rules)
     except StatusError as error:
-        told.problem = f"refused with {error.code}: {error.message}"
-        return told
-    told.route, told.reason = route.kind, route.reason
-    told.filters = list(route.filtered_by)
+        explanation.problem = f"refused with {error.code}: {error.message}"
+        return explanation
+    explanation.route, explanation.reason = route.kind, route.reason
+    explanation.filters = list(route.filtered_by)
     if info.type is not None:
-        told.rules = rules.explain(told.component, info.type.group, info.type.resource, verb)
+        explanation.rules = rules.explain(explanation.component, info.type.group, info.type.resource, verb)
     if name:
-        filters = rules.chain(told.component, kind.group, kind.resource, verb)
-        _explain_object(told, source, hub.inputs, (namespace, name), filters)
-    return told
+        filters = rules.chain(explanation.component, kind.group, kind.resource, verb)
+        _explain_object(explanation, source, hub.inputs, (namespace, name), filters)
+    return explanation
 
 
 async def explain_resource(hub: RunningHub, question: ExplainRequest) -> ResourceExplanation:
     """`explain` for a question without a name."""
-    told, end = ResourceExplanation(**asdict(explain(hub, question))), deadline()
+    explanation, end = ResourceExplanation(**asdict(explain(hub, question))), deadline()
     source = hub_source(hub.sources, question.resource)
-    if source is None or told.problem:
-        told.problem = told.problem or "the hub has no copy of this resource: nobody asked for it yet"
-        return told
+    if source is None or explanation.problem:
+        explanation.problem = (
+            explanation.problem or "the hub has no copy of this resource: nobody asked for it yet"
+        )
+        return explanation
     type_ = source.list_watch.type
-    filters = hub.rules.rules.chain(told.component, type_.group, type_.resource, question.verb)
+    filters = hub.rules.rules.chain(explanation.component, type_.group, type_.resource, question.verb)
     async for item in in_slices(source.store, end):
         if question.namespace and item.key[0] != question.namespace:
             continue
         result = dry_run(item, filters, hub.inputs, explains=False)
         outcome = "unknown" if result.is_pending else _AS_SHOWN[result.outcome]
-        told.counts[outcome] += 1
-        if outcome in ("hidden", "changed") and len(told.objects) < MAX_OBJECTS:
+        explanation.counts[outcome] += 1
+        if outcome in ("hidden", "changed") and len(explanation.objects) < MAX_OBJECTS:
             reasons = dry_run(item, filters, hub.inputs).decisive
             named = {"namespace": item.key[0], "name": item.key[1]}
-            told.objects.append({**named, "outcome": outcome, "reasons": reasons})
-    told.complete = time.monotonic() <= end
-    return told
+            explanation.objects.append({**named, "outcome": outcome, "reasons": reasons})
+    explanation.complete = time.monotonic() <= end
+    return explanation
 
 
 def unknown_component(hub: RunningHub, component: str) -> str:
@@ -197,7 +199,7 @@ def unknown_resource(sources: Sources, resource: str) -> str:
 
 
 def _explain_object(
-    told: Explanation,
+    explanation: Explanation,
     source: Source | None,
     inputs: FilterInputs,
     key: tuple[str, str],
@@ -205,17 +207,17 @@ def _explain_object(
 ) -> None:
     item = source.store.get(key) if source is not None else None
     if source is None or item is None:
-        told.problem = (
+        explanation.problem = (
             "the hub has no copy of this object: nobody asked for its kind yet, or it does not exist"
         )
         return
-    told.origin = _origin(source)
+    explanation.origin = _origin(source)
     result = dry_run(item, filters, inputs)
-    told.outcome, told.notes = result.outcome, list(result.notes)
+    explanation.outcome, explanation.notes = result.outcome, list(result.notes)
     if result.failure:
-        told.problem = f"it cannot be filtered and is hidden: {result.failure}"
+        explanation.problem = f"it cannot be filtered and is hidden: {result.failure}"
     elif result.is_pending:
-        told.problem = "an input of the filters is not known yet; ask again"
+        explanation.problem = "an input of the filters is not known yet; ask again"
 
 
 def _origin(source: Source) -> str:

@@ -23,7 +23,7 @@ MAX_WAITING = 8
 ROOT = 0
 
 
-class Places:
+class RequestLimit:
     """So many may ask for something at once; the others are refused, and counted."""
 
     def __init__(self, count: int, what: str, refusal: str, *, retry_after: int = 30) -> None:
@@ -52,7 +52,7 @@ class ReportQueue:
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
-        self._waiting = Places(MAX_WAITING, "turn", "too many reports are being made", retry_after=1)
+        self._waiting = RequestLimit(MAX_WAITING, "turn", "too many reports are being made", retry_after=1)
 
     @asynccontextmanager
     async def take(self) -> AsyncIterator[None]:

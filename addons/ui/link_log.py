@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 REPLAY_WAIT = 60.0
 """Seconds that the line about the link's return waits for the journal's replay, whose count it tells."""
-OWN, NO_WAY = "own", "none"
+OWN, NO_PATH = "own", "none"
 """The ways to the cloud besides those of other nodes."""
 STEP = 0.2
 """Seconds between looks at the journal while it is replayed."""
@@ -45,17 +45,17 @@ class LinkLog:
         cloud: Cloud,
         changed: Notifier,
         waiting: Callable[[], int],
-        kept_in: str,
+        answers_from: str,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`changed` notifies when a server comes or goes; `waiting` counts the journal's entries.
 
-        `kept_in` says from what the node is answered meanwhile: "copies", or "memory" in mode cloud.
+        `answers_from` says from what the node is answered meanwhile: "copies", or "memory" in mode cloud.
         """
         self._cloud = cloud
         self._changed = changed
         self._waiting = waiting
-        self._kept_in = kept_in
+        self._answers_from = answers_from
         self._clock = clock
         self._via = ""
         self.state = LinkState()
@@ -63,7 +63,7 @@ class LinkLog:
     async def run(self) -> None:
         while True:
             moved = self._changed.wait()
-            self._tell_way()
+            self._log_path()
             if self._cloud.is_up:
                 await moved
             else:
@@ -71,11 +71,13 @@ class LinkLog:
                 await self._outage()
 
     async def _outage(self) -> None:
-        self._tell_way()
+        self._log_path()
         began, replayed = self._clock(), replayed_writes()
         self.state.changed()
         at = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-        logger.warning("offline since %s, answering from %s (%s)", at, self._kept_in, self._cloud.reasons)
+        logger.warning(
+            "offline since %s, answering from %s (%s)", at, self._answers_from, self._cloud.reasons
+        )
         while not self._cloud.is_up:
             if not await comes_within(REPEAT, self._changed.wait()):
                 logger.warning(
@@ -85,27 +87,27 @@ class LinkLog:
                     self._cloud.reasons,
                 )
         lasted = duration(self._clock() - began)
-        self._tell_way()
+        self._log_path()
         self.state.changed()
         await self._replay()
         count, left = replayed_writes() - replayed, self._waiting()
         waits = f", {left} still wait" if left else ""
         logger.info("online again after %s; %d writes replayed%s", lasted, count, waits)
 
-    def _tell_way(self) -> None:
+    def _log_path(self) -> None:
         """Tell by which way the cloud is reached, where that has changed."""
         lender, uplink = self._cloud.lender, self._cloud.leading_uplink
         own = f"uplink {uplink}" if uplink is not None else OWN
-        via = (f"node {lender}" if lender else own) if self._cloud.is_up else NO_WAY
+        via = (f"node {lender}" if lender else own) if self._cloud.is_up else NO_PATH
         if via == self._via:
             return
-        if lender and via != NO_WAY:
+        if lender and via != NO_PATH:
             logger.warning("the cloud cannot be reached directly: using a tunnel through node %s", lender)
-        elif self._via.startswith("node ") and via != NO_WAY:
+        elif self._via.startswith("node ") and via != NO_PATH:
             logger.info("the cloud can be reached directly again: tunnel closed")
         self._via = via
         metrics.LINK.clear()
-        metrics.LINK.labels(metrics.peer_label(lender) if lender and via != NO_WAY else via).set(1)
+        metrics.LINK.labels(metrics.peer_label(lender) if lender and via != NO_PATH else via).set(1)
 
     async def _replay(self) -> None:
         """Return when no write waits, when the link is gone once more, or after a minute."""

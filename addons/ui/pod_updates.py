@@ -12,7 +12,7 @@ import orjson
 from aiohttp import web
 
 from addons.telemetry import metrics
-from addons.ui.handlers import HUB, Places, for_operator
+from addons.ui.handlers import HUB, RequestLimit, for_operator
 from addons.ui.running_hub import RunningHub
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
@@ -33,11 +33,11 @@ PATH = (
 )
 
 routes = web.RouteTableDef()
-PLACES = web.AppKey("updates", Places)
+REQUEST_LIMIT = web.AppKey("updates", RequestLimit)
 
 
-def places() -> Places:
-    return Places(MAX_UPDATES, "update", "too many updates are being asked for", retry_after=1)
+def request_limit() -> RequestLimit:
+    return RequestLimit(MAX_UPDATES, "update", "too many updates are being asked for", retry_after=1)
 
 
 class Refused(Exception):
@@ -160,7 +160,7 @@ def _this(pod: Json) -> Json:
 @for_operator
 async def _update(request: web.Request) -> web.Response:
     action = request.match_info["action"]
-    with request.app[PLACES].take():
+    with request.app[REQUEST_LIMIT].take():
         try:
             updates = _updates(request.app[HUB], request.match_info)
             text = await (updates.upgrade() if action == "upgrade" else updates.pull_images())

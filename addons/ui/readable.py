@@ -22,7 +22,7 @@ from kube.wire.codec import INITIAL_EVENTS_END, Codec, FrameReader, ListPage, Wa
 from kube.wire.encoding import Encoding
 from kube.wire.json_fields import parse_object
 
-WHOLE = 128 * 1024
+READABLE_BYTES = 128 * 1024
 """Bytes of the largest body that is shown with all fields as YAML, which takes some 40 ms; in protobuf twice that."""
 LINES = 2_000
 """Objects or events of a larger body that are shown, one line each; a line takes some microseconds."""
@@ -35,11 +35,11 @@ def readable_body(encoding: Encoding, body: bytes, visible: Visible = USUALLY) -
     codec = codec_for(encoding)
     api_version, kind, raw = codec.decode_single(body)
     if kind.removesuffix("List") not in ("", kind):
-        return _list(codec, codec.decode_list(body), whole=len(body) <= WHOLE, visible=visible)
+        return _list(codec, codec.decode_list(body), complete=len(body) <= READABLE_BYTES, visible=visible)
     tree = object_tree(encoding, api_version, kind, raw, visible=visible)
     if (api_version, kind) == TABLE:
         return _cells(tree)
-    if len(body) > WHOLE:
+    if len(body) > READABLE_BYTES:
         return orjson.dumps(tree, option=orjson.OPT_INDENT_2).decode()
     return as_yaml(tree)
 
@@ -60,14 +60,14 @@ def _cells(table: Tree) -> str:
 def readable_watch(encoding: Encoding, body: bytes, visible: Visible = USUALLY) -> str:
     """The events of a watch, a document each. A comment says what follows the last whole one."""
     codec = codec_for(encoding)
-    whole = len(body) <= WHOLE
+    complete = len(body) <= READABLE_BYTES
     documents: list[str] = []
     left_out = 0
     remark = ""
     try:
         for frame in _frames(codec.frames(), body):
             if len(documents) < LINES:
-                documents.append(readable_event(codec, frame, whole=whole, visible=visible))
+                documents.append(readable_event(codec, frame, complete=complete, visible=visible))
             else:
                 left_out += 1
     except ValueError as error:
@@ -83,13 +83,13 @@ def _frames(reader: FrameReader, body: bytes) -> Iterator[WatchFrame]:
     reader.close()
 
 
-def readable_event(codec: Codec, frame: WatchFrame, *, whole: bool, visible: Visible = USUALLY) -> str:
+def readable_event(codec: Codec, frame: WatchFrame, *, complete: bool, visible: Visible = USUALLY) -> str:
     """One event of a watch; its object with all fields where `whole`."""
     shown: Tree = {"type": frame.type, "kind": frame.kind, "apiVersion": frame.api_version}
     if frame.status is not None:
         error = frame.status
-        told = {"code": error.code, "reason": error.reason, "message": error.message}
-        return as_yaml(shown | told)
+        error_fields = {"code": error.code, "reason": error.reason, "message": error.message}
+        return as_yaml(shown | error_fields)
     try:
         peek = codec.peek(frame.raw)
     except ValueError as error:
@@ -101,7 +101,7 @@ def readable_event(codec: Codec, frame: WatchFrame, *, whole: bool, visible: Vis
     if frame.type == "BOOKMARK":
         obj = decode_object(codec.encoding, frame.api_version, frame.kind, frame.raw)
         return as_yaml(shown | ({"initialEventsEnd": True} if INITIAL_EVENTS_END in obj.annotations else {}))
-    if whole:
+    if complete:
         shown["content"] = object_tree(
             codec.encoding, frame.api_version, frame.kind, frame.raw, visible=visible
         )
@@ -111,10 +111,10 @@ def readable_event(codec: Codec, frame: WatchFrame, *, whole: bool, visible: Vis
 def readable_table(encoding: Encoding, body: bytes) -> str:
     """A list as a line for each object, however large it is; ValueError when it is no list."""
     codec = codec_for(encoding)
-    return _list(codec, codec.decode_list(body), whole=False, visible=USUALLY)
+    return _list(codec, codec.decode_list(body), complete=False, visible=USUALLY)
 
 
-def _list(codec: Codec, page: ListPage[bytes], *, whole: bool, visible: Visible) -> str:
+def _list(codec: Codec, page: ListPage[bytes], *, complete: bool, visible: Visible) -> str:
     head: Tree = {
         "kind": f"{page.kind}List",
         "apiVersion": page.api_version,
@@ -123,7 +123,7 @@ def _list(codec: Codec, page: ListPage[bytes], *, whole: bool, visible: Visible)
     }
     if page.continue_token:
         head |= {"continue": page.continue_token, "remainingItemCount": page.remaining}
-    if whole:
+    if complete:
         trees = (
             object_tree(codec.encoding, page.api_version, page.kind, raw, visible=visible)
             for raw in page.items

@@ -31,7 +31,7 @@ ACCEPT = ",".join(
     f"{encoding};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
     for encoding in (Encoding.PROTOBUF, Encoding.JSON)
 )
-NOT_TOLD = (NoBookmark, OtherHistory, Unreachable, StatusError, ValueError, Malformed, TimeoutError)
+NO_PROOF = (NoBookmark, OtherHistory, Unreachable, StatusError, ValueError, Malformed, TimeoutError)
 """Errors of a cloud that does not report its writes since a version, or that has another history."""
 ATTEMPTS = 3
 """Attempts for one answer. A leader that cannot reach a restored cloud still has the former history, and each list of
@@ -48,7 +48,7 @@ async def wait_until_current(
     StatusError: the cloud's own answer to the list, 503 when it gives none, 504 when the copy does not get there.
     """
     if not at and sum(map(scope.matches, source.store)) > FEW:
-        with contextlib.suppress(*NOT_TOLD):
+        with contextlib.suppress(*NO_PROOF):
             async with asyncio.timeout(wait):
                 return await _by_events(source, client)
     end = None
@@ -73,7 +73,7 @@ async def wait_until_current(
 
 
 async def _by_events(source: Source, client: Client) -> int:
-    """Like `wait_until_current`, by the cloud's writes since. On any error of NOT_TOLD the caller compares names
+    """Like `wait_until_current`, by the cloud's writes since. On any error of NO_PROOF the caller compares names
     instead."""
     reflector, store = source.reflector, source.store
     given, known, witness = store.newest_given, store.version, store.witness

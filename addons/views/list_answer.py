@@ -35,10 +35,10 @@ async def list_answer(listing: Listing, *, packed: bool = False, warning: str = 
         if formed:
             await asyncio.sleep(0)
         formed += listing.formed(part)
-    whole, headers = listing.body(formed), headers_of(listing.codec.content_type, warning)
+    body, headers = listing.body(formed), headers_of(listing.codec.content_type, warning)
     if packed:
-        return Answer(pack(whole, whole.size), {**headers, "Content-Encoding": "zstd"})
-    return Answer(bytes(whole) if whole.size <= PIECE else whole, headers)
+        return Answer(pack(body, body.size), {**headers, "Content-Encoding": "zstd"})
+    return Answer(bytes(body) if body.size <= PIECE else body, headers)
 
 
 class _Paged(NamedTuple):
@@ -61,29 +61,29 @@ class PagedLists:
         the bound is sent without pages: the API lets a server ignore a limit.
         """
         if read.continued is None or read.continued.version == LATEST:
-            whole = view.listing(confirmed)
+            listing = view.listing(confirmed)
         else:
             pages = self._lists.get((view, read.continued.version))
             if pages is None or pages.projection is not view.projection:  # other rules filter since
                 raise continue_expired(read.continued._replace(version=LATEST).encode())
-            whole = pages.listing
+            listing = pages.listing
         start = read.continued.start if read.continued is not None else ""
-        page = whole.page(start, read.limit, read.namespace)
-        if page.rest.continue_token and not self._keep(view, whole):
-            return whole.page(start, 0, read.namespace)
+        page = listing.page(start, read.limit, read.namespace)
+        if page.rest.continue_token and not self._keep(view, listing):
+            return listing.page(start, 0, read.namespace)
         if not (read.labels.is_everything and read.fields.is_everything):
             return page._replace(
                 rest=page.rest._replace(remaining=None)
             )  # kube-apiserver would have to count them
         return page
 
-    def _keep(self, view: View, whole: Listing) -> bool:
-        key = view, whole.version
+    def _keep(self, view: View, listing: Listing) -> bool:
+        key = view, listing.version
         pages = self._lists.get(key)
-        if pages is not None and pages.listing is whole:
+        if pages is not None and pages.listing is listing:
             return True
         self._drop(key)
-        paged = _Paged(view.projection, whole, sum(len(item.stored) for item in whole.items))
+        paged = _Paged(view.projection, listing, sum(len(item.stored) for item in listing.items))
         if paged.size > MAX_PAGED:
             reached("lists read in pages")
             return False

@@ -107,7 +107,7 @@ def checkpoints_of(meta: Meta) -> Checkpoints:
     return Checkpoints()
 
 
-class KeptCheckpoints:
+class CheckpointStore:
     """The checkpoints of one source."""
 
     def __init__(
@@ -193,7 +193,7 @@ class Withdrawals:
     def __init__(self) -> None:
         self.tasks: set[asyncio.Task[None]] = set()
 
-    def begin(self, said: Sequence[KeptCheckpoints], change: Callable[[], None]) -> None:
+    def begin(self, said: Sequence[CheckpointStore], change: Callable[[], None]) -> None:
         """Apply a change once the disk has dropped these checkpoints; at once if it has none."""
         if not said:
             change()
@@ -203,9 +203,9 @@ class Withdrawals:
         task.add_done_callback(self.tasks.discard)
 
 
-async def _withdraw(said: Sequence[KeptCheckpoints], change: Callable[[], None]) -> None:
+async def _withdraw(said: Sequence[CheckpointStore], change: Callable[[], None]) -> None:
     async with AsyncExitStack() as stack:
-        await asyncio.gather(*(stack.enter_async_context(kept.withdrawn()) for kept in said))
+        await asyncio.gather(*(stack.enter_async_context(each.withdrawn()) for each in said))
         change()
 
 

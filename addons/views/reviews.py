@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from addons.requests.caller import Caller, Lending, expiry_of
+from addons.requests.caller import Caller, CredentialSource, expiry_of
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.requests.object_read import ObjectRead
 from addons.views.known_callers import MAX_ANSWERS, KnownCallers, Said, user_text
@@ -81,7 +81,7 @@ class Reviews:
     async def identity(self, caller: Caller) -> CloudIdentity:
         """Return the identity whose rights a caller has. StatusError 401 without the hub's identity or a valid
         token."""
-        if caller.lending is Lending.HUB:
+        if caller.credential_source is CredentialSource.HUB:
             return HUB_IDENTITY
         token = caller.authorization
         if not token:

@@ -14,11 +14,11 @@ from functools import partial
 from addons.filters.filter import Filter
 from addons.filters.plugins import need_json
 from addons.requests.answers import Answer, ClientRequest, ClientStream, ToCloud
-from addons.requests.caller import Caller, Lending
+from addons.requests.caller import Caller, CredentialSource
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.requests.object_read import ObjectRead
 from addons.requests.route_decision import is_of_others
-from addons.rules.shared_kinds import is_further, shared_fields, whole
+from addons.rules.shared_kinds import is_further, shared_fields, unfiltered_list_watch
 from addons.rules.table import Rules
 from addons.telemetry import metrics
 from addons.views.bounds.quotas import BeyondQuota
@@ -155,7 +155,7 @@ class Serving:
                 return await list_answer(page, packed=wanted.reads_differences, warning=warning)
             if read.verb == "watch" and not read.wants_state and read.version:
                 confirmed = await self._check_history(wanted, source, read, scope, view)
-            is_own = wanted.caller.lending is not Lending.HUB
+            is_own = wanted.caller.credential_source is not CredentialSource.HUB
             check = partial(self._check_rights, wanted.caller, read) if is_own else None
             if table is not None:
                 stream = table.stream(stream, source.store.api_version, source.store.kind)
@@ -229,30 +229,30 @@ class Serving:
         """Find the source that the caller may read, and the scope that the caller selects."""
         caller, keep, encoding = wanted.caller, self._rules().is_cached(wanted.component), form.encoding
         begin_at = read.version if read.verb == "watch" and not read.wants_state else 0
-        if caller.lending is not Lending.HUB:
+        if caller.credential_source is not CredentialSource.HUB:
             await self._check_rights(caller, read)
         is_metadata, further = form.kind in METADATA_KINDS, self._rules().pool_resources
         evaluable = shared_fields(read.type, further, metadata_only=is_metadata)
         if evaluable is not None and read.fields.fields <= evaluable:
             if form.kind == TABLE_KIND and not need_json(self._filters(wanted, read)):
                 encoding = Encoding.PROTOBUF  # which the node's components read anyway
-            list_watch = whole(read.type, encoding)
-            list_watch = self._as_kept(wanted, read, HUB_IDENTITY, list_watch)
+            list_watch = unfiltered_list_watch(read.type, encoding)
+            list_watch = self._readable_copy(wanted, read, HUB_IDENTITY, list_watch)
             source = self._sources.admit(HUB_IDENTITY, list_watch, keep=keep, begin_at=begin_at)
             if not is_further(read.type) or await self._may_share(source):
                 return source, Scope(read.namespace, read.labels, read.fields)
         identity = await self._reviews.identity(caller)
         labels, fields = read.labels.canonical, read.fields.canonical
         list_watch = ListWatch(read.type, read.namespace, labels, fields, encoding=encoding)
-        list_watch = self._as_kept(wanted, read, identity, list_watch)
+        list_watch = self._readable_copy(wanted, read, identity, list_watch)
         return self._sources.admit(identity, list_watch, keep=keep, begin_at=begin_at), EVERYTHING
 
-    def _as_kept(
+    def _readable_copy(
         self, wanted: ClientRequest, read: ObjectRead, identity: CloudIdentity, list_watch: ListWatch
     ) -> ListWatch:
         """The list-watch; offline the one in the other encoding, if only that has a copy."""
         encodings = {Encoding.JSON} if need_json(self._filters(wanted, read)) else {*Encoding}
-        return self._sources.as_kept(identity, list_watch, encodings)
+        return self._sources.readable_copy(identity, list_watch, encodings)
 
     async def _may_share(self, source: Source) -> bool:
         """Whether the node may read what it is to share. Callers who may read it themselves do so where it may not."""

@@ -20,7 +20,7 @@ from addons.rules.table import Rules
 from addons.telemetry.background import background
 from addons.views import source_log
 from addons.views.open_view import OpenView, ViewKey
-from addons.views.persistence import KeptCheckpoints, SourceCopies, SourceCopy
+from addons.views.persistence import CheckpointStore, SourceCopies, SourceCopy
 from kube.concurrency.notifier import Notifier, first_of
 from kube.errors import unavailable
 from kube.http.client import Client
@@ -77,7 +77,7 @@ class Source:
         self.copy: SourceCopy | None = None
         self.is_measured, self.first_size = False, 0
         """Whether the first list was held to the quotas, and the bytes of its objects then."""
-        self.checkpoints = KeptCheckpoints(self.projections, rules, partial(given.of_elsewhere, self._what))
+        self.checkpoints = CheckpointStore(self.projections, rules, partial(given.of_elsewhere, self._what))
         self._chain_of, self._rules = chain_of, rules
         self._given, self._of_others = given, of_others
         self._unlike = unlike

@@ -196,18 +196,18 @@ class Sources:
             (version for version in versions if version.type == type_), key=versions.__getitem__, reverse=True
         )
 
-    def as_kept(
+    def readable_copy(
         self, identity: CloudIdentity, list_watch: ListWatch, encodings: Collection[Encoding]
     ) -> ListWatch:
         """The list-watch; offline the one in another of these encodings, if only that has a copy."""
         if self._is_up():
             return list_watch
         others = [list_watch._replace(encoding=encoding) for encoding in Encoding if encoding in encodings]
-        kept = self._copies.list_watches(identity.user) if self._copies is not None else {}
+        copied = self._copies.list_watches(identity.user) if self._copies is not None else {}
         running = {
             source.list_watch for source in self if source.user == identity.user and source.store.complete
         }
-        return next((each for each in (list_watch, *others) if each in running or each in kept), list_watch)
+        return next((each for each in (list_watch, *others) if each in running or each in copied), list_watch)
 
     def inputs_changed(self, inputs: Collection[InputKey]) -> None:
         """Filter again what read these inputs, as soon as the disk says nothing else of any view."""
@@ -264,7 +264,7 @@ class Sources:
         made.noted, made.given_by_others = self.noted, partial(self._newest_given, list_watch.type)
         made.bound_of = lambda user: self._rings if user else self._hub_rings
         made.reflector.grew = partial(self._close_if_too_large if made.user else self._close_least_used, made)
-        made.reflector.paced = partial(self.idling.turn, made)
+        made.reflector.paced = partial(self.idling.pace, made)
         made.reflector.upstream = self.upstream_of(made)
         return made
 
@@ -341,9 +341,9 @@ class Sources:
         """
         if fresh.is_closed or fresh.is_own or fresh.is_measured or not self._is_up():
             return
-        self._make_room(least_used(self, fresh))
+        self._evict(least_used(self, fresh))
 
-    def _make_room(self, sources: Iterable[Source]) -> None:
+    def _evict(self, sources: Iterable[Source]) -> None:
         for source in sources:
             if source.copy is not None:
                 source.copy.refused(
@@ -361,7 +361,7 @@ class Sources:
         for source in list(too_large(self)):
             self._drop(source)
         if self._is_up():
-            self._make_room(list(outgrown(self)))
+            self._evict(list(outgrown(self)))
 
     def _drop(self, source: Source) -> None:
         del self._sources[source.user, source.list_watch]

@@ -35,11 +35,11 @@ def _tallies(names: Iterable[str], unchanged: int, reasons: Mapping[Why, int]) -
         counts = {
             outcome: sum(count for verdict, count in own if verdict.outcome is outcome) for outcome in Outcome
         }
-        told = dict.fromkeys(verdict.reason for verdict, _ in own if verdict.outcome is not Outcome.KEPT)
+        counted = dict.fromkeys(verdict.reason for verdict, _ in own if verdict.outcome is not Outcome.KEPT)
         yield Tally(
             name,
             unchanged + counts[Outcome.KEPT],
             counts[Outcome.CHANGED],
             counts[Outcome.DROPPED],
-            tuple(told),
+            tuple(counted),
         )

@@ -29,7 +29,7 @@ from addons.options import Options
 from addons.proxy.hub_addon import HubAddon
 from addons.proxy.master import HubMaster
 from addons.proxy.own_listeners import OwnListeners
-from addons.requests.caller import Lending
+from addons.requests.caller import CredentialSource
 from addons.resolve import Resolve
 from addons.router import Router
 from addons.server.limits.open_connections import OpenConnections
@@ -217,7 +217,7 @@ async def test_an_exec_plugin_says_who_the_hub_is_and_again_when_the_cloud_refus
         assert (await hub.get(f"{hub.url}/api/v1/nodes"))[0] == 401
         server = hub.link.choose()
         assert server is not None
-        way = hub.link.way(server, Lending.HUB, "")
+        way = hub.link.pool_key(server, CredentialSource.HUB, "")
         await until(lambda: hub.link.bearer(way) == "Bearer two", 60.0)
         assert (await hub.get(f"{hub.url}/api/v1/nodes"))[0] == 200
 

@@ -14,14 +14,14 @@ from mitmproxy.test import tflow
 from addons.egress import Egress
 from addons.link.drills import DrillKind
 from addons.link.health import RETRY_REFUSED, Condition, ServerHealth
-from addons.link.servers import SHARED_LANES, Server, Way, parse_server
+from addons.link.servers import SHARED_PARTITIONS, PoolKey, Server, parse_server
 from addons.link.uplinks.uplink import Fault, fault_of
-from addons.offline.cached_response import MAX_KEPT
-from addons.requests.caller import Caller, Lending
+from addons.offline.cached_response import MAX_CACHED
+from addons.requests.caller import Caller, CredentialSource
 from addons.requests.hidden_credentials import hide, with_credentials
 from addons.requests.request_context import context_of
 from addons.requests.route_decision import Route, RouteKind
-from addons.server.peer.lent_tunnel import AskedWay
+from addons.server.peer.lent_tunnel import TunnelRequest
 from addons.telemetry import metrics
 from kube.errors import StatusError
 from kube.http.kubeconfig import Credentials, DataOrFile
@@ -160,7 +160,7 @@ def test_what_may_be_sent_twice_is_held_whole_and_counted(egress: Egress) -> Non
 
 def test_an_answer_too_large_to_hold_is_streamed_and_cannot_be_replaced(egress: Egress) -> None:
     down = counted("down")
-    flow = rescuable(egress, length=MAX_KEPT + 1)
+    flow = rescuable(egress, length=MAX_CACHED + 1)
     assert flow.response is not None
     assert callable(flow.response.stream)
     flow.response.stream(b"defgh")
@@ -247,8 +247,8 @@ async def test_a_drill_takes_the_cloud_away_from_who_is_lent_a_way(egress: Egres
 
 async def test_no_way_is_lent_beyond_the_bound_of_connections(egress: Egress, connections: Cut) -> None:
     egress.lend(Mock(lend=lambda *_: A))
-    asked = AskedWay("client", "10.0.0.5", (), A.host, A.port)
-    egress.lend_way(asked)
+    asked = TunnelRequest("client", "10.0.0.5", (), A.host, A.port)
+    egress.open_tunnel(asked)
     connections.is_full = True
     assert asked.lent is not None
     with pytest.raises(ConnectionError, match="too many connections"):
@@ -310,9 +310,9 @@ def test_another_address_and_a_client_that_leaves_say_nothing_of_the_cloud(
 # -- which connection --------------------------------------------------------------------------------------------
 
 
-def lane_of(egress: Egress, token: str, status: int) -> Way:
+def lane_of(egress: Egress, token: str, status: int) -> PoolKey:
     """The connections of a request with a token, which the server answers with a status."""
-    caller = Caller(Lending.OWN, f"Bearer {token}")
+    caller = Caller(CredentialSource.OWN, f"Bearer {token}")
     flow = flow_of(caller=caller, headers={"Authorization": f"Bearer {token}"})
     egress.requestheaders(flow)
     flow.response = http.Response.make(status)
@@ -331,4 +331,4 @@ def test_a_bad_token_disturbs_no_connection_of_the_hub_or_of_good_callers(egress
     assert good == again
     assert len({good, other, hub}) == 3
     assert {good, other, hub}.isdisjoint(bad)
-    assert len({*new, *bad}) == SHARED_LANES, "for a thousand invented tokens"
+    assert len({*new, *bad}) == SHARED_PARTITIONS, "for a thousand invented tokens"

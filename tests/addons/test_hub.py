@@ -21,7 +21,7 @@ from addons.connections import Connections
 from addons.console import Console
 from addons.egress import Egress
 from addons.filters.inputs import HubAddress
-from addons.hub import addon, places
+from addons.hub import addon, files
 from addons.identity import Identity
 from addons.inputs.filter_inputs import FilterInputs
 from addons.link.health import Cloud, ServerHealth
@@ -32,7 +32,7 @@ from addons.options import Options
 from addons.parts import Parts
 from addons.proxy.hub_addon import HubAddon
 from addons.proxy.own_listeners import OwnListeners
-from addons.requests.caller import Lending
+from addons.requests.caller import CredentialSource
 from addons.requests.request_context import context_of
 from addons.resolve import Resolve
 from addons.router import Router, RouterParts
@@ -46,7 +46,7 @@ from addons.ui.attached.attachments import Attachments
 from kube.http.kubeconfig import NO_CREDENTIALS
 from tests.addons.support.routed import ANSWERERS
 
-PARTS: list[Any] = [part for part, _, _ in places]
+PARTS: list[Any] = [part for part, _, _ in files]
 
 WIRING = {
     OwnListeners: {"closed", "open"},
@@ -124,7 +124,7 @@ def test_every_hook_takes_what_mitmproxy_gives() -> None:
 # -- the order -----------------------------------------------------------------------------------------------------
 
 ORDER = [type(part) for part in PARTS]
-DEPENDENT = [(type(before), type(part)) for part, needed, _ in places for before in needed]
+DEPENDENT = [(type(before), type(part)) for part, needed, _ in files for before in needed]
 SPEC = "hub:plain@10261"
 
 
@@ -187,17 +187,17 @@ async def test_in_its_order_the_chain_sends_a_relay_to_the_cloud(chain: dict[typ
     assert (str(flow.request.host), flow.request.port, flow.request.scheme) == ("cloud", 6443, "https")
     context = context_of(flow)
     assert context is not None
-    assert context.caller.lending is Lending.HUB
+    assert context.caller.credential_source is CredentialSource.HUB
 
 
 def test_each_place_has_a_reason_of_its_own() -> None:
-    reasons = [reason for _, _, reason in places]
+    reasons = [reason for _, _, reason in files]
     assert all(re.fullmatch(r"[a-z].{30,}[^.]", reason) for reason in reasons)
     assert len(set(reasons)) == len(reasons)
 
 
 def test_each_addon_stands_behind_what_it_needs() -> None:
-    for at, (_, needed, _) in enumerate(places):
+    for at, (_, needed, _) in enumerate(files):
         assert all(PARTS.index(each) < at for each in needed)
 
 

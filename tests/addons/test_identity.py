@@ -20,7 +20,7 @@ from addons.certificates.serving_certificate import ServingCertificate
 from addons.certificates.tls_port_certificate import TlsPortCertificate, own_certificate
 from addons.identity import Identity
 from addons.options import Options
-from addons.requests.caller import Caller, Lending, Listener
+from addons.requests.caller import Caller, CredentialSource, Listener
 from addons.requests.request_context import begin, context_of
 from kube.errors import StatusError, parse_status
 from kube.http.kubeconfig import Credentials, DataOrFile
@@ -146,25 +146,29 @@ def test_anothers_certificate_is_refused_and_its_token_is_not(
     with pytest.raises(StatusError, match="not known as this node's") as refused:
         connection.caller(address="127.0.0.1")
     assert refused.value.code == 401
-    assert connection.caller(Authorization="Bearer t") == Caller(Lending.OWN, "Bearer t")
+    assert connection.caller(Authorization="Bearer t") == Caller(CredentialSource.OWN, "Bearer t")
 
 
-@pytest.mark.parametrize(("case", "lending"), [("this node", Lending.HUB), ("none", Lending.NONE)])
+@pytest.mark.parametrize(
+    ("case", "credential_source"), [("this node", CredentialSource.HUB), ("none", CredentialSource.NONE)]
+)
 def test_who_is_lent_the_hubs_identity_on_the_tls_port(
-    connection: Connection, authority: Authority, case: str, lending: Lending
+    connection: Connection, authority: Authority, case: str, credential_source: CredentialSource
 ) -> None:
     connection.shake(client_of(case, authority))
-    assert connection.caller().lending is lending
-    assert connection.caller(address="127.0.0.1").lending is lending, "where it comes from does not matter"
+    assert connection.caller().credential_source is credential_source
+    assert connection.caller(address="127.0.0.1").credential_source is credential_source, (
+        "where it comes from does not matter"
+    )
 
 
 def test_own_credentials_win_over_this_nodes_certificate(
     connection: Connection, authority: Authority
 ) -> None:
     connection.shake(authority.issue_node(NODE))
-    assert connection.caller(Authorization="Bearer t") == Caller(Lending.OWN, "Bearer t")
+    assert connection.caller(Authorization="Bearer t") == Caller(CredentialSource.OWN, "Bearer t")
     protocols = f"{WEBSOCKET_BEARER}dG9rZW4"
-    assert connection.caller(Sec_WebSocket_Protocol=protocols).lending is Lending.OWN
+    assert connection.caller(Sec_WebSocket_Protocol=protocols).credential_source is CredentialSource.OWN
     assert connection.caller(Impersonate_User="admin").impersonates
 
 
@@ -192,18 +196,21 @@ def test_a_handshake_proves_nothing_for_another_connection(
     proven, other = Connection(identity, tmp_path), Connection(identity, tmp_path)
     proven.shake(authority.issue_node(NODE))
     other.shake()
-    assert (proven.caller().lending, other.caller().lending) == (Lending.HUB, Lending.NONE)
+    assert (proven.caller().credential_source, other.caller().credential_source) == (
+        CredentialSource.HUB,
+        CredentialSource.NONE,
+    )
 
 
 def test_and_nothing_after_its_end(connection: Connection, authority: Authority) -> None:
     connection.shake(authority.issue_node(NODE))
     connection.identity.client_disconnected(connection.client)
-    assert connection.caller().lending is Lending.NONE
+    assert connection.caller().credential_source is CredentialSource.NONE
 
 
 def test_the_certificate_counts_on_the_tls_port_alone(connection: Connection, authority: Authority) -> None:
     connection.shake(authority.issue_node(NODE))
-    assert connection.caller(Listener.PLAIN).lending is Lending.NONE
+    assert connection.caller(Listener.PLAIN).credential_source is CredentialSource.NONE
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
@@ -218,7 +225,7 @@ def test_a_resumed_session_is_a_whole_handshake(
     second = Connection(identity, tmp_path)
     resumed = second.shake(context=context, session=shaken.client.session)
     assert not resumed.client.session_reused
-    assert second.caller().lending is Lending.HUB
+    assert second.caller().credential_source is CredentialSource.HUB
 
 
 @pytest.mark.parametrize(
@@ -270,24 +277,24 @@ def test_a_handshake_that_cannot_be_judged_lends_nothing(
 
     monkeypatch.setattr(Identity, "_is_this_node", fail)
     connection.shake(authority.issue_node(NODE))
-    assert connection.caller().lending is Lending.NONE
+    assert connection.caller().credential_source is CredentialSource.NONE
 
 
 @pytest.mark.parametrize(
-    ("listener", "address", "lending"),
+    ("listener", "address", "credential_source"),
     [
-        (Listener.PLAIN, "127.0.0.1", Lending.HUB),
-        (Listener.PLAIN, "127.8.9.10", Lending.HUB),
-        (Listener.PLAIN, "::1", Lending.HUB),
-        (Listener.PLAIN, "10.0.0.1", Lending.NONE),
-        (Listener.PLAIN, "fe80::1%eth0", Lending.NONE),
-        (Listener.TLS, "127.0.0.1", Lending.NONE),
+        (Listener.PLAIN, "127.0.0.1", CredentialSource.HUB),
+        (Listener.PLAIN, "127.8.9.10", CredentialSource.HUB),
+        (Listener.PLAIN, "::1", CredentialSource.HUB),
+        (Listener.PLAIN, "10.0.0.1", CredentialSource.NONE),
+        (Listener.PLAIN, "fe80::1%eth0", CredentialSource.NONE),
+        (Listener.TLS, "127.0.0.1", CredentialSource.NONE),
     ],
 )
 def test_callers_without_a_handshake(
-    connection: Connection, listener: Listener, address: str, lending: Lending
+    connection: Connection, listener: Listener, address: str, credential_source: CredentialSource
 ) -> None:
-    assert connection.caller(listener, address).lending is lending
+    assert connection.caller(listener, address).credential_source is credential_source
 
 
 def test_a_request_that_was_not_resolved_is_refused(identity: Identity) -> None:

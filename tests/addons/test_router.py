@@ -63,7 +63,7 @@ def requests(component: str, verb: str, resource: str, route: str, code: int) ->
 
 
 async def test_a_view_is_answered_by_the_hub_and_its_flow_is_left_as_it_is(routed: Routed) -> None:
-    caller = Caller(HUB.lending, "")
+    caller = Caller(HUB.credential_source, "")
     flow = await routed.request(f"{SLICES}?watch=true", caller=caller, Cookie="secret", Connection="close")
     assert decided(flow).answerer is ANSWERERS[RouteKind.VIEW]
     assert flow.request.headers["Connection"] == "close"

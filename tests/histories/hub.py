@@ -27,7 +27,7 @@ from addons.pool.peers.peer_probes import Peers
 from addons.pool.pool import PEER_KEY
 from addons.pool.pool_config import FIRST_SCOPE, NOTHING_SHARED, PoolConfig, Role
 from addons.requests.answers import Answer, ClientRequest, ToCloud
-from addons.requests.caller import Caller, Lending, Listener
+from addons.requests.caller import Caller, CredentialSource, Listener
 from addons.requests.clients import Clients
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.requests.route_decision import (
@@ -300,7 +300,7 @@ class Hub:
     ) -> ClientRequest:
         """Route like `addons.router.Router`."""
         rules, token = self.parts.rules, headers.get("Authorization", "")
-        caller = Caller(Lending.OWN, token) if token else Caller(Lending.HUB)
+        caller = Caller(CredentialSource.OWN, token) if token else Caller(CredentialSource.HUB)
         info, listener = parse_request(method, target), Listener.PEER if peer else Listener.PLAIN
         is_filterable = may_be_filtered(info, listener, rules.rules)
         if is_filterable:

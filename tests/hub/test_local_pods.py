@@ -154,7 +154,7 @@ async def test_endpoints_follow_kubelet_through_an_outage_and_nothing_flaps_afte
         slice_name = events["kube-proxy"].seen[-1].name
         asked = f"component=kube-proxy&resource=endpointslices&namespace={namespace}&name={slice_name}"
         said = await asyncio.to_thread(outage.hub.admin, f"/debug/explain?{asked}")
-        assert "10.2.0.1 changed: by kubelet's word, since " in said, said
+        assert "10.2.0.1 changed: by kubelet's status, since " in said, said
         marks = {name: len(each.seen) for name, each in events.items()}
 
         await outage.end()

@@ -11,7 +11,7 @@ missing: a pod of which no kubelet said anything stays as the cloud has it. With
 an object without ports none comes where the Service has target ports by name, for only the pod's spec knows their
 numbers. Nothing is filtered of an object larger than MAX_ENDPOINTS.
 
-A word counts until the cloud has written the object later than the pod that says the same (`PodWord.concerns`).
+A word counts until the cloud has written the object later than the pod that says the same (`PodReport.concerns`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import NamedTuple
 from addons.filters.builtin.kubernetesservice import write_texts
 from addons.filters.builtin.pruning import SLICE, has_addresses, is_too_large, node_reader, service_of
 from addons.filters.filter import ENDPOINT_SLICES, ENDPOINTS, LIST_AND_WATCH
-from addons.filters.inputs import Inputs, PodWord, PodWords, Selection, family_of
+from addons.filters.inputs import Inputs, PodReport, PodReportLister, Selection, family_of
 from addons.filters.verdict import Note, Outcome, Verdict, changed, ignore_note, kept
 from kube.wire.api_objects import ApiObject
 from kube.wire.fields import Fields
@@ -44,12 +44,12 @@ class LocalPods:
     def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
         if is_too_large(obj):
             return kept("too-many-endpoints")
-        words = inputs.kubelet_words(obj.namespace)
-        if words.is_empty:
+        reports = inputs.pod_reports(obj.namespace)
+        if reports.is_empty:
             return kept("no-word")
         service = service_of(obj)
         selection = inputs.selection(obj.namespace, service) if service else None
-        edit = _Edit(obj, words, selection or Selection(), inputs, note, node_reader(obj))
+        edit = _Edit(obj, reports, selection or Selection(), inputs, note, node_reader(obj))
         differs = edit.slice(service) if obj.kind == SLICE else edit.endpoints()
         return changed("kubelets-word") if differs else kept("same-word")
 
@@ -58,7 +58,7 @@ class _Edit(NamedTuple):
     """One object, and what decides about it."""
 
     obj: ApiObject
-    words: PodWords
+    reports: PodReportLister
     selection: Selection
     inputs: Inputs
     note: Note
@@ -71,27 +71,27 @@ class _Edit(NamedTuple):
         gone: set[str] = set()
         differs = False
         for endpoint in fields.children("endpoints"):
-            word = self._word_of(endpoint, named)
-            if word is None:
+            report = self._report_of(endpoint, named)
+            if report is None:
                 continue
-            if addresses := word.of_family(family):
-                differs |= self._show(endpoint, word, addresses)
+            if addresses := report.of_family(family):
+                differs |= self._show(endpoint, report, addresses)
             else:
-                gone.add(word.name)
-                self._say(endpoint.texts("addresses"), Outcome.DROPPED, word)
+                gone.add(report.name)
+                self._say(endpoint.texts("addresses"), Outcome.DROPPED, report)
         if gone:
             differs |= fields.keep("endpoints", partial(self._is_none_of, gone)) > 0
-        for word in self._unnamed(named):
-            addresses = word.of_family(family)
+        for report in self._unnamed(named):
+            addresses = report.of_family(family)
             if not addresses or not self._gives_ports(fields):
                 continue
-            first = self.inputs.first_slice(self.obj.namespace, service, family, word.name)
+            first = self.inputs.first_slice(self.obj.namespace, service, family, report.name)
             if first == self.obj.name:
                 self._give_ports(fields)
                 endpoint = fields.add("endpoints")
-                endpoint.set("nodeName", word.node or self.inputs.node_name)
-                self._refer(endpoint, word)
-                self._show(endpoint, word, addresses)
+                endpoint.set("nodeName", report.node or self.inputs.node_name)
+                self._refer(endpoint, report)
+                self._show(endpoint, report, addresses)
                 differs = True
         return differs
 
@@ -104,96 +104,96 @@ class _Edit(NamedTuple):
             differs |= self._subset(subset, named)
         if differs:
             fields.keep("subsets", has_addresses)
-        for word in self._unnamed(named):
-            addresses, where = word.of_family(self.selection.family), self._list_of(word)
+        for report in self._unnamed(named):
+            addresses, where = report.of_family(self.selection.family), self._list_of(report)
             if addresses and where and (fields.has("subsets") or self._gives_ports(fields)):
                 subset = next(iter(fields.children("subsets")), None) or fields.add("subsets")
                 self._give_ports(subset)
-                self._add_address(subset, where, word, addresses[0], "")
-                self._say(addresses[:1], Outcome.CHANGED, word)
+                self._add_address(subset, where, report, addresses[0], "")
+                self._say(addresses[:1], Outcome.CHANGED, report)
                 differs = True
         return differs
 
     def _subset(self, subset: Fields, named: set[str]) -> bool:
         leaving: dict[str, set[str]] = {READY: set(), NOT_READY: set()}
-        coming: list[tuple[str, PodWord, str, str]] = []
+        coming: list[tuple[str, PodReport, str, str]] = []
         differs = False
         for here, names in leaving.items():
             for address in subset.children(here):
-                word = self._word_of(address, named)
-                if word is None:
+                report = self._report_of(address, named)
+                if report is None:
                     continue
                 was = address.text("ip")
-                known, there = word.of_family(family_of(was)), self._list_of(word)
+                known, there = report.of_family(family_of(was)), self._list_of(report)
                 if known and there == here:
                     if known[0] != was:
                         address.set("ip", known[0])
-                        self._say(known[:1], Outcome.CHANGED, word)
+                        self._say(known[:1], Outcome.CHANGED, report)
                         differs = True
                     continue
-                names.add(word.name)
+                names.add(report.name)
                 stays = bool(known and there)
-                self._say([was], Outcome.CHANGED if stays else Outcome.DROPPED, word)
+                self._say([was], Outcome.CHANGED if stays else Outcome.DROPPED, report)
                 if stays:
-                    coming.append((there, word, known[0], address.text("hostname")))
+                    coming.append((there, report, known[0], address.text("hostname")))
         for here, names in leaving.items():
             if names:
                 subset.keep(here, partial(self._is_none_of, names))
                 differs = True
-        for there, word, address_now, hostname in coming:
-            self._add_address(subset, there, word, address_now, hostname)
+        for there, report, address_now, hostname in coming:
+            self._add_address(subset, there, report, address_now, hostname)
         return differs
 
-    def _word_of(self, endpoint: Fields, named: set[str]) -> PodWord | None:
+    def _report_of(self, endpoint: Fields, named: set[str]) -> PodReport | None:
         """The kubelet's status of the pod that an endpoint, or an address of Endpoints, names.
 
         `named` gets the name where a new endpoint for the pod would be a second one.
         """
         target = endpoint.child("targetRef")
-        said = self.words.of(target.text("name")) if target.text("kind") == "Pod" else ()
-        for word in said:
-            is_same = target.text("uid") in ("", word.uid)
-            if is_same or word.node:
-                named.add(word.name)
-            if not is_same or not word.concerns(self.obj.version):
+        said = self.reports.of(target.text("name")) if target.text("kind") == "Pod" else ()
+        for report in said:
+            is_same = target.text("uid") in ("", report.uid)
+            if is_same or report.node:
+                named.add(report.name)
+            if not is_same or not report.concerns(self.obj.version):
                 continue
-            if word.node in ("", self.node_of(endpoint)):
-                return word
-            self.words.refuse(word)
+            if report.node in ("", self.node_of(endpoint)):
+                return report
+            self.reports.refuse(report)
         return None
 
     def _is_none_of(self, pods: Collection[str], endpoint: Fields) -> bool:
-        word = self._word_of(endpoint, set())
-        return word is None or word.name not in pods
+        report = self._report_of(endpoint, set())
+        return report is None or report.name not in pods
 
-    def _unnamed(self, named: Collection[str]) -> Iterator[PodWord]:
+    def _unnamed(self, named: Collection[str]) -> Iterator[PodReport]:
         """The pods that the Service selects and the object does not name, though it may."""
         if not self.selection.selector:
             return
-        for word in self.words.selected_by(self.selection.selector):
-            if word.name not in named and word.addresses and word.concerns(self.obj.version):
-                yield word
+        for report in self.reports.selected_by(self.selection.selector):
+            if report.name not in named and report.addresses and report.concerns(self.obj.version):
+                yield report
 
-    def _show(self, endpoint: Fields, word: PodWord, addresses: list[str]) -> bool:
+    def _show(self, endpoint: Fields, report: PodReport, addresses: list[str]) -> bool:
         conditions = endpoint.child("conditions")
         # Of a pod's end the cloud knows more: it may have deleted the pod.
-        terminating = word.is_terminating or conditions.flag("terminating") is True
-        ready = self.selection.shows_unready or (word.is_ready and not terminating)
-        wanted = {"ready": ready, "serving": word.is_ready, "terminating": terminating}
+        terminating = report.is_terminating or conditions.flag("terminating") is True
+        ready = self.selection.shows_unready or (report.is_ready and not terminating)
+        wanted = {"ready": ready, "serving": report.is_ready, "terminating": terminating}
         differs = write_texts(endpoint, "addresses", addresses)
         if _conditions(conditions) != wanted:
             for name, value in wanted.items():
                 conditions.set(name, value)
             differs = True
         if differs:
-            self._say(addresses, Outcome.CHANGED, word)
+            self._say(addresses, Outcome.CHANGED, report)
         return differs
 
-    def _list_of(self, word: PodWord) -> str:
+    def _list_of(self, report: PodReport) -> str:
         """The list of a subset in which a pod stands; "" for one that terminates."""
         if self.selection.shows_unready:
             return READY
-        return "" if word.is_terminating else READY if word.is_ready else NOT_READY
+        return "" if report.is_terminating else READY if report.is_ready else NOT_READY
 
     def _gives_ports(self, owner: Fields) -> bool:
         return owner.has("ports") or self.selection.ports is not None
@@ -207,30 +207,30 @@ class _Edit(NamedTuple):
                 port.set("protocol", protocol)
                 port.set("port", number)
 
-    def _add_address(self, subset: Fields, where: str, word: PodWord, ip: str, hostname: str) -> None:
+    def _add_address(self, subset: Fields, where: str, report: PodReport, ip: str, hostname: str) -> None:
         address = subset.add(where)
         address.set("ip", ip)
         if hostname:
             address.set("hostname", hostname)
-        address.set("nodeName", word.node or self.inputs.node_name)
-        self._refer(address, word)
+        address.set("nodeName", report.node or self.inputs.node_name)
+        self._refer(address, report)
 
-    def _refer(self, endpoint: Fields, word: PodWord) -> None:
+    def _refer(self, endpoint: Fields, report: PodReport) -> None:
         target = endpoint.child("targetRef")
         target.set("kind", "Pod")
         target.set("namespace", self.obj.namespace)
-        target.set("name", word.name)
-        target.set("uid", word.uid)
+        target.set("name", report.name)
+        target.set("uid", report.uid)
 
-    def _say(self, addresses: list[str], outcome: Outcome, word: PodWord) -> None:
+    def _say(self, addresses: list[str], outcome: Outcome, report: PodReport) -> None:
         if self.note is ignore_note:
             return
         how = "no endpoint"
-        if word.addresses:
-            how = f"{'' if word.is_ready else 'not '}ready at {', '.join(word.addresses)}"
-        whose = f"node {word.node}'s kubelet" if word.node else "kubelet's word"
-        ends = ", and terminates" if word.is_terminating else ""
-        said = f"by {whose}, since {word.since}: pod {word.name} is {how}{ends}"
+        if report.addresses:
+            how = f"{'' if report.is_ready else 'not '}ready at {', '.join(report.addresses)}"
+        whose = f"node {report.node}'s kubelet" if report.node else "kubelet's status"
+        ends = ", and terminates" if report.is_terminating else ""
+        said = f"by {whose}, since {report.since}: pod {report.name} is {how}{ends}"
         self.note(", ".join(addresses), outcome, said)
 
 

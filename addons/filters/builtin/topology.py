@@ -57,9 +57,9 @@ def parse_topology(annotations: Mapping[str, str], order: Order = Order.ANY) -> 
     `order` is this hub's option; a list that ends with `"*"` is ordered whatever the option says.
     """
     doubts = []
-    word = annotations.get(SCOPE_ANNOTATION)
-    reach = Reach.EVERYWHERE if word is None else _REACHES.get(word, Reach.EVERYWHERE)
-    if word is not None and reach is Reach.EVERYWHERE:
+    scope = annotations.get(SCOPE_ANNOTATION)
+    reach = Reach.EVERYWHERE if scope is None else _REACHES.get(scope, Reach.EVERYWHERE)
+    if scope is not None and reach is Reach.EVERYWHERE:
         doubts.append("unknown-topology")
     text = annotations.get(KEYS_ANNOTATION)
     keys = () if text is None else parse_topology_keys(text)

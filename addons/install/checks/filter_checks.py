@@ -49,8 +49,8 @@ def check_filters(files: Sequence[Path], disabled: Sequence[str], limit: float =
         named = ", ".join(map(str, files)) or "the filters of installed packages"
         return failed(_CHECK, f"{named}: not loaded after {limit:g} s, for which the hub would wait")
     if done.returncode:
-        words = done.stderr.strip().splitlines()
-        why = words[-1] if words else f"ended with status {done.returncode} as it was loaded"
+        lines = done.stderr.strip().splitlines()
+        why = lines[-1] if lines else f"ended with status {done.returncode} as it was loaded"
         return failed(_CHECK, f"{why}; the hub does not start without a filter that it was given")
     names: list[str] = json.loads(done.stdout.splitlines()[-1])
     known = {*names, *(filter_.name for filter_ in build_filters(health=True))}

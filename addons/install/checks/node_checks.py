@@ -25,7 +25,7 @@ from kube.option import VERSION
 
 LEAST_DISK = 256 * 1024 * 1024
 """Bytes that should be free for copies of what the node reads."""
-KEPT = {
+STATE_CERTIFICATES = {
     "serving.crt": "of the TLS port, by the local CA,",
     "cluster.pem": "of the TLS port, by the cluster,",
     "peer.pem": "of the peer port",
@@ -149,8 +149,8 @@ def _interpreters(program: Path) -> list[Path]:
             first = file.readline(512)
     except OSError:
         return []
-    words = first.removeprefix(b"#!").split() if first.startswith(b"#!") else []
-    return [Path(os.fsdecode(words[0]))] if words and words[0].startswith(b"/") else []
+    command = first.removeprefix(b"#!").split() if first.startswith(b"#!") else []
+    return [Path(os.fsdecode(command[0]))] if command and command[0].startswith(b"/") else []
 
 
 def check_certificate(
@@ -165,9 +165,9 @@ def check_certificate(
         yield failed("certificate", f"{error}: is the file where the kubeconfig says, and readable?")
         return
     if not pem:
-        words = "the kubeconfig has a token and no client certificate"
+        command = "the kubeconfig has a token and no client certificate"
         yield (
-            ok("certificate", words)
+            ok("certificate", command)
             if has_token
             else failed("certificate", "the kubeconfig has no credentials")
         )
@@ -193,9 +193,9 @@ def check_certificate(
         yield ok("certificate", f"{name} until {ends:%Y-%m-%d %H:%M} UTC")
 
 
-def check_kept(state: Path, now: datetime.datetime) -> Iterator[Finding]:
+def check_state_certificates(state: Path, now: datetime.datetime) -> Iterator[Finding]:
     """The certificates that the hub keeps in its state folder, where there are any, and until when."""
-    for file, what in KEPT.items():
+    for file, what in STATE_CERTIFICATES.items():
         try:
             leaf = x509.load_pem_x509_certificates(read_file(state / "pki" / file))[0]
         except FileNotFoundError:

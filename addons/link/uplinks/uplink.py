@@ -62,7 +62,7 @@ class Uplink(NamedTuple):
                 await loop.sock_connect(opened, address)
             except OSError as error:
                 opened.close()
-                errors.append(str(self._told(error)))
+                errors.append(str(self._translated(error)))
             except BaseException:
                 opened.close()
                 raise
@@ -70,7 +70,7 @@ class Uplink(NamedTuple):
                 return opened
         raise OSError("; ".join(errors))
 
-    def _told(self, error: OSError) -> OSError:
+    def _translated(self, error: OSError) -> OSError:
         """An uplink that is not there is no fault of the node, as a want of ports is: another one may lead there."""
         if error.errno in NOT_THERE or isinstance(error, socket.gaierror):
             return OSError(errno.ENETUNREACH, f"uplink {self.name}: {error.strerror}")
@@ -114,10 +114,10 @@ def fault_of(message: str) -> Fault:
     return Fault.RESOLVER if min(numbers) < 0 else Fault.NODE
 
 
-def in_words(message: str) -> str:
+def readable_error(message: str) -> str:
     """Shorten asyncio's message about a failed connection by the numbers of operating systems."""
-    told = _NO_CONNECTION.sub(lambda match: os.strerror(int(match[1])), message)
-    return _ERRNO.sub("", told).replace("  ", " ").strip()
+    readable = _NO_CONNECTION.sub(lambda match: os.strerror(int(match[1])), message)
+    return _ERRNO.sub("", readable).replace("  ", " ").strip()
 
 
 def parse_uplinks(name: str, text: str) -> tuple[Uplink, ...]:

@@ -17,7 +17,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from addons.link.health import Cloud
-from addons.offline.accepted.newest_forms import WHOLE, NewestForm, forms_in, lay_on, may_hold
+from addons.offline.accepted.newest_forms import (
+    FULL_OBJECT_SUBRESOURCES,
+    NewestForm,
+    forms_in,
+    lay_on,
+    may_hold,
+)
 from addons.offline.cached_response import CachedResponse
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies, is_shown, list_watch_of
@@ -89,7 +95,7 @@ class AcceptedWrites:
         self._forms: OrderedDict[ObjectRef, NewestForm] = OrderedDict()
         self._bytes = 0
         self._looked_at = LOOKED_THROUGH
-        self._under_way: dict[Doubt, int] = {}
+        self._pending: dict[Doubt, int] = {}
         """How many writes the cloud may have, and has not answered."""
         self._lost: OrderedDict[Doubt, float] = OrderedDict()
         """When the answer to a write was lost, by `clock`."""
@@ -119,7 +125,7 @@ class AcceptedWrites:
         doubt = _doubt(info)
         if doubt is None or _is_repeated(info) or not self._concerns(doubt.ref):
             return
-        self._under_way[doubt] = self._under_way.get(doubt, 0) + 1
+        self._pending[doubt] = self._pending.get(doubt, 0) + 1
         self._write(doubt)
         await self._on_disk()
 
@@ -223,11 +229,11 @@ class AcceptedWrites:
                 yield None
 
     def _end(self, info: RequestInfo, doubt: Doubt) -> None:
-        if _is_repeated(info) or doubt not in self._under_way:
+        if _is_repeated(info) or doubt not in self._pending:
             return
-        self._under_way[doubt] -= 1
-        if not self._under_way[doubt]:
-            del self._under_way[doubt]
+        self._pending[doubt] -= 1
+        if not self._pending[doubt]:
+            del self._pending[doubt]
             self._write(doubt)
 
     def _ended(self, ref: ObjectRef) -> None:
@@ -239,14 +245,14 @@ class AcceptedWrites:
 
     def _forget(self, doubt: Doubt) -> None:
         """Delete stored answers about objects whose state is unknown now."""
-        is_kept = self._concerns(doubt.ref)
+        is_relevant = self._concerns(doubt.ref)
         if doubt.is_creation:
             self._answers.forget_about(doubt.ref, singles=False)
         else:
             self._answers.forget_about(doubt.ref)
             for written in self.newest(doubt.ref):
                 self._drop(written)
-        if is_kept:
+        if is_relevant:
             self._note_lost(doubt)
 
     def _note_lost(self, doubt: Doubt) -> None:
@@ -271,10 +277,10 @@ class AcceptedWrites:
         if self._concerns(ref):
             self._forms[ref] = form
             self._bytes += form.size
-            self._make_room()
+            self._evict_excess()
         self._write(Doubt(ref))
 
-    def _make_room(self) -> None:
+    def _evict_excess(self) -> None:
         if len(self._forms) >= self._looked_at:
             for ref in [ref for ref, form in self._forms.items() if not self._is_needed(ref, form)]:
                 self._drop(ref)
@@ -321,7 +327,7 @@ class AcceptedWrites:
     def _write(self, doubt: Doubt) -> None:
         """Write to disk whether an object's state is unknown, or its newest form."""
         form = self._forms.get(doubt.ref) if not doubt.is_creation else None
-        if doubt in self._under_way or doubt in self._lost:
+        if doubt in self._pending or doubt in self._lost:
             self._rows.put(doubt.row, UNKNOWN, is_urgent=True)
         elif form is not None:
             self._rows.put(doubt.row, form.dump(), is_urgent=True)
@@ -329,7 +335,7 @@ class AcceptedWrites:
             self._rows.delete(doubt.row, may_be_unread=True)
 
     def _write_anew(self) -> None:
-        for doubt in {*map(Doubt, self._forms), *self._lost, *self._under_way}:
+        for doubt in {*map(Doubt, self._forms), *self._lost, *self._pending}:
             self._write(doubt)
 
     def _take(self, rows: Mapping[str, bytes | None]) -> Collection[str]:
@@ -341,7 +347,7 @@ class AcceptedWrites:
             except (ValueError, TypeError):
                 unwanted.append(row)
                 continue
-            if doubt.ref in self._forms or doubt in self._lost or doubt in self._under_way:
+            if doubt.ref in self._forms or doubt in self._lost or doubt in self._pending:
                 continue  # what this process knows is newer
             if form is None:
                 self._answers.forget_about(doubt.ref, singles=not doubt.is_creation)
@@ -366,9 +372,9 @@ def is_write(info: RequestInfo) -> bool:
     return info.type is not None and info.verb in WRITES and info.subresource not in NO_WRITES
 
 
-def is_answered_whole(info: RequestInfo) -> bool:
+def returns_full_object(info: RequestInfo) -> bool:
     """Whether the answer to a write is an object, and buffered until complete. Others may be streams."""
-    return info.subresource in WHOLE | NARROW
+    return info.subresource in FULL_OBJECT_SUBRESOURCES | NARROW
 
 
 def _doubt(info: RequestInfo) -> Doubt | None:

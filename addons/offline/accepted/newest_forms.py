@@ -24,7 +24,7 @@ from kube.wire.encoding import Encoding
 from kube.wire.json_fields import parse_object
 from kube.wire.negotiation import METADATA_KIND, METADATA_KINDS, TABLE_KIND
 
-WHOLE = frozenset({"", "status", "finalize", "approval", "ephemeralcontainers", "resize"})
+FULL_OBJECT_SUBRESOURCES = frozenset({"", "status", "finalize", "approval", "ephemeralcontainers", "resize"})
 """Subresources whose writes are answered with the object."""
 PARTIAL = ("meta.k8s.io/v1", METADATA_KIND)
 NO_OBJECTS = METADATA_KINDS | {TABLE_KIND, "Status"}
@@ -88,7 +88,7 @@ def _form(info: RequestInfo, obj: Encoded) -> NewestForm | None:
     if info.verb == "delete" and obj.kind == "Status":
         uid = str((_tree(obj).get("details") or {}).get("uid") or "")
         return NewestForm("", 0, uid) if uid else None
-    if info.subresource not in WHOLE or obj.kind in NO_OBJECTS:
+    if info.subresource not in FULL_OBJECT_SUBRESOURCES or obj.kind in NO_OBJECTS:
         return None
     metadata = _metadata(obj)
     name, uid = str(metadata.get("name") or ""), str(metadata.get("uid") or "")

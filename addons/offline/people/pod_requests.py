@@ -22,7 +22,7 @@ from addons.link.identities.kubelet import KubeletAccess
 from addons.offline.cached_response import unpacked
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_request import OfflineRequest
-from addons.offline.people.kept_discovery import JSON, KEPT, Question
+from addons.offline.people.cached_discovery import DISCOVERY_PATHS, JSON, Question
 from addons.requests.answers import HEADERS, Answer
 from addons.requests.caller import Caller, digest_of
 from addons.views.reviews import Reviews
@@ -131,7 +131,7 @@ class PodRequests:
         further = (info._replace(verb=verb, subresource=subresource) for subresource, verb in VERBS.items())
         with contextlib.suppress(StatusError):
             await self._reviews.identity(caller)
-        for question in (*further, *(parse_request("GET", path) for path in KEPT)):
+        for question in (*further, *(parse_request("GET", path) for path in DISCOVERY_PATHS)):
             with contextlib.suppress(StatusError):
                 await self._reviews.may_in_namespace(caller.authorization, question)
 

@@ -17,14 +17,14 @@ OF_A_ROW = 256
 class PendingRows:
     """The latest value of each changed row, None for one to be deleted; or the whole table."""
 
-    def __init__(self, whole: Callable[[], Mapping[str, StoredText]] | None, *, is_bounded: bool) -> None:
-        """`whole` gives all rows, of a table whose owner has their values at any time."""
+    def __init__(self, all_rows: Callable[[], Mapping[str, StoredText]] | None, *, is_bounded: bool) -> None:
+        """`all_rows` gives all rows, of a table whose owner has their values at any time."""
         self.rows: dict[str, StoredText | None] = {}
         self.is_changed = False
         """Whether a batch is due, also where no row waits for it."""
         self.is_urgent = False
-        self.whole = whole
-        self._is_whole = whole is not None
+        self.all_rows = all_rows
+        self._replaces_all = all_rows is not None
         self._is_bounded = is_bounded
         self._bytes = 0
 
@@ -33,11 +33,11 @@ class PendingRows:
 
         There is always room to delete a row. A table that can be written whole has room, too: it is written whole.
         """
-        if self._is_whole:
+        if self._replaces_all:
             return True
         grown = self._bytes + _cost(value) - (_cost(self.rows[name]) if name in self.rows else 0)
         if grown > MAX_UNWRITTEN and value is not None and self._is_bounded:
-            if self.whole is None:
+            if self.all_rows is None:
                 return False
             reached("changes that wait for the disk")
             self.rewrite()
@@ -51,29 +51,29 @@ class PendingRows:
 
     def rewrite(self) -> None:
         """Queue the whole table."""
-        self._clear(is_whole=True)
+        self._clear(replaces_all=True)
 
     def forget(self) -> None:
         """Leave the table as the disk has it."""
-        self._clear(is_whole=False)
+        self._clear(replaces_all=False)
         self.is_changed = self.is_urgent = False
 
     def change(self, *, is_urgent: bool = False) -> None:
         """Note that a batch is due. One of the whole table is urgent."""
         self.is_changed = True
-        self.is_urgent |= is_urgent or self._is_whole
+        self.is_urgent |= is_urgent or self._replaces_all
 
     def take(self) -> TableChanges:
         """The changes of a batch. Rows stay until the disk has them, because an owner may read what waits."""
         self.is_changed = self.is_urgent = False
-        if self._is_whole and self.whole is not None:
-            return TableChanges(self.whole(), replaces_all=True)
+        if self._replaces_all and self.all_rows is not None:
+            return TableChanges(self.all_rows(), replaces_all=True)
         return TableChanges(dict(self.rows))
 
     def put_back(self, changes: TableChanges) -> None:
         """Queue changes again that the disk did not take."""
         self.is_changed = True
-        self._is_whole |= changes.replaces_all
+        self._replaces_all |= changes.replaces_all
 
     def settle(self, changes: TableChanges) -> Collection[str]:
         """Remove the rows that the disk has now, unless they have changed since. Returns their names."""
@@ -86,8 +86,8 @@ class PendingRows:
             self.remove(name)
         return settled
 
-    def _clear(self, *, is_whole: bool) -> None:
-        self._is_whole = is_whole
+    def _clear(self, *, replaces_all: bool) -> None:
+        self._replaces_all = replaces_all
         self._bytes = 0
         self.rows.clear()
 

@@ -43,12 +43,12 @@ class WriteBehind:
         table: str,
         *,
         batch: Callable[[TableChanges], Batch | None] | None = None,
-        whole: Callable[[], Mapping[str, StoredText]] | None = None,
+        all_rows: Callable[[], Mapping[str, StoredText]] | None = None,
         marks: Marks | None = None,
     ) -> None:
         """`batch` adds rows of other tables to a transaction, or gives None for one that must not be written yet.
 
-        `whole` gives all rows, of a table whose owner has their values at any time. A table with `marks` is durable:
+        `all_rows` gives all rows, of a table whose owner has their values at any time. A table with `marks` is durable:
         each transaction is synced, and what a full disk cannot delete is marked as deleted. What waits of it is
         bounded by its owner.
         """
@@ -60,8 +60,8 @@ class WriteBehind:
         self._access = access
         self._table = table
         self._batch = batch
-        self._pending = PendingRows(whole, is_bounded=not self.is_durable)
-        self._on_disk = DiskRows(access, marks, self.written, is_tracked=whole is None)
+        self._pending = PendingRows(all_rows, is_bounded=not self.is_durable)
+        self._on_disk = DiskRows(access, marks, self.written, is_tracked=all_rows is None)
         self._next: asyncio.Handle | None = None
         """The callback that begins the next batch."""
         self._writing: asyncio.Task[None] | None = None
@@ -72,10 +72,10 @@ class WriteBehind:
 
     def put(self, name: str, value: StoredText | None, *, is_urgent: bool = False) -> bool:
         """Replace a row, or delete it. False where there is no room: then the former row waits on."""
-        has_room = self._pending.put(name, value)
-        if has_room:
+        is_queued = self._pending.put(name, value)
+        if is_queued:
             self.change(is_urgent=is_urgent)
-        return has_room
+        return is_queued
 
     def delete(self, name: str, about: str = "", *, may_be_unread: bool = False) -> None:
         """Delete a row. One that the disk never got leaves nothing to write.
@@ -244,7 +244,7 @@ class WriteBehind:
     def _drop_owner(self, *_: object) -> None:
         """Forget the owner, which refers to this, once nothing is to be written any more."""
         if self._is_closed:
-            self._batch, self._pending.whole = _no_batch, None
+            self._batch, self._pending.all_rows = _no_batch, None
 
 
 def _no_batch(_: TableChanges) -> None:

@@ -21,7 +21,7 @@ from kube.wire.encoding import Encoding
 
 MAX_EVENT = 64 * 1024
 """Bytes of one event. events.k8s.io allows a note of 1 KB, so a real event is far smaller."""
-MAX_KEPT_BYTES = 1024 * 1024
+MAX_CREATION_BYTES = 1024 * 1024
 """Bytes of creations that are kept: some hundred real events."""
 KIND = "Event"
 
@@ -47,7 +47,7 @@ class EventWrites:
         self._drop(path)
         self._created[path] = request
         self._bytes += len(request.body)
-        while self._bytes > MAX_KEPT_BYTES:
+        while self._bytes > MAX_CREATION_BYTES:
             self._drop(next(iter(self._created)))
             reached("kept events")
 

@@ -86,7 +86,7 @@ class Journal:
         self.added.notify()
         return unreadable
 
-    def check_room(self, entry: StatusEntry) -> None:
+    def check_capacity(self, entry: StatusEntry) -> None:
         """StatusError 503 where the journal has no room for a status."""
         others = sum(self._status_bytes.values()) - self._status_bytes.get(entry.path, 0)
         if others + len(entry.dump()) > MAX_STATUS_BYTES:

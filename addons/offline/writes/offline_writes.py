@@ -14,7 +14,7 @@ from addons.offline.writes.journal import Journal
 from addons.offline.writes.replay import Replay, RetryLater
 from addons.offline.writes.status_writes import StatusWrites
 from addons.requests.answers import Answer
-from addons.requests.caller import Caller, Lending
+from addons.requests.caller import Caller, CredentialSource
 from addons.requests.cloud_identity import CloudIdentity
 from addons.requests.offline_policy import (
     is_event,
@@ -42,8 +42,8 @@ class OfflineWrites:
 
     def is_pending(self, info: RequestInfo) -> bool:
         """Whether the journal holds writes of this object. The cloud must get those before this one."""
-        is_kept = is_status_write(info) or (is_event(info) and info.verb == "patch")
-        return is_kept and self._journal.is_pending(_path(info))
+        is_journalled = is_status_write(info) or (is_event(info) and info.verb == "patch")
+        return is_journalled and self._journal.is_pending(_path(info))
 
     async def flush(self, info: RequestInfo) -> bool:
         """Replay the object's pending writes now, if there are any; False when the cloud did not take them."""
@@ -73,12 +73,16 @@ class OfflineWrites:
         if is_token_request(info):
             return await self._creations.token(identity.user, request)
         is_dry = "dryRun=" in request.target  # which only the cloud can answer
-        if is_event(info) and not is_dry and identity.is_hub is (caller.lending is Lending.HUB):
+        if (
+            is_event(info)
+            and not is_dry
+            and identity.is_hub is (caller.credential_source is CredentialSource.HUB)
+        ):
             # The cloud lets the caller do this: replayed by the node for itself, and by a token of the user for others.
             accept = self._events.create if info.verb == "create" else self._events.patch
             return await accept(request, identity.user)
         # Statuses are replayed with the hub's identity, so a caller with a token of its own cannot write any.
-        if caller.lending is Lending.HUB and not is_dry:
+        if caller.credential_source is CredentialSource.HUB and not is_dry:
             if is_status_write(info):
                 return await self._status.accept(request, was_sent=was_sent)
             if is_pod_creation(info):

@@ -69,17 +69,19 @@ class SparingWrites:
             if answer.status != 200:
                 raise Unreachable(f"the object that was written cannot be read: {answer.status}")
             return answer
-        kept = [(name, value) for name, value in answer.headers.items() if name.lower() not in OF_A_BODY]
+        retained = [(name, value) for name, value in answer.headers.items() if name.lower() not in OF_A_BODY]
         obj = Encoded(store.codec, store.api_version, store.kind, written.raw)
-        return RawResponse(200, CIMultiDict([*kept, ("Content-Type", obj.codec.content_type)]), obj.body())
+        return RawResponse(
+            200, CIMultiDict([*retained, ("Content-Type", obj.codec.content_type)]), obj.body()
+        )
 
     def _copies(self) -> Iterable[Store]:
         """The small stores that follow the node's events at once."""
         for source in self._sources:
             wanted, store = source.list_watch, source.store
-            is_whole = not source.user and wanted.type == NODES and not wanted.metadata_only
+            is_full_object = not source.user and wanted.type == NODES and not wanted.metadata_only
             follows = source.reflector.state is State.WATCHING and store.may_be_shown
-            if is_whole and follows and (item := store.get(self._key)) and len(item.stored) <= IN_LOOP:
+            if is_full_object and follows and (item := store.get(self._key)) and len(item.stored) <= IN_LOOP:
                 yield store
 
     def _copy_for(self, request: OfflineRequest) -> Store | None:

@@ -100,7 +100,7 @@ class StatusWrites:
             encodings = request.encodings()
             if not encodings:
                 raise not_acceptable("the answer is JSON or protobuf")
-            self._journal.check_room(entry)
+            self._journal.check_capacity(entry)
             # To those who watch or get the object from now on, whosever the kept answers are.
             for copy in written:
                 if copy.store is not None:

@@ -60,25 +60,25 @@ class UplinkFallback:
 
     def step(self, now: float) -> float | None:
         """Do what is due; seconds until there is more to do, None where only a server's coming or going can make it."""
-        ways, owns_way = self._cloud.borrowed, self._cloud.owns_way
-        if not owns_way and not self._is_lost:
+        paths, has_own_path = self._cloud.borrowed, self._cloud.has_own_path
+        if not has_own_path and not self._is_lost:
             self._is_lost = True
             self._own.lost(now)
-        left = self._own.seconds_left(now, is_up=owns_way)
-        used = next((way for way in ways if way.usable), None)
+        left = self._own.seconds_left(now, is_up=has_own_path)
+        used = next((path for path in paths if path.usable), None)
         if left is not None and (used is None or left == 0.0):
-            self._go_own_way(now)
+            self._use_own_path(now)
             return None
         if used is not None:
-            self._use(used.server.lender, ways)
+            self._use(used.server.lender, paths)
             return left
-        if ways and not self._has_failed(ways, now):
+        if paths and not self._has_failed(paths, now):
             return max(0.0, self._asked + TRY - now)
-        if ways:
-            self._leave(ways, now)
+        if paths:
+            self._leave(paths, now)
         return self._ask(now)
 
-    def _go_own_way(self, now: float) -> None:
+    def _use_own_path(self, now: float) -> None:
         if self._cloud.borrowed:
             self._borrow(())
         if self._is_lost:
@@ -88,23 +88,23 @@ class UplinkFallback:
             self._backoff.forget()
             self._ask_again = now
 
-    def _use(self, lender: Lender | None, ways: tuple[ServerHealth, ...]) -> None:
+    def _use(self, lender: Lender | None, paths: tuple[ServerHealth, ...]) -> None:
         if lender != self._lender:
             self._lender = lender
             self._backoff.forget()
-            self._borrow(tuple(way for way in ways if way.server.lender == lender))
+            self._borrow(tuple(path for path in paths if path.server.lender == lender))
 
-    def _has_failed(self, ways: tuple[ServerHealth, ...], now: float) -> bool:
-        return now - self._asked >= TRY or all(way.condition is Condition.DOWN for way in ways)
+    def _has_failed(self, paths: tuple[ServerHealth, ...], now: float) -> bool:
+        return now - self._asked >= TRY or all(path.condition is Condition.DOWN for path in paths)
 
-    def _leave(self, ways: tuple[ServerHealth, ...], now: float) -> None:
+    def _leave(self, paths: tuple[ServerHealth, ...], now: float) -> None:
         """Drop lenders that do not reach the cloud. If one did before, try the next ones at once."""
-        for way in ways:
-            lender = way.server.lender
+        for path in paths:
+            lender = path.server.lender
             assert lender is not None
             # A lender without a cloud is asked again and again: its first refusal says it.
             if lender == self._lender or lender not in self._failed:
-                logger.info("no tunnel through node %s: %s", lender.node, way.reason or "no answer")
+                logger.info("no tunnel through node %s: %s", lender.node, path.reason or "no answer")
             self._failed[lender] = now
         self._ask_again = now if self._lender is not None else now + self._backoff.next()
         self._lender = None
@@ -115,17 +115,17 @@ class UplinkFallback:
             return self._ask_again - now
         known = self._lenders()
         self._failed = {lender: at for lender, at in self._failed.items() if lender in known}
-        ways = tuple(
+        paths = tuple(
             ServerHealth.untried(
                 replace(own.server, lender=lender, uplink=None),
                 TimeoutEstimator(own.timeouts.interval, own.timeouts.timeout),
             )
             for lender in lenders_to_ask(known, self._failed)
-            for own in self._cloud.own_ways
+            for own in self._cloud.own_paths
             if own.server.scheme == "https"
         )
-        if not ways:
+        if not paths:
             return RETRY
         self._asked = now
-        self._borrow(ways)
+        self._borrow(paths)
         return TRY

@@ -23,7 +23,7 @@ STYLE = """
 """
 
 
-def show_comments_whole(master: Master) -> None:
+def show_full_comments(master: Master) -> None:
     """Append our rules to mitmweb's style sheet. For a master of mitmweb; others have none.
 
     A route that is added comes before mitmproxy's own for all its static files.

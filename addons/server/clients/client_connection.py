@@ -21,7 +21,7 @@ GATHERED = 64 * 1024
 """Bytes that go to the socket at once, where the end of a turn of the event loop would gather more."""
 LAST_READ = 30.0
 """Seconds that a client has to read the last that was written before its connection is aborted."""
-SOCKET_ROOM = 80 * 1024
+SOCKET_BUFFER = 80 * 1024
 """Bytes that may wait for a client's socket uncounted: the hub's own answers write no more ahead."""
 
 GIVEN_UP_AT_ONCE = 7 / 8
@@ -78,7 +78,7 @@ class ClientConnection(asyncio.Protocol, ABC):
 
     @property
     def held(self) -> int:
-        return self.unread + max(0, self.unwritten - SOCKET_ROOM)
+        return self.unread + max(0, self.unwritten - SOCKET_BUFFER)
 
     def end_least_read(self) -> None:
         self._loop.call_soon(self.bound_unread)
@@ -110,13 +110,13 @@ class ClientConnection(asyncio.Protocol, ABC):
     def data_received(self, data: bytes) -> None:
         self._came += data
         if not self._waits:
-            self.ask_for_turn()
+            self.schedule()
         self.settle_reading()
 
-    def ask_for_turn(self) -> None:
+    def schedule(self) -> None:
         """Handle received bytes, now or after other clients."""
         self._waits = True
-        self.address.listener.turns.ask(self.address, self._go)
+        self.address.listener.scheduler.ask(self.address, self._go)
 
     def _go(self) -> None:
         self._waits = False
@@ -124,7 +124,7 @@ class ClientConnection(asyncio.Protocol, ABC):
             self._came.clear()
             return
         if self.handle():
-            self.ask_for_turn()
+            self.schedule()
         self.bound_unread()
         self.look_again()
         self.settle_reading()

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import h11
 from mitmproxy import connection, http
 
-from addons.server.clients.client_connection import SOCKET_ROOM, ClientConnection
+from addons.server.clients.client_connection import SOCKET_BUFFER, ClientConnection
 from addons.server.clients.http1_answer import CONTINUE, AnswerFraming
 from addons.server.limits.client_addresses import MAX_REQUEST_BODY, STREAM_UNREAD
 from addons.server.limits.request_bodies import CHUNK_LINE_TOO_LONG, CHUNKS_AT_ONCE, MAX_CHUNK_LINE
@@ -67,7 +67,7 @@ class Http1(ClientConnection):
     @property
     def held(self) -> int:
         # A client of HTTP/1.1 has one answer, which waits where the socket's buffer does.
-        return max(0, self.unread + self.unwritten - SOCKET_ROOM)
+        return max(0, self.unread + self.unwritten - SOCKET_BUFFER)
 
     @property
     def has_enough(self) -> bool:
@@ -157,7 +157,7 @@ class Http1(ClientConnection):
         if self._now is request and self.transport is not None:
             request.start(self._serve)
         if has_more:
-            self.ask_for_turn()
+            self.schedule()
 
     def _read_body(self, now: Http1Request) -> bool:
         """Hand on what has come of a body; whether there is more than one turn may take."""
@@ -268,7 +268,7 @@ class Http1(ClientConnection):
             self.close()
             return
         if self._came and not self._waits:
-            self.ask_for_turn()  # others go between, and no stack grows with such requests
+            self.schedule()  # others go between, and no stack grows with such requests
         self.settle_reading()
 
 
@@ -312,7 +312,7 @@ class Http1Request(ServedRequest):
         self.has_begun = True
         self.connection.write(head)
 
-    def has_room(self, size: int) -> bool:
+    def can_send(self, size: int) -> bool:
         connection = self.connection
         if connection.transport is None or self.why_left or self.is_over or self._unsent:
             return False
@@ -328,13 +328,13 @@ class Http1Request(ServedRequest):
 
     async def send(self, data: bytes) -> None:
         self.check()
-        if not self.has_room(len(data)):
+        if not self.can_send(len(data)):
             self.wait_with(len(data))
-            await self.until_room()
+            await self.writable()
             self.wait_with(0)
         self.send_now(data)
 
-    async def until_room(self) -> None:
+    async def writable(self) -> None:
         self.check()
         self.connection.load()
         while self.connection.is_full or self.connection.is_behind:
@@ -346,7 +346,7 @@ class Http1Request(ServedRequest):
         self.connection.write(self.framing.end())
         self.is_over = True
 
-    async def send_whole(self, status: int, fields: AnswerFields, body: bytes) -> None:
+    async def send_response(self, status: int, fields: AnswerFields, body: bytes) -> None:
         self.send_head(status, fields, None if self.is_head and not body else len(body))
         self.send_now(body)
         self.end()

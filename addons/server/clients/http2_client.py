@@ -137,15 +137,15 @@ class Http2(ClientConnection):
 
     def _merged(self, events: Iterable[Event]) -> Iterable[Event]:
         """The events; those that give all streams room are one, behind the last: each would have all of them look."""
-        has_room = False
+        can_send = False
         for event in events:
             if isinstance(event, RemoteSettingsChanged) or (
                 isinstance(event, WindowUpdated) and not event.stream_id
             ):
-                has_room = True
+                can_send = True
             else:
                 yield event
-        if has_room:
+        if can_send:
             self.wake()
 
     def _take(self, event: Event) -> None:
@@ -313,7 +313,7 @@ class Http2Request(ServedRequest):
         """Bytes that the client takes now."""
         return min(self._stream.outbound_flow_control_window, self._h2.outbound_flow_control_window)
 
-    def has_room(self, size: int) -> bool:
+    def can_send(self, size: int) -> bool:
         connection = self.connection
         if connection.transport is None or connection.is_full or self.why_left:
             return False
@@ -349,7 +349,7 @@ class Http2Request(ServedRequest):
         if self._unsent:
             self.wait_with(0)
 
-    async def until_room(self) -> None:
+    async def writable(self) -> None:
         self.check()
         self.connection.load()
         while self.connection.is_full or self.window <= 0 or self.connection.is_behind:
@@ -367,7 +367,7 @@ class Http2Request(ServedRequest):
             self.is_over = True
         self.connection.say()
 
-    async def send_whole(self, status: int, fields: AnswerFields, body: bytes) -> None:
+    async def send_response(self, status: int, fields: AnswerFields, body: bytes) -> None:
         has_length = any(name.lower() == b"content-length" for name, _ in fields)
         if status not in WITHOUT_BODY and not has_length and not (self.is_head and not body):
             fields = [*fields, (b"content-length", b"%d" % len(body))]

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 from weakref import WeakSet, WeakValueDictionary
 
-from addons.server.limits.client_turns import ClientTurns
+from addons.server.limits.client_scheduler import ClientScheduler
 from kube.errors import StatusError, entity_too_large, too_many_requests
 
 MAX_CONNECTIONS = 256
@@ -117,7 +117,7 @@ class ListenerClients:
 
     def __init__(self) -> None:
         self.bodies, self.answers, self.unsent = HeldBytes(), HeldBytes(), HeldBytes()
-        self.turns = ClientTurns()
+        self.scheduler = ClientScheduler()
 
 
 class ClientAddress:
@@ -152,7 +152,7 @@ class ClientAddress:
         return sum(client.count for client in self.served)
 
     @property
-    def has_room(self) -> bool:
+    def has_capacity(self) -> bool:
         """Whether the address may have its latest request."""
         if self._certain < 0:
             self._certain = MAX_REQUESTS - sum(client.weight for client in self.served)

@@ -36,7 +36,7 @@ class OpenConnections:
         if _is_bounded(listener) and address.connections > MAX_CONNECTIONS:
             metrics.CONNECTIONS_REFUSED.labels("peer").inc()
             return "too many connections from this address"
-        if not self.has_room(listener):
+        if not self.has_capacity(listener):
             metrics.CONNECTIONS_REFUSED.labels("descriptors").inc()
             return "too many connections"
         return ""
@@ -50,7 +50,7 @@ class OpenConnections:
         """Count the connections of the hub's own client among all others."""
         self._own = own
 
-    def has_room(self, listener: Listener | None) -> bool:
+    def has_capacity(self, listener: Listener | None) -> bool:
         """Whether one more connection fits, of a client of this listener or to a server for it."""
         used = len(self._clients) + self._own() + OWN_DESCRIPTORS
         reserved = self._descriptors // RESERVED_SHARE if _is_bounded(listener) else 0

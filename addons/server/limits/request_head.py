@@ -27,7 +27,7 @@ MAX_METHOD = 32
 FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 WITH_BODY = (b"POST", b"PUT", b"PATCH")
 """Methods whose requests have a body, were it an empty one (RFC 9110, 8.6)."""
-KEPT = FRAMING | {b"authorization"}
+ESSENTIAL_FIELDS = FRAMING | {b"authorization"}
 """Fields without which a request would be another one, whatever `Connection` says of them."""
 
 type FieldPairs = Sequence[tuple[bytes, bytes]]
@@ -103,7 +103,7 @@ def fields_to_send(
         elif lower == b"upgrade":
             upgrades.append(value)
     if options:
-        dropped = options - KEPT
+        dropped = options - ESSENTIAL_FIELDS
         others = [field for field in others if field[0] not in dropped]
         if upgrades and b"upgrade" in options:
             head += (b"connection", b"Upgrade"), (b"upgrade", b", ".join(upgrades))

@@ -37,7 +37,7 @@ class Lent(NamedTuple):
 
 
 @dataclass(slots=True)
-class AskedWay:
+class TunnelRequest:
     """A hub's request for a tunnel, and its result: a tunnel, or a refusal."""
 
     client_id: str
@@ -50,7 +50,7 @@ class AskedWay:
     refusal: StatusError | None = None
 
 
-def parse_connect(client_id: str, address: str, head: bytes) -> AskedWay:
+def parse_connect(client_id: str, address: str, head: bytes) -> TunnelRequest:
     """StatusError 400 or 431 for anything but the head of a CONNECT, and nothing behind it."""
     head, end, rest = head.partition(END)
     if not end or len(head) > MAX_HEAD:
@@ -65,7 +65,7 @@ def parse_connect(client_id: str, address: str, head: bytes) -> AskedWay:
     if (fault := fields_fault_of(fields)) is not None:
         raise fault
     headers = tuple((name.decode(), value.decode("utf-8", "surrogateescape")) for name, value in fields)
-    return AskedWay(client_id, address, headers, asked[1].strip(b"[]").decode().lower(), int(asked[2]))
+    return TunnelRequest(client_id, address, headers, asked[1].strip(b"[]").decode().lower(), int(asked[2]))
 
 
 class Borrower(Protocol):
@@ -74,7 +74,7 @@ class Borrower(Protocol):
     is_full: Callable[[], bool]
     """Whether nothing further is read from the borrower."""
 
-    def server_has_room(self) -> None:
+    def server_writable(self) -> None:
         """Look again whether it is."""
 
     async def drained(self) -> None:
@@ -145,7 +145,7 @@ class LentTunnel:
             while True:
                 if self._said.empty():
                     self._is_full = False
-                    self._borrower.server_has_room()
+                    self._borrower.server_writable()
                 data = await self._said.get()
                 await self._lent.pace("up", len(data))
                 writer.write(data)

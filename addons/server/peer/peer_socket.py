@@ -15,17 +15,17 @@ from mitmproxy.hooks import Hook
 
 from addons.requests.answers import ClientLeft
 from addons.server.messages import error_response
-from addons.server.peer.lent_tunnel import MAX_HEAD, METHOD, AskedWay, LentTunnel, parse_connect
+from addons.server.peer.lent_tunnel import MAX_HEAD, METHOD, LentTunnel, TunnelRequest, parse_connect
 from addons.telemetry import metrics
 from kube.errors import StatusError
 from kube.http.proxies import END
 
 
 @dataclass
-class LendWayHook(Hook):
+class OpenTunnelHook(Hook):
     """Another hub of the pool asks for a way to the cloud."""
 
-    asked: AskedWay
+    asked: TunnelRequest
 
 
 class PeerSocket(asyncio.Protocol):
@@ -42,8 +42,8 @@ class PeerSocket(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._http: asyncio.Protocol | None = None
         self._tunnel: LentTunnel | None = None
-        self._has_room = asyncio.Event()
-        self._has_room.set()
+        self._writable = asyncio.Event()
+        self._writable.set()
         self.is_full: Callable[[], bool] = bool
         self.is_open = False
         """The way leads to a server."""
@@ -57,7 +57,7 @@ class PeerSocket(asyncio.Protocol):
             self._http.data_received(data)
         elif self._tunnel is not None:
             self._tunnel.send(data)
-            self.server_has_room()
+            self.server_writable()
         else:
             self._head += data
             if not self._head.startswith(METHOD):
@@ -70,18 +70,18 @@ class PeerSocket(asyncio.Protocol):
         return self._http.eof_received() if self._http is not None else False
 
     def pause_writing(self) -> None:
-        self._has_room.clear()
+        self._writable.clear()
         if self._http is not None:
             self._http.pause_writing()
 
     def resume_writing(self) -> None:
-        self._has_room.set()
+        self._writable.set()
         if self._http is not None:
             self._http.resume_writing()
 
     def connection_lost(self, error: Exception | None) -> None:
         http, tunnel, self._transport, self._http, self._tunnel = self._http, self._tunnel, None, None, None
-        self._has_room.set()
+        self._writable.set()
         self.is_full = bool
         if http is not None:
             http.connection_lost(error)
@@ -96,21 +96,21 @@ class PeerSocket(asyncio.Protocol):
 
     def _lend(self) -> None:
         try:
-            way = parse_connect(self._client.id, self._client.peername[0], self._head)
+            tunnel_request = parse_connect(self._client.id, self._client.peername[0], self._head)
         except StatusError as error:
             metrics.REQUESTS_REFUSED.labels(str(error.code)).inc()
             self._refuse(error)
         else:
-            self._call_hook(LendWayHook(way), lambda: self._begin(way))
+            self._call_hook(OpenTunnelHook(tunnel_request), lambda: self._begin(tunnel_request))
 
-    def _begin(self, way: AskedWay) -> None:
-        if way.lent is None:
-            assert way.refusal is not None, "who lends nothing says why"
-            self._refuse(way.refusal)
+    def _begin(self, tunnel_request: TunnelRequest) -> None:
+        if tunnel_request.lent is None:
+            assert tunnel_request.refusal is not None, "who lends nothing says why"
+            self._refuse(tunnel_request.refusal)
         elif self._transport is not None:
-            self._tunnel = LentTunnel(way.lent, self, self._tell)
+            self._tunnel = LentTunnel(tunnel_request.lent, self, self._tell)
             self._tunnel.begin()
-            self.server_has_room()
+            self.server_writable()
 
     def _refuse(self, refusal: StatusError) -> None:
         if self._transport is not None:
@@ -129,7 +129,7 @@ class PeerSocket(asyncio.Protocol):
         else:
             self.is_open = True
 
-    def server_has_room(self) -> None:
+    def server_writable(self) -> None:
         if self._transport is None or self._transport.is_closing():
             return
         if self.is_full():
@@ -138,6 +138,6 @@ class PeerSocket(asyncio.Protocol):
             self._transport.resume_reading()
 
     async def drained(self) -> None:
-        await self._has_room.wait()
+        await self._writable.wait()
         if self._transport is None:
             raise ClientLeft

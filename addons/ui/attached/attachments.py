@@ -77,7 +77,7 @@ class Attachments:
         """
         self._refuse_beside_an_interface()
         from addons.ui.attached.flow_feed import FlowFeed, Holds  # noqa: PLC0415 - see the head of this module
-        from addons.ui.flows.bodies import Room  # noqa: PLC0415 - see the head of this module
+        from addons.ui.flows.bodies import ByteBudget  # noqa: PLC0415 - see the head of this module
         from addons.ui.flows.flows import Flows  # noqa: PLC0415 - see the head of this module
 
         if self._attached is not None:
@@ -90,8 +90,8 @@ class Attachments:
             self._drills,
             lambda hook: _tell(feed, hook),
             holds.is_to_be_held if holds is not None else lambda _flow: False,
-            Room(MAX_COPIED),
-            Room(MAX_EVENTS),
+            ByteBudget(MAX_COPIED),
+            ByteBudget(MAX_EVENTS),
         )
         self._attached = Attached(feed, flows, holds)
         if self._hub is not None:

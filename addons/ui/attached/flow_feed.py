@@ -55,7 +55,7 @@ class Holds:
         self._held: dict[str, _Hold] = {}
         self._numbers = count(1)
 
-    def told(self, said: Mapping[str, Any]) -> None:
+    def handle_command(self, said: Mapping[str, Any]) -> None:
         """Do what the attached process says of flows that are held.
 
         `filter` says which are, from now on; else `flow` and `hold` name one, which goes on with `changes` of its

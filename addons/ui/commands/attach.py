@@ -58,15 +58,15 @@ def _show(admin: str, ui: str, hold: str, rest: Sequence[str]) -> int:
         raise NoAnswer("edgehub: --ui console needs a terminal: attach in one, or with --ui web")
     # A hub that refuses says why before a screen hides it.
     with open_page(admin, "flows", accept="*/*") as stream:
-        told = next(records(stream), {})
-    if hold and not told.get("may_hold"):
+        received = next(records(stream), {})
+    if hold and not received.get("may_hold"):
         raise NoAnswer(f"edgehub: {NO_LEAVE}")
     try:
         flowfilter.parse(hold or "~all")
     except ValueError as error:
         raise NoAnswer(f"edgehub: --hold: {error}") from None
     sets = ["server=false", f"edgehub_admin={admin}", *([f"intercept={hold}"] if hold else [])]
-    arguments = [*(word for setting in sets for word in ("--set", setting)), "-s", str(VIEWER), *rest]
+    arguments = [*(part for setting in sets for part in ("--set", setting)), "-s", str(VIEWER), *rest]
     (run_web if ui == "web" else programs.mitmproxy)(arguments)
     return 0
 
@@ -91,7 +91,7 @@ def _write(admin: str, file: str) -> int:
     return 0
 
 
-def _write_flows(told: Iterable[dict[str, Any]], out: BinaryIO, file: str) -> None:
+def _write_flows(received: Iterable[dict[str, Any]], out: BinaryIO, file: str) -> None:
     from mitmproxy.io import FlowWriter  # noqa: PLC0415 - as above
 
     from addons.ui.commands.attached_flows import AttachedFlows  # noqa: PLC0415 - as above
@@ -100,7 +100,7 @@ def _write_flows(told: Iterable[dict[str, Any]], out: BinaryIO, file: str) -> No
 
     flows, writer, count, is_over, visible = AttachedFlows(), FlowWriter(out), 0, "", USUALLY
     try:
-        for record in told:
+        for record in received:
             if "visible" in record:
                 visible = Visible(*record["visible"])
             elif "flow" in record:

@@ -144,8 +144,8 @@ def _link(options: Asked) -> int:
 
 def _explain(options: Asked) -> int:
     query = {name: getattr(options, name) for name in ("component", "resource", "namespace", "name", "verb")}
-    told = _ask(options, "explain", query, accept=JSON if options.json else "text/plain")
-    print(printable_lines(told), end="")
+    explained = _ask(options, "explain", query, accept=JSON if options.json else "text/plain")
+    print(printable_lines(explained), end="")
     return 0
 
 

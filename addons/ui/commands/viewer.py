@@ -23,7 +23,7 @@ from addons.ui.commands.attached_flows import AttachedFlows, records
 from addons.ui.commands.console_commands import ConsoleCommands
 from addons.ui.flows.content_views import ATTACHED, register
 from addons.ui.flows.flow_records import FlowRecord, remember
-from addons.ui.flows.interface import KeptFlows, begin_interface, choose_first_view
+from addons.ui.flows.interface import RetainedFlows, begin_interface, choose_first_view
 from addons.ui.masking import USUALLY, Visible
 
 AGAIN = 2.0
@@ -39,7 +39,7 @@ class Viewer:
 
     def __init__(self) -> None:
         self._flows = AttachedFlows()
-        self._kept: KeptFlows | None = None
+        self._retained: RetainedFlows | None = None
         self._visible = USUALLY
         self._is_over = False
         self._key = ""
@@ -68,7 +68,7 @@ class Viewer:
 
     def running(self) -> None:
         view = ctx.master.addons.get("view")
-        self._kept = KeptFlows(view.remove)
+        self._retained = RetainedFlows(view.remove)
         for signal_ in (view.sig_view_update, view.sig_store_remove):  # the browser's buttons tell no addon
             signal_.connect(self._let_go)
         choose_first_view()
@@ -119,8 +119,8 @@ class Viewer:
             view.add([flow])
         else:
             view.update([flow])
-        if is_over and self._kept is not None:
-            self._kept.add(flow, is_own=False)
+        if is_over and self._retained is not None:
+            self._retained.add(flow, is_own=False)
 
     def _let_go(self, flow: Flow) -> None:
         if isinstance(flow, http.HTTPFlow) and (decision := self._flows.decision(flow)) is not None:

@@ -14,8 +14,8 @@ def run_web(arguments: Sequence[str]) -> None:
     try:
         programs.mitmweb(arguments)
     except OSError as error:
-        place = str(error.strerror).partition(" with ")[0]
+        address = str(error.strerror).partition(" with ")[0]
         sys.exit(
-            f"edgehub: {place}: {os.strerror(error.errno or 0)}; stop the process that has the port, or choose "
+            f"edgehub: {address}: {os.strerror(error.errno or 0)}; stop the process that has the port, or choose "
             "another one: -- --set web_port=PORT"
         )

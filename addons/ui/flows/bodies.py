@@ -22,7 +22,7 @@ MAX_SHOWN_BODY = 1024 * 1024
 MAX_TABLE = 4 * 1024 * 1024
 """Bytes of the largest list, packed and unpacked, of which a table is kept. The event loop reads it in a tenth of a
 second."""
-MAX_UNDER_WAY = 64 * 1024 * 1024
+MAX_ACTIVE = 64 * 1024 * 1024
 """Bytes of all bodies that are being copied at once. Bytes beyond that are passed on, and not kept."""
 
 NOTE = b"# edgehub: "
@@ -31,7 +31,7 @@ NOTE = b"# edgehub: "
 type StreamFunction = bool | Callable[[bytes], Iterable[bytes] | bytes]
 
 
-class Room:
+class ByteBudget:
     """Bytes, or characters, of all that is kept at once."""
 
     def __init__(self, size: int) -> None:
@@ -56,13 +56,13 @@ class Room:
 class Copy:
     """A stream function that passes pieces on to `then`, and keeps a copy of them until the body is too large."""
 
-    def __init__(self, then: StreamFunction, under_way: Room) -> None:
+    def __init__(self, then: StreamFunction, active: ByteBudget) -> None:
         self._then = then
-        self._under_way = under_way
+        self._active = active
         self._pieces: list[bytes] = []
         self._held = 0
         self.size = 0
-        self.is_whole = True
+        self.is_complete = True
 
     def __call__(self, piece: bytes) -> Iterable[bytes] | bytes:
         passed = self._then(piece) if callable(self._then) else piece
@@ -74,27 +74,27 @@ class Copy:
             self._keep(part)
         return parts
 
-    def whole(self, piece: bytes) -> bytes:
+    def joined(self, piece: bytes) -> bytes:
         """The same, for a stream whose pieces stay as many as they are."""
         passed = self(piece)
         return passed if isinstance(passed, bytes) else b"".join(passed)
 
     def end(self) -> bytes | None:
         """End the copy, and return the body; None where the body was too large."""
-        body = b"".join(self._pieces) if self.is_whole else None
+        body = b"".join(self._pieces) if self.is_complete else None
         self._drop()
         return body
 
     def stop(self) -> None:
         """Keep nothing more, and let go of what was kept."""
-        self.is_whole = False
+        self.is_complete = False
         self._drop()
 
     def _keep(self, piece: bytes) -> None:
         self.size += len(piece)
-        if not self.is_whole:
+        if not self.is_complete:
             return
-        if self.size > MAX_TABLE or not self._under_way.take(len(piece)):
+        if self.size > MAX_TABLE or not self._active.take(len(piece)):
             self.stop()
             return
         self._held += len(piece)
@@ -102,7 +102,7 @@ class Copy:
 
     def _drop(self) -> None:
         self._pieces.clear()
-        self._under_way.give_back(self._held)
+        self._active.give_back(self._held)
         self._held = 0
 
 

@@ -17,7 +17,7 @@ from addons.requests.request_context import RequestContext, context_of
 from addons.server.messages import refuse
 from addons.ui.flows import interventions
 from addons.ui.flows.annotations import ARROW, comment_of, mark_of, remark, why_refused
-from addons.ui.flows.bodies import NOTE, Copy, Room, keep
+from addons.ui.flows.bodies import NOTE, ByteBudget, Copy, keep
 from addons.ui.flows.flow_records import FilteredRead, FlowRecord, remember
 from addons.ui.flows.live_watches import LiveWatch
 from addons.ui.masking import Visible
@@ -34,7 +34,7 @@ MASKED = "not held: it may have values of Secrets, which a held body shows; see 
 
 
 @dataclass(slots=True)
-class UnderWayFlow:
+class ActiveFlow:
     """The copies of a running flow's bodies."""
 
     request: Copy | None = None
@@ -54,8 +54,8 @@ class Flows:
         drills: Drills,
         trigger: Callable[[Hook], object],
         is_to_be_held: Callable[[http.HTTPFlow], bool],
-        copied: Room,
-        events: Room,
+        copied: ByteBudget,
+        events: ByteBudget,
     ) -> None:
         """`trigger` tells of a flow that has changed, and `is_to_be_held` says whether a person wants to edit one.
 
@@ -68,7 +68,7 @@ class Flows:
         self._copied = copied
         self._events = events
         self._hub: RunningHub | None = None
-        self._open: dict[str, UnderWayFlow] = {}
+        self._open: dict[str, ActiveFlow] = {}
         self._watches: dict[str, LiveWatch] = {}
         self._settled: WeakSet[http.HTTPFlow] = WeakSet()
 
@@ -79,17 +79,17 @@ class Flows:
     def requestheaders(self, flow: http.HTTPFlow) -> None:
         context = context_of(flow)
         if flow.is_replay != "request" and context is not None:
-            flow.metadata[interventions.CALLER] = str(context.caller.lending)
+            flow.metadata[interventions.CALLER] = str(context.caller.credential_source)
         self._describe(flow, context, refusal=flow.response)
         filtered = FilteredRead(self._hub, context) if self._hub is not None and context is not None else None
         remember(flow, FlowRecord(filtered, self._visible()))
-        under_way = self._open[flow.id] = UnderWayFlow()
+        active = self._open[flow.id] = ActiveFlow()
         if flow.response is not None or not flow.request.stream:
             return
         if self._is_to_be_held(flow) and self._may_be_held(context):
             flow.request.stream = False
             return
-        flow.request.stream = under_way.request = Copy(flow.request.stream, self._copied)
+        flow.request.stream = active.request = Copy(flow.request.stream, self._copied)
 
     async def request(self, flow: http.HTTPFlow) -> None:
         """Wait with an intercepted request until a person resumes it, and refuse an edit that does not hold."""
@@ -112,22 +112,22 @@ class Flows:
         context, response = context_of(flow), flow.response
         if response is None or response.status_code == 101:
             return
-        under_way = self._open.setdefault(flow.id, UnderWayFlow())
-        if under_way.response is not None:
-            under_way.response.end()  # the copy of the answer of a server that failed half-way
-            under_way.response = None
+        active = self._open.setdefault(flow.id, ActiveFlow())
+        if active.response is not None:
+            active.response.end()  # the copy of the answer of a server that failed half-way
+            active.response = None
         if context is not None and context.stream_too_large is not None:
-            copy = under_way.response = Copy(context.stream_too_large, self._copied)
-            context.stream_too_large = copy.whole
+            copy = active.response = Copy(context.stream_too_large, self._copied)
+            context.stream_too_large = copy.joined
         if not response.stream:
-            under_way.mitmproxy_holds = True
+            active.mitmproxy_holds = True
             return
         if context is not None and context.info.verb == "watch" and response.status_code == 200:
-            self._begin_watch(flow, context, under_way, response)
+            self._begin_watch(flow, context, active, response)
             if self._is_to_be_held(flow):
                 remark(flow, STREAMED)
         else:
-            copy = under_way.response = Copy(response.stream, self._copied)
+            copy = active.response = Copy(response.stream, self._copied)
             response.stream = copy
             if (
                 context is not None
@@ -136,8 +136,8 @@ class Flows:
                 and self._may_be_held(context)
             ):
                 # What is too large to be held goes on as a stream.
-                context.stream_too_large = copy.whole
-                response.stream, under_way.mitmproxy_holds = False, True
+                context.stream_too_large = copy.joined
+                response.stream, active.mitmproxy_holds = False, True
         if context is not None and context.answerer is not None:
             _show_own_address(flow, context)
 
@@ -145,14 +145,14 @@ class Flows:
         """Show what comes of a flow that began before anybody looked."""
         context, response = context_of(flow), flow.response
         self._describe(flow, context, refusal=None)
-        under_way = self._open[flow.id] = UnderWayFlow()
+        active = self._open[flow.id] = ActiveFlow()
         if context is not None and context.answerer is not None:
             _show_own_address(flow, context)
         if response is None:
             return
-        under_way.mitmproxy_holds = not response.stream
+        active.mitmproxy_holds = not response.stream
         if context is not None and context.info.verb == "watch" and response.stream:
-            self._begin_watch(flow, context, under_way, response, is_joined=True)
+            self._begin_watch(flow, context, active, response, is_joined=True)
 
     def _describe(
         self, flow: http.HTTPFlow, context: RequestContext | None, refusal: http.Response | None
@@ -164,13 +164,13 @@ class Flows:
     def leave(self, flows: Iterable[http.HTTPFlow]) -> None:
         """Let running flows go on as if nobody had looked."""
         for flow in flows:
-            under_way = self._open.pop(flow.id, UnderWayFlow())
-            for copy in (under_way.request, under_way.response):
+            active = self._open.pop(flow.id, ActiveFlow())
+            for copy in (active.request, active.response):
                 if copy is not None:
                     copy.stop()
-            if under_way.watch is not None and flow.response is not None:
-                flow.response.stream = under_way.watch.then
-                under_way.watch.end(by_client=False)
+            if active.watch is not None and flow.response is not None:
+                flow.response.stream = active.watch.then
+                active.watch.end(by_client=False)
                 flow.websocket = None
 
     def is_settled(self, flow: http.HTTPFlow) -> bool:
@@ -197,8 +197,8 @@ class Flows:
     async def hold_answer(self, flow: http.HTTPFlow) -> None:
         """Wait with an intercepted answer until a person resumes it. A streamed body has been sent already."""
         assert flow.response is not None
-        under_way, may_be_held = self._open.get(flow.id), self._may_be_held(context_of(flow))
-        if not may_be_held or under_way is None or not under_way.mitmproxy_holds or flow.response.stream:
+        active, may_be_held = self._open.get(flow.id), self._may_be_held(context_of(flow))
+        if not may_be_held or active is None or not active.mitmproxy_holds or flow.response.stream:
             flow.resume()
             remark(flow, STREAMED if may_be_held else MASKED)
             return
@@ -215,7 +215,7 @@ class Flows:
         self,
         flow: http.HTTPFlow,
         context: RequestContext,
-        under_way: UnderWayFlow,
+        active: ActiveFlow,
         response: http.Response,
         *,
         is_joined: bool = False,
@@ -227,7 +227,7 @@ class Flows:
         filtered = None
         if self._hub is not None and context.route is not None and context.route.filtered_by:
             filtered = FilteredRead(self._hub, context)
-        under_way.watch = LiveWatch(
+        active.watch = LiveWatch(
             flow,
             codec_for(Encoding.PROTOBUF if protobuf else Encoding.JSON),
             response.stream,
@@ -239,21 +239,21 @@ class Flows:
         )
         # In place of "content missing".
         response.data.content = NOTE + b"each event is a message: see WebSocket\n"
-        self._watches[flow.id] = under_way.watch
-        response.stream = under_way.watch
+        self._watches[flow.id] = active.watch
+        response.stream = active.watch
 
     def _end(self, flow: http.HTTPFlow, *, by_client: bool) -> None:
-        context, under_way = context_of(flow), self._open.pop(flow.id, None)
+        context, active = context_of(flow), self._open.pop(flow.id, None)
         _show_own_address(flow, context)
         if flow.response is not None and flow.response.status_code >= 400 and _is_own_answer(flow, context):
             remark(flow, f"refused: {why_refused(flow.response)}")
-        if under_way is not None and under_way.watch is not None:
-            under_way.watch.end(by_client=by_client)
+        if active is not None and active.watch is not None:
+            active.watch.end(by_client=by_client)
         is_secret = _is_secret(context)
         left: list[http.Message] = []
-        if under_way is not None:
+        if active is not None:
             # A streamed body has been sent, so the flow may show another text in its place.
-            for message, copy in ((flow.request, under_way.request), (flow.response, under_way.response)):
+            for message, copy in ((flow.request, active.request), (flow.response, active.response)):
                 if message is not None and copy is not None and (copy.size or message.raw_content is None):
                     self._leave(flow, message, copy.end(), copy.size, is_secret=is_secret)
                     left.append(message)

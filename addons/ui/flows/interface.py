@@ -30,9 +30,9 @@ def begin_interface(master: Master) -> None:
 
         list_components(master, component_of)
     if address := web_address(master):
-        from addons.proxy.interface.web_style import show_comments_whole  # noqa: PLC0415 - imports mitmweb
+        from addons.proxy.interface.web_style import show_full_comments  # noqa: PLC0415 - imports mitmweb
 
-        show_comments_whole(master)
+        show_full_comments(master)
         print(f"edgehub: open {address}", flush=True)
 
 
@@ -63,11 +63,11 @@ MAX_FLOWS = 2_000
 """Ended flows of components; a flow takes some 10 KB beside its body."""
 MAX_OWN = 200
 """Ended flows of the hub itself: probes, lists and reviews."""
-MAX_KEPT_FLOWS = 32 * 1024 * 1024
+MAX_RETAINED_FLOWS = 32 * 1024 * 1024
 """Bytes of the bodies and events of all ended flows."""
 
 
-class KeptFlows:
+class RetainedFlows:
     """Ended flows, in the order in which they ended. To remove a running flow would end its request."""
 
     def __init__(self, remove: Callable[[Sequence[http.HTTPFlow]], object]) -> None:
@@ -84,7 +84,7 @@ class KeptFlows:
         self._bytes += size
         while len(self._own) > MAX_OWN:
             self._pop(self._own)
-        while len(self._flows) > MAX_FLOWS or (self._bytes > MAX_KEPT_FLOWS and len(self._flows) > 1):
+        while len(self._flows) > MAX_FLOWS or (self._bytes > MAX_RETAINED_FLOWS and len(self._flows) > 1):
             self._pop(self._flows)
 
     def forget(self, flow: http.HTTPFlow) -> None:

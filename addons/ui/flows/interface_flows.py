@@ -20,10 +20,10 @@ from addons.server.messages import refuse
 from addons.telemetry.labels import HUB
 from addons.ui.flows import interventions
 from addons.ui.flows.annotations import ARROW, OWN, component_of
-from addons.ui.flows.bodies import MAX_UNDER_WAY, Room, decoded
+from addons.ui.flows.bodies import MAX_ACTIVE, ByteBudget, decoded
 from addons.ui.flows.flow_records import record_of
 from addons.ui.flows.flows import Flows
-from addons.ui.flows.interface import KeptFlows, begin_interface, web_address
+from addons.ui.flows.interface import RetainedFlows, begin_interface, web_address
 from addons.ui.flows.live_watches import MAX_ALL
 from addons.ui.masking import Visible
 from addons.ui.running_hub import RunningHub
@@ -45,12 +45,14 @@ class InterfaceFlows(Flows):
     def __init__(self, visible: Callable[[], Visible], drills: Drills) -> None:
         master = ctx.master
         super().__init__(
-            *(visible, drills, master.addons.trigger, _is_intercepted), Room(MAX_UNDER_WAY), Room(MAX_ALL)
+            *(visible, drills, master.addons.trigger, _is_intercepted),
+            ByteBudget(MAX_ACTIVE),
+            ByteBudget(MAX_ALL),
         )
         self._save = save_when_over(master)
         tell_ends_of_watches(master)
         view = master.addons.get("view")
-        self._kept = KeptFlows(view.remove) if view is not None else None
+        self._retained = RetainedFlows(view.remove) if view is not None else None
         if view is not None:
             view.sig_store_remove.connect(self._removed)
             view.sig_store_refresh.connect(self._cleared)
@@ -61,7 +63,7 @@ class InterfaceFlows(Flows):
         view = ctx.master.addons.get("view")
         if view is not None and hub.settings.show_own_requests:
             shown = OwnRequestsShown(lambda flow: view.add([flow]), self._own_ended)
-            hub.own_requests.listeners.append(shown.told)
+            hub.own_requests.listeners.append(shown.record_changed)
 
     def running(self) -> None:
         begin_interface(ctx.master)
@@ -93,17 +95,17 @@ class InterfaceFlows(Flows):
             self._trigger(WebsocketEndHook(flow))
         else:
             self._save(flow)
-        if self._kept is not None:
-            self._kept.add(flow, is_own=False)
+        if self._retained is not None:
+            self._retained.add(flow, is_own=False)
 
     def _own_ended(self, flow: http.HTTPFlow) -> None:
-        if self._kept is not None:
-            self._kept.add(flow, is_own=True)
+        if self._retained is not None:
+            self._retained.add(flow, is_own=True)
         self._update(flow)
 
     def _forget(self, flow: http.HTTPFlow) -> None:
-        if self._kept is not None:
-            self._kept.forget(flow)
+        if self._retained is not None:
+            self._retained.forget(flow)
 
     def _removed(self, flow: http.HTTPFlow) -> None:
         """The interface has removed a flow, because a person asked for it or because too many are kept."""
@@ -116,8 +118,8 @@ class InterfaceFlows(Flows):
         for watch in self._watches.values():
             watch.removed()
         self._watches.clear()
-        if self._kept is not None:
-            self._kept.clear()
+        if self._retained is not None:
+            self._retained.clear()
 
 
 def _is_intercepted(flow: http.HTTPFlow) -> bool:
@@ -137,7 +139,7 @@ class OwnRequestsShown:
         self._update = update
         self._open: dict[RequestRecord, http.HTTPFlow] = {}
 
-    def told(self, record: RequestRecord) -> None:
+    def record_changed(self, record: RequestRecord) -> None:
         """A request has begun, or ended."""
         flow = self._open.pop(record, None)
         if flow is None:
@@ -158,7 +160,7 @@ def _begun(record: RequestRecord) -> http.HTTPFlow:
     flow.request = http.Request.make(record.method, record.server + masked(record.target.encode()).decode())
     flow.request.timestamp_start = flow.request.timestamp_end = record.began
     flow.marked = OWN
-    flow.comment = ARROW.join((HUB, "own request", f"identity {record.lending}"))
+    flow.comment = ARROW.join((HUB, "own request", f"identity {record.credential_source}"))
     return flow
 
 

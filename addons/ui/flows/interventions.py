@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from mitmproxy import http
 
-from addons.requests.caller import Lending
+from addons.requests.caller import CredentialSource
 from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import RouteKind
 from addons.server.limits.request_head import FRAMING, fault_of, fields_fault_of
@@ -36,14 +36,14 @@ def check_replay(flow: http.HTTPFlow, context: RequestContext | None) -> None:
     before = flow.metadata.get(CALLER)
     if before is None:
         raise forbidden("not replayed: the sender of this request is unknown")
-    now = context.caller.lending if context is not None else None
+    now = context.caller.credential_source if context is not None else None
     if now != before:
-        words = {
-            Lending.OWN: "a token of its own, which is not kept in copies and files of a flow",
-            Lending.HUB: "the node's certificate or as a component of this node, which a replay cannot show",
+        texts = {
+            CredentialSource.OWN: "a token of its own, which is not kept in copies and files of a flow",
+            CredentialSource.HUB: "the node's certificate or as a component of this node, which a replay cannot show",
         }
         raise forbidden(
-            f"not replayed: the request was sent with {words.get(Lending(before), 'no credentials')}"
+            f"not replayed: the request was sent with {texts.get(CredentialSource(before), 'no credentials')}"
         )
 
 

@@ -19,7 +19,7 @@ from wsproto.frame_protocol import Opcode
 
 from addons.filters.verdict import Outcome
 from addons.ui.dry_run import DryRunResult
-from addons.ui.flows.bodies import NOTE, Room, StreamFunction
+from addons.ui.flows.bodies import NOTE, ByteBudget, StreamFunction
 from addons.ui.flows.flow_records import FilteredRead
 from addons.ui.masking import USUALLY, Visible
 from addons.ui.readable import as_yaml, item_tree, readable_event
@@ -66,7 +66,7 @@ class LiveWatch:
         flow: http.HTTPFlow,
         codec: Codec,
         then: StreamFunction,
-        total: Room,
+        total: ByteBudget,
         updated: Callable[[http.HTTPFlow], None],
         *,
         filtered: FilteredRead | None = None,
@@ -203,7 +203,7 @@ class LiveWatch:
                 text = self._from_cloud(event)
             else:
                 is_short = len(event.raw) <= MAX_EVENT
-                text = readable_event(self._codec, event, whole=is_short, visible=self._visible)
+                text = readable_event(self._codec, event, complete=is_short, visible=self._visible)
         except ValueError as error:
             text = f"(malformed: {error})\n"
         self._add(text, is_cloud=is_cloud, at=at)

@@ -55,14 +55,14 @@ async def tell_fleet(hub: RunningHub) -> None:
 
     A hub that keeps nothing renews no Lease, and tells nothing.
     """
-    told, at = HubStatus(), float("-inf")
+    latest, at = HubStatus(), float("-inf")
     # Written before the hub starts, and by nobody while it runs.
     rollback = await asyncio.to_thread(read_rollback, hub.settings.state_dir)
     while hub.offline is not None:
         await asyncio.sleep(STATUS_INTERVAL)  # first: a hub that starts has no port open yet
         status, now = fleet_status(hub, rollback), asyncio.get_running_loop().time()
-        if status.lasting() != told.lasting() or now - at >= BYTES_INTERVAL:
-            told, at = status, now
+        if status.lasting() != latest.lasting() or now - at >= BYTES_INTERVAL:
+            latest, at = status, now
             hub.offline.say(status.dump())
 
 
@@ -103,9 +103,9 @@ async def tell_link_budget(
         is_news = spending.count(metrics.total(metrics.LINK_BYTES), now().date())
         metrics.LINK_BUDGET_SPENT.set(spending.spent)
         if row is not None and (is_news or looks % LOOKS_TO_KEEP == 0):
-            row.put(ROW, spending.kept())
+            row.put(ROW, spending.dump())
         if is_news:
-            said = f"the link to the cloud has spent its budget: {budget.told(spending.spent)}"
+            said = f"the link to the cloud has spent its budget: {budget.summary(spending.spent)}"
             logger.warning("%s; nothing is cut", said)
             await send_event(client, event_of(hub.settings.node, spending.period, said, now()))
         looks += 1

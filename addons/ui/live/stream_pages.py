@@ -16,7 +16,7 @@ from mitmproxy.io import tnetstring
 from addons.telemetry.observation import VERDICTS, Follower, Observation, WantedLines
 from addons.ui.attached.attachments import Attachments
 from addons.ui.explain import COMMON_RESOURCES, nearest, plural_of
-from addons.ui.handlers import HUB, Places, for_operator, stream
+from addons.ui.handlers import HUB, RequestLimit, for_operator, stream
 from addons.ui.running_hub import RunningHub
 from kube.concurrency.notifier import comes_within
 from kube.errors import bad_request, entity_too_large
@@ -31,11 +31,11 @@ ALIVE = 2.0
 """Seconds after which an empty line is sent where nothing happens: to write it fails once the reader is gone."""
 
 
-FOLLOWERS = web.AppKey("followers", Places)
+FOLLOWERS = web.AppKey("followers", RequestLimit)
 
 
-def followers() -> Places:
-    return Places(MAX_FOLLOWERS, "follower", "too many people follow this hub")
+def followers() -> RequestLimit:
+    return RequestLimit(MAX_FOLLOWERS, "follower", "too many people follow this hub")
 
 
 routes = web.RouteTableDef()
@@ -50,16 +50,16 @@ async def _observe(request: web.Request) -> web.StreamResponse:
         raise bad_request(str(error)) from None
     follows, has_past = bool(request.query.get("follow")), bool(request.query.get("since"))
     with request.app[FOLLOWERS].take() if follows else nullcontext():
-        told = _told(request.app[HUB], wanted, follows=follows, has_past=has_past or not follows)
-        return await stream(request, told, {"Content-Type": "application/x-ndjson"})
+        lines = _stream(request.app[HUB], wanted, follows=follows, has_past=has_past or not follows)
+        return await stream(request, lines, {"Content-Type": "application/x-ndjson"})
 
 
-async def _told(
+async def _stream(
     hub: RunningHub, wanted: WantedLines, *, follows: bool, has_past: bool
 ) -> AsyncGenerator[bytes, None]:
     follower, seen = Follower(wanted), hub.observations
     if follows:
-        seen.listen(follower.told)
+        seen.listen(follower.summary)
     try:
         # Taken at once: what comes while it is written goes to the follower.
         past = list(seen.past(wanted)) if has_past else []
@@ -74,7 +74,7 @@ async def _told(
             yield (orjson.dumps({"dropped": dropped}) + b"\n" if dropped else b"") + _lines(lines)
     finally:
         if follows:
-            seen.forget(follower.told)
+            seen.forget(follower.summary)
 
 
 def _hints(hub: RunningHub, wanted: WantedLines) -> bytes:
@@ -132,8 +132,8 @@ async def _flows(request: web.Request) -> web.StreamResponse:
 async def _records(attachments: Attachments, feed: FlowFeed, flows: Flows) -> AsyncGenerator[bytes, None]:
     from addons.ui.attached.flow_feed import NOTHING  # noqa: PLC0415 - loaded by `attach`
 
-    told = {"visible": [*attachments.visible()], "key": attachments.key, "may_hold": attachments.may_hold()}
-    yield tnetstring.dumps(told)
+    lines = {"visible": [*attachments.visible()], "key": attachments.key, "may_hold": attachments.may_hold()}
+    yield tnetstring.dumps(lines)
     while not feed.is_closed:
         is_news = await comes_within(ALIVE, feed.wait())
         yield feed.next(flows) if is_news else NOTHING
@@ -155,5 +155,5 @@ async def _decide(request: web.Request) -> web.Response:
         said = None
     if not isinstance(said, dict):
         raise bad_request("no record of an attached process")
-    holds.told(said)
+    holds.handle_command(said)
     return web.Response(status=204)

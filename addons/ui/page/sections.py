@@ -89,16 +89,20 @@ async def _told(asking: Awaitable[Row], html: Callable[[Row], str]) -> str:
         return f'<p class="bad">{text(error.message)}</p>'
 
 
-def _explanation(told: Row) -> str:
-    if "counts" in told:
-        answer = table(_alike(told["objects"], told["path"].rpartition("/")[2]), ALIKE)
-        counted = ", ".join(f"{count} {outcome}" for outcome, count in told["counts"].items())
+def _explanation(explanation: Row) -> str:
+    if "counts" in explanation:
+        answer = table(_alike(explanation["objects"], explanation["path"].rpartition("/")[2]), ALIKE)
+        counted = ", ".join(f"{count} {outcome}" for outcome, count in explanation["counts"].items())
     else:
-        answer = table(told["notes"], NOTES)  # what is hidden as meant is no fault
-        counted = f"the object is {told['outcome']}, from {told['origin']}" if told["outcome"] else ""
-    facts = [f"{told['component']} {told['verb']} {told['path']}"]
-    facts += [f"route: {told['route']} ({told['reason']})"] if told["route"] else []
-    facts += [*told["rules"], counted, told["problem"], *told["hints"]]
+        answer = table(explanation["notes"], NOTES)  # what is hidden as meant is no fault
+        counted = (
+            f"the object is {explanation['outcome']}, from {explanation['origin']}"
+            if explanation["outcome"]
+            else ""
+        )
+    facts = [f"{explanation['component']} {explanation['verb']} {explanation['path']}"]
+    facts += [f"route: {explanation['route']} ({explanation['reason']})"] if explanation["route"] else []
+    facts += [*explanation["rules"], counted, explanation["problem"], *explanation["hints"]]
     return "<ul>" + "".join(f"<li>{text(fact)}</li>" for fact in facts if fact) + "</ul>" + answer
 
 
@@ -108,8 +112,8 @@ def _alike(objects: Iterable[Row], resource: str) -> list[Row]:
     for item in objects:
         name = key_text((item["namespace"], item["name"]))
         # What a filter says of the whole object repeats what it said of a part.
-        told = [note for note in item["reasons"] if note["subject"] != "object"] or item["reasons"]
-        because = "; ".join(dict.fromkeys(f"{note['filter']}: {note['reason']}" for note in told))
+        notes = [note for note in item["reasons"] if note["subject"] != "object"] or item["reasons"]
+        because = "; ".join(dict.fromkeys(f"{note['filter']}: {note['reason']}" for note in notes))
         alike.setdefault((item["outcome"], because), []).append(name)
     lines: list[Row] = []
     for (outcome, because), names in alike.items():
@@ -140,9 +144,9 @@ def _trial(trial: Row) -> str:
     for resource in trial["unseen"]:
         change = f"{text(resource['before'] or NO_FILTER)} becomes {text(resource['after'] or NO_FILTER)}"
         parts.append(f"<p>{text(resource['component'])} asked for nothing yet: {change}</p>")
-    for kind, words in (("gained", "will be kept for an outage"), ("lost", "will no longer be kept")):
+    for kind, consequence in (("gained", "will be kept for an outage"), ("lost", "will no longer be kept")):
         if trial["cached"][kind]:
-            parts.append(f"<p>Reads of {text(trial['cached'][kind])} {words}.</p>")
+            parts.append(f"<p>Reads of {text(trial['cached'][kind])} {consequence}.</p>")
     if not trial["complete"]:
         parts.append('<p class="bad">The hub ran out of time: there is more.</p>')
     return "".join(parts)
@@ -163,8 +167,8 @@ def _difference(row: Row) -> str:
         ),
     ]
     marks = {"lost": "warn", "gained": "good"}
-    told = table(rows, OBJECTS, lambda row: marks.get(row["outcome"], "")) if rows else ""
-    return f"<h3>{text(title)}</h3><p>{text(filters)}: {text(summary)}</p>{told}"
+    objects_table = table(rows, OBJECTS, lambda row: marks.get(row["outcome"], "")) if rows else ""
+    return f"<h3>{text(title)}</h3><p>{text(filters)}: {text(summary)}</p>{objects_table}"
 
 
 LOG_LINES = 30
@@ -226,17 +230,17 @@ def _state(report: Row) -> str:
         ),
         *((f"entries of the rules that are skipped: {problems}",) if problems else ()),
     ]
-    told = "".join(f"<li>{text(note)}</li>" for note in notes)
+    notes_list = "".join(f"<li>{text(note)}</li>" for note in notes)
     facts = f"node {report['node']} · pool {report['pool'] or NOTHING} · edgehub {report['version']}"
     drill = report["drill"]
     alarms = [f"Not open: {closed}." for closed in report["closedListeners"]]
     if drill["link"] != "online":
         alarms.append(f"Drill: {drill['text']}. It ends by itself.")
-    alarm = "".join(f'<p class="drill">{text(told)}</p>' for told in alarms)
+    alarm = "".join(f'<p class="drill">{text(line)}</p>' for line in alarms)
     # Amber: the node is served from its copies. Red: it never had any from this run's cloud.
     colour = "up" if up else "away" if report["cloud"]["reached"] else "bad"
     return f'{alarm}<p class="big {colour}">{text(link(report))}</p><p>{text(facts)}</p>' + (
-        f'<ul class="notes">{told}</ul>' if told else ""
+        f'<ul class="notes">{notes_list}</ul>' if notes_list else ""
     )
 
 
@@ -274,8 +278,8 @@ def _rules(report: Row) -> str:
         for row in report["problems"]
     )
     more = f"<li>{report['unnamedProblems']} more entries</li>" if report["unnamedProblems"] else ""
-    told = f'<ul class="notes">{skipped}{more}</ul>' if skipped or more else ""
-    return told + table(report["entries"], ENTRIES, lambda row: "" if row["matched"] else "idle")
+    skipped_list = f'<ul class="notes">{skipped}{more}</ul>' if skipped or more else ""
+    return skipped_list + table(report["entries"], ENTRIES, lambda row: "" if row["matched"] else "idle")
 
 
 def _journal(report: Row) -> str:

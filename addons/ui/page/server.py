@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from addons.ui.debug_pages import PAGES
-from addons.ui.handlers import CLOSED, HUB, QUEUE, Places, comes_from_operator, for_operator, stream
+from addons.ui.handlers import CLOSED, HUB, QUEUE, RequestLimit, comes_from_operator, for_operator, stream
 from addons.ui.page.markup import text
 from addons.ui.page.sections import explain_form, explained, rules_text, sections, title, tried
 from addons.ui.page.timeline import Rates, Timeline
@@ -51,7 +51,7 @@ class LivePage:
     """The state of all open pages: the sections are made once for all of them."""
 
     def __init__(self, hub: RunningHub, timeline: Timeline) -> None:
-        self.listeners = Places(MAX_LISTENERS, "listener", "too many pages are open")
+        self.listeners = RequestLimit(MAX_LISTENERS, "listener", "too many pages are open")
         self._hub = hub
         self._timeline = timeline
         self._rates = Rates(hub.traffic)
@@ -110,11 +110,11 @@ async def _events(request: web.Request) -> web.StreamResponse:
 
 
 async def _updates(app: web.Application, *, is_operator: bool) -> AsyncGenerator[bytes, None]:
-    told: dict[str, str] = {}
+    sent: dict[str, str] = {}
     while True:
         shown = app[LIVE_PAGE].sections(is_operator=is_operator) | {"title": title(app[HUB])}
-        news = {name: made for name, made in shown.items() if told.get(name) != made}
-        told = shown
+        news = {name: made for name, made in shown.items() if sent.get(name) != made}
+        sent = shown
         # A comment where nothing is new.
         yield b"data: " + orjson.dumps(news) + b"\n\n" if news else b":\n\n"
         await comes_within(INTERVAL, app[CLOSED].wait())

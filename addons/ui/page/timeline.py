@@ -124,9 +124,9 @@ class _Bar:
         ends = (self._minutes[-1].end - MINUTE, self._minutes[0].end)
         clock = " to ".join(datetime.datetime.fromtimestamp(end).strftime("%H:%M") for end in ends)
         away = f", {plural(self.minutes_away, 'minute')} without the cloud" if self.minutes_away else ""
-        told = f"{clock}: {size(self.bytes)}, {plural(self.requests, 'request')}{away}"
+        tooltip = f"{clock}: {size(self.bytes)}, {plural(self.requests, 'request')}{away}"
         return (
-            f"<g><title>{text(told)}</title>"
+            f"<g><title>{text(tooltip)}</title>"
             f'<rect class="all" x="{left}" y="0" width="{WIDTH}" height="{HEIGHT + LINK + 2}"/>'
             f'<rect class="bytes" x="{left}" y="{HEIGHT - tall}" width="{WIDTH - 2}" height="{tall}"/>'
             f'<rect class="{"away" if self.minutes_away else "there"}" x="{left}" y="{HEIGHT + 2}" '

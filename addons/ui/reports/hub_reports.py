@@ -259,7 +259,7 @@ def status(hub: RunningHub) -> dict[str, Any]:
             "linkDown": down,
             "sent": hub.traffic.sent(),
             "fromCopies": hub.traffic.copied(),
-            "budget": budget.told(metrics.total(metrics.LINK_BUDGET_SPENT)) if budget else "",
+            "budget": budget.summary(metrics.total(metrics.LINK_BUDGET_SPENT)) if budget else "",
         },
     }
 

@@ -32,10 +32,10 @@ def link(status: Row) -> str:
     drill = "DRILL, " if status["drill"]["link"] != "online" else ""
     if not cloud["up"] and not cloud["reached"]:
         return f"{drill}Never reached the cloud for {duration(cloud['seconds'])}, since the start of the hub"
-    way = f" by {cloud['uplink']}" if cloud["uplink"] else ""
-    way = f" through node {cloud['via']}" if cloud["via"] else way
-    words = f"{drill}{'Online' + way if cloud['up'] else 'Offline'} for {duration(cloud['seconds'])}"
-    return f"{words}, {waiting(waits)} for the cloud" if waits or not cloud["up"] else words
+    route = f" by {cloud['uplink']}" if cloud["uplink"] else ""
+    route = f" through node {cloud['via']}" if cloud["via"] else route
+    phrase = f"{drill}{'Online' + route if cloud['up'] else 'Offline'} for {duration(cloud['seconds'])}"
+    return f"{phrase}, {waiting(waits)} for the cloud" if waits or not cloud["up"] else phrase
 
 
 def table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
@@ -223,9 +223,9 @@ def trial_text(report: Row) -> str:
         lines.append(
             f"{row['component']}: {_chain(row['before'])} becomes {_chain(row['after'])}; it asked for nothing yet\n"
         )
-    for kind, words in (("gained", "are kept for an outage from now on"), ("lost", "are no longer kept")):
+    for kind, phrase in (("gained", "are kept for an outage from now on"), ("lost", "are no longer kept")):
         if report["cached"][kind]:
-            lines.append(f"reads of {', '.join(report['cached'][kind])} {words}\n")
+            lines.append(f"reads of {', '.join(report['cached'][kind])} {phrase}\n")
     lost = report["lost"]
     lines.append(f"lost: {lost['objects']} objects, {lost['endpoints']} endpoints\n")
     if report["untried"]:

@@ -40,7 +40,7 @@ class Idling:
         self._read_at = 0.0
         """When a source with a client last had an event."""
 
-    async def turn(self, source: Source, size: int) -> None:
+    async def pace(self, source: Source, size: int) -> None:
         """Wait until the watch of a source, which has received so many bytes of events, may receive more."""
         self._grew(size)
         source.unread += size

@@ -14,7 +14,7 @@ from cryptography import x509
 
 from addons.certificates import client_certificates
 from addons.certificates.client_certificates import CONTEXTS, is_verified, node_of, server_side
-from addons.certificates.node_certificate import IdentifiedSession, NodeCertificate, kept_credentials
+from addons.certificates.node_certificate import IdentifiedSession, NodeCertificate, saved_credentials
 from addons.certificates.serving_certificate import ServingCertificate
 from addons.certificates.tls_port_certificate import own_certificate
 from addons.requests.clients import Clients
@@ -54,7 +54,7 @@ async def test_a_token_asks_first_and_the_node_itself_later(tmp_path: Path, boot
         cloud.life = timedelta(hours=1)
         await until(lambda: made.credentials.certificate.read() != first)
     assert cloud.callers == ["Bearer a.b", "hub"]
-    kept = kept_credentials(load_kubeconfig(bootstrap), tmp_path)
+    kept = saved_credentials(load_kubeconfig(bootstrap), tmp_path)
     assert kept.certificate.read() == kept.key.read() == made.credentials.certificate.read()
     assert not kept.bearer
 
@@ -127,7 +127,7 @@ def test_a_kubeconfig_without_a_token_is_refused(tmp_path: Path) -> None:
 
 
 def test_before_the_first_certificate_the_token_is_what_there_is(tmp_path: Path, bootstrap: Path) -> None:
-    assert kept_credentials(load_kubeconfig(bootstrap), tmp_path).bearer == "Bearer a.b"
+    assert saved_credentials(load_kubeconfig(bootstrap), tmp_path).bearer == "Bearer a.b"
 
 
 class Opened:

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from addons.inputs.input_sources import InputKind, unknown
-from addons.inputs.local_health import MAX_REPORT, ROUNDS_KEPT, LocalHealthSource, parse_health
+from addons.inputs.local_health import MAX_REPORT, STALE_ROUNDS, LocalHealthSource, parse_health
 from addons.telemetry.metrics import LOCAL_HEALTH_FAILURES, LOCAL_HEALTH_UNHEALTHY, LOCAL_HEALTH_UP
 from kube.errors import StatusError, forbidden, not_found
 from kube.json_type import Json
@@ -180,7 +180,7 @@ async def test_its_last_word_outlives_a_failure_and_then_ends(health: HealthServ
     health.body, began = b"", loop.time()
     assert await health.told.get() == frozenset()
     # From the last answer on, which was one interval before the first failure at most.
-    assert loop.time() - began > (ROUNDS_KEPT - 1.5) * INTERVAL
+    assert loop.time() - began > (STALE_ROUNDS - 1.5) * INTERVAL
     assert LOCAL_HEALTH_FAILURES._value.get() - failures >= 2
     assert LOCAL_HEALTH_UP._value.get() == 0
     health.body = b'{"n3":{"normal":false}}'

@@ -174,4 +174,4 @@ def test_a_service_that_has_ended_says_its_last_lines(
     told = 'printf "k.service\\n  Active\\n\\nno such file\\n"'
     systemctl.write_text(f'#!/bin/sh\ncase $1 in show) echo "SubState={state}" ;; *) {told} ;; esac\n')
     systemctl.chmod(0o755)
-    assert Services(str(systemctl)).last_words("k.service", of_running=of_running) == said
+    assert Services(str(systemctl)).last_lines("k.service", of_running=of_running) == said

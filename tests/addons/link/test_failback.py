@@ -92,7 +92,7 @@ def test_a_node_without_any_keeps_the_one_that_it_used() -> None:
     node = Node()
     node.lose(FIRST, SECOND, THIRD)
     assert (node.step(), node.cloud.is_up, node.left) == (None, False, [])
-    assert {each.server.uplink for each in node.cloud.ways} == {FIRST}
+    assert {each.server.uplink for each in node.cloud.paths} == {FIRST}
     node.come_back(THIRD)
     assert node.used() == {THIRD}
 
@@ -113,7 +113,7 @@ def test_those_behind_the_one_that_is_used_are_spare() -> None:
 def test_a_node_that_names_none_goes_as_its_routes_lead() -> None:
     cloud = Cloud.by([A, B], (), "priority", 2.0, 3.0)
     assert (cloud.uplinks, cloud.leading_uplink, cloud.choose()) == ([], None, A)
-    assert cloud.own_ways is cloud.servers
+    assert cloud.own_paths is cloud.servers
     assert [str(each.server) for each in Cloud.by([A], [FIRST], "priority").servers] == [
         "https://a:6443 over wan1"
     ]

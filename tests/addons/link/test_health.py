@@ -9,11 +9,11 @@ import pytest
 
 from addons.link.health import RECOVERY_SUCCESSES, Cloud, Condition, ServerHealth
 from addons.link.servers import (
-    MAX_OWN_LANES,
+    MAX_OWN_PARTITIONS,
     MAX_RELAYS,
-    SHARED_LANES,
+    SHARED_PARTITIONS,
+    PoolPartitions,
     Server,
-    TokenLanes,
     parse_relays,
     parse_server,
 )
@@ -161,45 +161,45 @@ def test_what_names_no_relay(text: str) -> None:
     assert value_of(metrics.BOUNDS_REACHED.labels("relays")) == before + (text.count(",") == MAX_RELAYS)
 
 
-# -- lanes of tokens ------------------------------------------------------------------------------------------------
+# -- partitions of tokens -------------------------------------------------------------------------------------------
 
 
-def is_shared(lanes: TokenLanes, token: str) -> bool:
-    return lanes.lane(f"Bearer {token}").startswith("shared")
+def is_shared(partitions: PoolPartitions, token: str) -> bool:
+    return partitions.partition(f"Bearer {token}").startswith("shared")
 
 
 def test_a_token_has_its_own_lane_once_a_server_has_accepted_it() -> None:
-    lanes = TokenLanes()
-    assert is_shared(lanes, "a")
-    lanes.answered("Bearer a", 200)
-    lanes.answered("Bearer b", 403)
-    lanes.answered("Bearer bad", 401)
-    own = {lanes.lane(f"Bearer {token}") for token in "ab"}
+    partitions = PoolPartitions()
+    assert is_shared(partitions, "a")
+    partitions.answered("Bearer a", 200)
+    partitions.answered("Bearer b", 403)
+    partitions.answered("Bearer bad", 401)
+    own = {partitions.partition(f"Bearer {token}") for token in "ab"}
     assert len(own) == 2
-    assert not any(is_shared(lanes, token) for token in "ab")
-    assert is_shared(lanes, "bad")
+    assert not any(is_shared(partitions, token) for token in "ab")
+    assert is_shared(partitions, "bad")
 
 
 def test_a_token_that_is_refused_loses_its_lane() -> None:
-    lanes = TokenLanes()
-    lanes.answered("Bearer a", 200)
-    lanes.answered("Bearer a", 401)
-    assert is_shared(lanes, "a")
+    partitions = PoolPartitions()
+    partitions.answered("Bearer a", 200)
+    partitions.answered("Bearer a", 401)
+    assert is_shared(partitions, "a")
 
 
 def test_invented_tokens_get_no_connection_and_real_ones_a_bounded_number() -> None:
-    lanes = TokenLanes()
+    partitions = PoolPartitions()
     for number in range(10_000):
-        lanes.answered(f"Bearer {number}", 401)
-    assert not lanes._accepted
-    assert len({lanes.lane(f"Bearer {number}") for number in range(10_000)}) == SHARED_LANES
-    lanes.answered("Bearer used", 200)
-    for number in range(2 * MAX_OWN_LANES):
-        lanes.answered(f"Bearer {number}", 200)
-        lanes.answered("Bearer used", 200)
-    assert len(lanes._accepted) == MAX_OWN_LANES
-    assert not is_shared(lanes, "used")
-    assert is_shared(lanes, "0")
+        partitions.answered(f"Bearer {number}", 401)
+    assert not partitions._accepted
+    assert len({partitions.partition(f"Bearer {number}") for number in range(10_000)}) == SHARED_PARTITIONS
+    partitions.answered("Bearer used", 200)
+    for number in range(2 * MAX_OWN_PARTITIONS):
+        partitions.answered(f"Bearer {number}", 200)
+        partitions.answered("Bearer used", 200)
+    assert len(partitions._accepted) == MAX_OWN_PARTITIONS
+    assert not is_shared(partitions, "used")
+    assert is_shared(partitions, "0")
 
 
 @pytest.mark.parametrize(
@@ -208,19 +208,22 @@ def test_invented_tokens_get_no_connection_and_real_ones_a_bounded_number() -> N
 )
 def test_what_proves_no_token_makes_no_connection(authorization: str, status: int) -> None:
     """kube-apiserver takes `Basic` for nothing: a pod had a connection to it opened for each that it invented."""
-    lanes = TokenLanes()
-    for number in range(2 * MAX_OWN_LANES):
-        lanes.answered(authorization.format(number), status)
-    assert len({lanes.lane(authorization.format(number)) for number in range(10_000)}) == SHARED_LANES
+    partitions = PoolPartitions()
+    for number in range(2 * MAX_OWN_PARTITIONS):
+        partitions.answered(authorization.format(number), status)
+    assert (
+        len({partitions.partition(authorization.format(number)) for number in range(10_000)})
+        == SHARED_PARTITIONS
+    )
 
 
 def test_a_token_has_one_lane_however_its_scheme_is_written() -> None:
-    lanes = TokenLanes()
-    lanes.answered("Bearer a", 200)
-    assert lanes.lane("bEARER a") == lanes.lane("Bearer a")
+    partitions = PoolPartitions()
+    partitions.answered("Bearer a", 200)
+    assert partitions.partition("bEARER a") == partitions.partition("Bearer a")
 
 
 def test_no_token_is_remembered_in_clear() -> None:
-    lanes = TokenLanes()
-    lanes.answered("Bearer secret", 200)
-    assert "secret" not in repr(vars(lanes))
+    partitions = PoolPartitions()
+    partitions.answered("Bearer secret", 200)
+    assert "secret" not in repr(vars(partitions))

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from addons.link.drills import DrillKind
 from addons.link.health import Condition
-from addons.link.servers import SHARED_LANES, parse_server
+from addons.link.servers import SHARED_PARTITIONS, parse_server
 from addons.link.timeouts import TimeoutEstimator
 from kube.http.client import Client
 from tests.addons.support.link_parts import (
@@ -57,11 +57,11 @@ async def test_a_token_that_was_accepted_has_a_connection_of_its_own(tmp_path: P
 
     peer = Peer(judge)
     async with linked(peer, credentials(), server_context(tmp_path)) as world:
-        for number in range(3 * SHARED_LANES):
+        for number in range(3 * SHARED_PARTITIONS):
             await world.ask(token=f"Bearer bad-{number}")
         await world.ask(token="Bearer good")
         bad = peer.connections
-        assert bad <= SHARED_LANES
+        assert bad <= SHARED_PARTITIONS
         await world.ask(token="Bearer good")
         await world.ask(token="Bearer good")
         assert peer.connections <= bad + 1

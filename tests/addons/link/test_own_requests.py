@@ -12,10 +12,10 @@ from OpenSSL import SSL
 
 from addons.link.health import ServerHealth
 from addons.link.own_requests import check_identity
-from addons.link.request_records import KEPT, RequestRecord, RequestRecords
+from addons.link.request_records import MAX_RECORDS, RequestRecord, RequestRecords
 from addons.link.servers import Server
 from addons.link.tls import UpstreamTls
-from addons.requests.caller import Caller, Lending, Listener, caller_of
+from addons.requests.caller import Caller, CredentialSource, Listener, caller_of
 from addons.requests.caller import Peer as Door
 from addons.requests.clients import Clients
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
@@ -58,12 +58,12 @@ async def test_a_callers_request_whose_authorization_got_lost_is_refused_and_nev
     peer = Peer(answer)
     async with linked(peer, credentials(token="hub"), server_context(tmp_path)) as world:
         clients = Clients(world.lent, world.own)
-        for caller in (Caller(Lending.OWN, TOKEN), Caller(Lending.NONE)):
+        for caller in (Caller(CredentialSource.OWN, TOKEN), Caller(CredentialSource.NONE)):
             with refuses(401):
                 await clients.relaying(caller).relay("GET", "/x", headers=[("Accept", "*/*")], body=b"")
         sent = [("Authorization", TOKEN)]
         with refuses(403):
-            await clients.relaying(Caller(Lending.HUB)).relay("GET", "/x", headers=sent, body=b"")
+            await clients.relaying(Caller(CredentialSource.HUB)).relay("GET", "/x", headers=sent, body=b"")
         assert (peer.connections, peer.asked) == (0, [])
         await clients.of(HUB_IDENTITY).relay("GET", "/x", headers=(), body=b"")
         await clients.of(CloudIdentity("user", TOKEN)).relay("GET", "/x", headers=(), body=b"")
@@ -71,23 +71,23 @@ async def test_a_callers_request_whose_authorization_got_lost_is_refused_and_nev
 
 
 @pytest.mark.parametrize(
-    ("lending", "sent", "code"),
+    ("credential_source", "sent", "code"),
     [
-        (Lending.HUB, ["Bearer t"], 403),
-        (Lending.HUB, [""], 403),
-        (Lending.OWN, [], 401),
-        (Lending.OWN, [""], 401),
-        (Lending.OWN, ["Bearer"], 401),
-        (Lending.OWN, ["Bearer a", "Bearer b"], 401),
-        (Lending.NONE, [], 401),
-        (Lending.NONE, ["Bearer t"], 401),
+        (CredentialSource.HUB, ["Bearer t"], 403),
+        (CredentialSource.HUB, [""], 403),
+        (CredentialSource.OWN, [], 401),
+        (CredentialSource.OWN, [""], 401),
+        (CredentialSource.OWN, ["Bearer"], 401),
+        (CredentialSource.OWN, ["Bearer a", "Bearer b"], 401),
+        (CredentialSource.NONE, [], 401),
+        (CredentialSource.NONE, ["Bearer t"], 401),
     ],
 )
 def test_an_identity_that_is_not_the_sessions_is_refused(
-    lending: Lending, sent: list[str], code: int
+    credential_source: CredentialSource, sent: list[str], code: int
 ) -> None:
     with refuses(code):
-        check_identity(lending, [("authorization", each) for each in sent])
+        check_identity(credential_source, [("authorization", each) for each in sent])
 
 
 VISIBLE = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=20)
@@ -104,7 +104,7 @@ def test_the_caller_at_the_door_is_the_caller_at_the_server(text: str) -> None:
     except StatusError:
         return
     headers = [("Authorization", caller.authorization)]
-    assert check_identity(Lending.OWN, headers) == text
+    assert check_identity(CredentialSource.OWN, headers) == text
     assert dict(request_fields("GET", "https", "a:1", "/", headers, None))[b"authorization"] == text.encode()
 
 
@@ -240,16 +240,16 @@ def test_the_last_requests_are_kept_and_others_are_told() -> None:
     records = RequestRecords()
     told: list[tuple[str, bool]] = []
     records.listeners.append(lambda record: told.append((record.target, bool(record.ended))))
-    for number in range(KEPT + 1):
-        record = RequestRecord("GET", f"/{number}", "https://a:6443", Lending.HUB)
+    for number in range(MAX_RECORDS + 1):
+        record = RequestRecord("GET", f"/{number}", "https://a:6443", CredentialSource.HUB)
         records.begin(record)
         records.end(record)
-    assert [each.target for each in records.last] == [f"/{number}" for number in range(1, KEPT + 1)]
+    assert [each.target for each in records.last] == [f"/{number}" for number in range(1, MAX_RECORDS + 1)]
     assert told[:3] == [("/0", False), ("/0", True), ("/1", False)]
 
 
 def test_what_is_under_way_has_no_end() -> None:
-    record = RequestRecord("GET", "/x", "https://a:6443", Lending.HUB, began=0.0)
+    record = RequestRecord("GET", "/x", "https://a:6443", CredentialSource.HUB, began=0.0)
     assert (record.describe()["isUnderWay"], record.describe()["began"]) == (True, "1970-01-01T00:00:00Z")
     record.failure = "refused"
     assert record.describe()["failure"] == "refused"

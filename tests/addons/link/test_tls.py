@@ -251,16 +251,16 @@ def test_one_file_with_both_is_taken_anew_when_the_link_to_it_is_swapped(
     """Kubelet rotates like this: a new file with certificate and key, then `kubelet-client-current.pem` leads there."""
     current = tmp_path / "kubelet-client-current.pem"
     tls = from_files(authority, current, current)
-    lanes = set()
+    partitions = set()
     for name in ("before", "after"):
         pair = authority.issue_node(name)
         (tmp_path / f"{name}.pem").write_bytes(pair.certificate + pair.key)
         (tmp_path / "new").symlink_to(tmp_path / f"{name}.pem")
         (tmp_path / "new").replace(current)
-        lanes.add(tls.lane)
+        partitions.add(tls.partition)
         greet(tls, server)
     assert server.shown == ["system:node:before", "system:node:after"]
-    assert len(lanes) == 2
+    assert len(partitions) == 2
 
 
 def test_a_pair_that_is_torn_for_a_moment_leaves_the_former_in_use(
@@ -268,27 +268,27 @@ def test_a_pair_that_is_torn_for_a_moment_leaves_the_former_in_use(
 ) -> None:
     certificate, key = authority.issue_node("before").write(tmp_path, "client")
     tls = from_files(authority, certificate, key)
-    former, ends = tls.lane, tls.expiry()
+    former, ends = tls.partition, tls.expiry()
     renewed = authority.issue_node("after", timedelta(hours=1))
     for torn in (renewed.certificate[:100], renewed.certificate):
         certificate.write_bytes(torn)
-        assert (tls.lane, tls.expiry()) == (former, ends)
+        assert (tls.partition, tls.expiry()) == (former, ends)
         greet(tls, server)
         greet(tls, server)
     assert caplog.text.count("the previous ones stay in use") == 2, "once for each state of the files"
     key.write_bytes(renewed.key)
     greet(tls, server)
     assert server.shown == ["system:node:before"] * 4 + ["system:node:after"]
-    assert tls.lane != former
+    assert tls.partition != former
     assert tls.expiry() != ends
 
 
 def test_without_a_certificate_there_is_no_end_and_one_lane() -> None:
     tls = UpstreamTls(NO_CREDENTIALS)
-    assert (tls.lane, tls.expiry()) == ("", None)
+    assert (tls.partition, tls.expiry()) == ("", None)
     absent = DataOrFile(path=Path("/no/such/file"))
     missing = UpstreamTls(Credentials("", "", False, absent, absent, absent, absent))
-    assert (missing.lane, missing.expiry()) == ("", None)
+    assert (missing.partition, missing.expiry()) == ("", None)
 
 
 def test_a_file_that_is_missing_is_named_with_its_field_and_serves_when_it_is_there(

@@ -16,12 +16,12 @@ from addons.link.health import RETRY_REFUSED, Cloud, ServerHealth
 from addons.link.servers import parse_server
 from addons.offline.accepted.accepted_writes import AcceptedWrites
 from addons.offline.cached_relay import TRIES, CachedRelay
-from addons.offline.cached_response import MAX_KEPT
+from addons.offline.cached_response import MAX_CACHED
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.offline_request import OfflineRequest
-from addons.offline.people.kept_discovery import Discovery
+from addons.offline.people.cached_discovery import Discovery
 from addons.offline.tables.disk_access import DiskAccess
 from addons.offline.writes.creations import Creations
 from addons.offline.writes.held_leases import HeldLeases
@@ -222,7 +222,7 @@ async def test_without_a_cloud_nobody_is_asked(node: Node) -> None:
         ("GET", "/api/v1/secrets?limit=5", 200, {}),
         ("GET", "/api/v1/secrets?continue=x", 200, {}),
         ("POST", OBJECT, 200, {}),
-        ("GET", OBJECT, 200, {"Content-Length": str(MAX_KEPT + 1)}),
+        ("GET", OBJECT, 200, {"Content-Length": str(MAX_CACHED + 1)}),
     ],
 )
 async def test_what_is_no_whole_answer_to_a_read_is_not_kept(

@@ -22,13 +22,13 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
         yield made
 
 
-OTHER = Caller(POD.lending, "Bearer another token of the pod's account")
+OTHER = Caller(POD.credential_source, "Bearer another token of the pod's account")
 
 
 async def test_what_a_caller_got_with_its_own_token_is_for_its_user_alone(node: Node) -> None:
     node.cloud.users = {POD.authorization: "pod", "Bearer stranger": ""}
     node.passed("GET", OBJECT, 200, b"the pod's", caller=POD)
-    stranger = Caller(POD.lending, "Bearer stranger")
+    stranger = Caller(POD.credential_source, "Bearer stranger")
     node.passed("GET", OBJECT, 200, b"nobody's", caller=stranger)
     await node.lose_cloud()
     assert (await node.get())[0] == 503

@@ -10,8 +10,8 @@ from mitmproxy import http
 from addons.offline import cached_response
 from addons.offline.cached_response import (
     HEAD,
+    MAX_CACHED,
     MAX_GROWING,
-    MAX_KEPT,
     MAX_UNPACKED,
     CachedResponse,
     GrowingLists,
@@ -106,8 +106,8 @@ def test_an_answer_that_is_no_object_is_a_value_error_and_nothing_else(
     [
         ("", False),
         ("0", False),
-        (str(MAX_KEPT), False),
-        (str(MAX_KEPT + 1), True),
+        (str(MAX_CACHED), False),
+        (str(MAX_CACHED + 1), True),
         ("-1", False),
         ("x", False),
     ],
@@ -288,7 +288,7 @@ def test_what_is_no_list_ends_its_list(body: bytes) -> None:
 
 
 def test_a_list_is_as_large_as_a_kept_answer_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cached_response, "MAX_KEPT", 2 * len(page("1").body))
+    monkeypatch.setattr(cached_response, "MAX_CACHED", 2 * len(page("1").body))
     lists = GrowingLists()
     for token in ("", "1"):
         assert lists.add(KEY, token, page("1")) is None

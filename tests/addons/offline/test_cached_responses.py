@@ -13,7 +13,7 @@ from addons.offline.cached_responses import (
     IDENTITY_BYTES,
     IDENTITY_RESPONSES,
     INDEX,
-    MAX_ALL_KEPT,
+    MAX_ALL_CACHED,
     OTHERS_BYTES,
     OTHERS_RESPONSES,
     TABLE,
@@ -59,8 +59,8 @@ async def test_a_restored_cloud_ends_what_was_kept_of_it(copies: DiskCopies) -> 
 
 
 async def test_bytes_are_bounded(copies: DiskCopies, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("addons.offline.cached_responses.MAX_ALL_KEPT", 10)
-    monkeypatch.setattr("addons.offline.cached_responses.MAX_KEPT", 8)
+    monkeypatch.setattr("addons.offline.cached_responses.MAX_ALL_CACHED", 10)
+    monkeypatch.setattr("addons.offline.cached_responses.MAX_CACHED", 8)
     answers = CachedResponses(copies.access)
     answers.keep(ResponseKey("too large"), {}, b"123456789")
     answers.keep(ResponseKey("a"), {}, b"12345678")
@@ -153,7 +153,7 @@ async def test_other_callers_never_push_out_the_nodes_own_answers(copies: DiskCo
 )
 def test_the_bytes_of_each_share_are_bounded(sizes: dict[str, int], left: dict[str, int]) -> None:
     """By MiB: 64 in all, 16 of them of others, 4 of each of them."""
-    assert (MAX_ALL_KEPT, OTHERS_BYTES, IDENTITY_BYTES) == (64 * 2**20, 16 * 2**20, 4 * 2**20)
+    assert (MAX_ALL_CACHED, OTHERS_BYTES, IDENTITY_BYTES) == (64 * 2**20, 16 * 2**20, 4 * 2**20)
     shares = Shares()
     for owner, size in sizes.items():
         for number in range(size):

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from addons.offline.copies import DiskCopies, DiskCopy, described, list_watch_of, source_name, witness_of
-from addons.offline.kept_versions import NAME, TABLE, KeptVersions
 from addons.offline.tables.disk_access import DiskAccess
 from addons.offline.tables.pending_rows import OF_A_ROW
 from addons.offline.tables.write_behind import LINGER
+from addons.offline.version_cache import NAME, TABLE, VersionCache
 from addons.rules.given_versions import ANY_VERSION, RulesEdit
 from addons.views.persistence import Checkpoints, checkpoints_of, past_of
 from kube.disk.copy_rows import objects_of, read_copy
@@ -267,21 +267,21 @@ async def kept(copies: DiskCopies) -> tuple[DiskCopy, Store]:
 
 async def test_the_next_process_finds_the_last_edit(tmp_path: Path) -> None:
     async with copies_in(tmp_path) as copies:
-        kept = KeptVersions(copies)
+        kept = VersionCache(copies)
         await kept.open()
         assert kept.last is None
         kept.keep(RulesEdit("a", {"pods": 5}))
         kept.keep(RulesEdit("b", {"pods": 7}))
         await written(copies, b'{"digest":"b","versions":{"pods":7},"former":{}}')
     async with copies_in(tmp_path) as copies:
-        kept = KeptVersions(copies)
+        kept = VersionCache(copies)
         await kept.open()
         assert kept.last == RulesEdit("b", {"pods": 7})
 
 
 async def test_who_left_copies_without_an_edit_may_have_given_any_version(tmp_path: Path) -> None:
     async with copies_in(tmp_path) as copies:
-        kept = KeptVersions(copies)
+        kept = VersionCache(copies)
         await kept.open()
         assert kept.given().of_elsewhere("pods") == 0
         store = Store()
@@ -289,7 +289,7 @@ async def test_who_left_copies_without_an_edit_may_have_given_any_version(tmp_pa
         store.replace(CODEC, "v1", "Pod", 50, [pod("a", 3)])
         await settled(copy)
     async with copies_in(tmp_path) as copies:
-        kept = KeptVersions(copies)
+        kept = VersionCache(copies)
         await kept.open()
         given = kept.given()
         given.rules_edited("a", {"pods": 0})
@@ -300,7 +300,7 @@ async def test_who_left_copies_without_an_edit_may_have_given_any_version(tmp_pa
 async def test_a_row_that_cannot_be_read_is_none(tmp_path: Path, value: bytes) -> None:
     async with copies_in(tmp_path) as copies:
         await copies.access.write({TABLE: TableChanges({NAME: value})})
-        kept = KeptVersions(copies)
+        kept = VersionCache(copies)
         await kept.open()
         assert kept.last is None
         kept.keep(RulesEdit("a", {"pods": 5}))

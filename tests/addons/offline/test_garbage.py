@@ -19,7 +19,7 @@ from addons.offline.garbage import (
     MAX_PARTS,
     OF_A_COPY,
     Garbage,
-    beyond_room,
+    beyond_limit,
     unmounted,
     unused,
 )
@@ -100,11 +100,11 @@ def test_what_has_no_room_is_the_least_used_of_the_parts() -> None:
         for name, asked in (("a=1", 3), ("a=2", 1), ("a=3", 2))
     }
     whole = {"whole": {**meta(SERVICES), "asked": 0, "bytes": 10 * MAX_PARTS}}
-    assert beyond_room(parts | whole) == ["a=3", "a=2"]
+    assert beyond_limit(parts | whole) == ["a=3", "a=2"]
     empty = {
         str(number): meta(SERVICES._replace(namespace="a")) for number in range(MAX_PARTS // OF_A_COPY + 1)
     }
-    assert len(beyond_room(empty)) == 1
+    assert len(beyond_limit(empty)) == 1
 
 
 class Node:

@@ -10,7 +10,7 @@ from multidict import CIMultiDict
 
 from addons.offline.cached_response import ResponseKey
 from addons.requests.answers import ClientRequest, ToCloud
-from addons.requests.caller import Caller, Lending
+from addons.requests.caller import Caller, CredentialSource
 from addons.requests.route_decision import Route, RouteKind
 from kube.errors import StatusError
 from kube.http.client import ApiResponse, Unreachable
@@ -31,7 +31,7 @@ async def test_each_verb_is_answered(kubelet: World, lease_cloud: Told) -> None:
     async def send(method: str, target: str, body: Json | None = None) -> tuple[int, Json]:
         info, route = parse_request(method, target), Route(RouteKind.LOCAL, "test")
         wanted = ClientRequest(
-            *(info, "kubelet", Caller(Lending.HUB), route),
+            *(info, "kubelet", Caller(CredentialSource.HUB), route),
             target=target,
             headers=CIMultiDict({"Accept": JSON, "Content-Type": JSON}),
             body=raw(body) if body else b"",

@@ -44,7 +44,7 @@ class Leaders:
         usable = [each for each in self.order if not each.failure]
         return next((each for each in usable if not resumes or reader.may_resume(each)), None)
 
-    def has_way_past(self, reader: PeerReader) -> bool:
+    def can_bypass(self, reader: PeerReader) -> bool:
         return self.cloud_is_up or any(reader.may_resume(each) for each in self.order)
 
     def leave(self, peer: PeerHub, why: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from addons.pool.peer_serving import PeerServing
-from addons.requests.caller import Caller, Lending, Listener
+from addons.requests.caller import Caller, CredentialSource, Listener
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import RouteKind, decide
@@ -57,7 +57,7 @@ class Leader:
         accept: str = "application/json",
     ) -> AsyncIterator[Exchange]:
         info = parse_request(method, target)
-        nobody = Caller(Lending.NONE)
+        nobody = Caller(CredentialSource.NONE)
         route = decide(info, "x", nobody, Listener.PEER, accept, self.parts.rules)
         assert route.kind is RouteKind.PEER
         context = RequestContext(info, "x", Listener.PEER, accept, caller=nobody, route=route, peer=node)

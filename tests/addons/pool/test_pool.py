@@ -27,7 +27,7 @@ from addons.pool.peers.peer_probes import Peers
 from addons.pool.pool import PEER_KEY, PeerPort, Pool
 from addons.pool.pool_config import NOTHING_SHARED, PoolConfig, Role
 from addons.pool.pool_facts import PoolFacts
-from addons.pool.shared_links.lending import LentWays
+from addons.pool.shared_links.tunnel_server import TunnelServer
 from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER, LENDERS_HEADER
 from addons.requests.route_decision import PEER_PROBE_PATH
 from addons.telemetry import metrics
@@ -119,7 +119,9 @@ class Hub:
         parts.sources.upstream_of = selector.reader_of
         own = Credentials("", "", False, DataOrFile(), DataOrFile(b"certificate"), DataOrFile(), DataOrFile())
         admission = Admission(lambda: self.certificate.current, list, self.facts.has)
-        self.lent = LentWays(Cloud([self.lending], "priority"), admission, 1000, lambda _: None, is_on=True)
+        self.lent = TunnelServer(
+            Cloud([self.lending], "priority"), admission, 1000, lambda _: None, is_on=True
+        )
         serving = PeerServing(parts.sources, parts.serving, lambda: selector.serves, self.facts.shares)
         certificate = cast(RequestedCertificate, self.certificate)
         announcement = Announcement("a", 10269, client)
@@ -311,9 +313,9 @@ async def test_a_leader_names_who_lends_a_way_and_borrows_of_those_it_knows(hub:
 
 async def test_a_hub_lends_its_own_way_while_its_peer_port_is_open(hub: Hub, tmp_path: Path) -> None:
     hub.facts.say(A)
-    assert not hub.lent.has_way
+    assert not hub.lent.has_path
     give(hub, tmp_path)
     await hub.until(hub.pool.leads)
-    assert hub.lent.has_way
+    assert hub.lent.has_path
     hub.lending.failed("refused")
-    assert not hub.lent.has_way
+    assert not hub.lent.has_path

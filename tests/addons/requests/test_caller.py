@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from addons.requests.caller import (
     MAX_TOKEN,
     Caller,
-    Lending,
+    CredentialSource,
     Listener,
     Peer,
     caller_of,
@@ -32,23 +32,27 @@ OTHER = Peer(Listener.TLS, is_loopback=True, is_this_node=False, is_another=True
 
 
 @pytest.mark.parametrize(
-    ("peer", "headers", "lending"),
+    ("peer", "headers", "credential_source"),
     [
-        (LOCAL, {}, Lending.HUB),
-        (FAR, {}, Lending.NONE),
-        (POD, {}, Lending.NONE),
-        (LOCAL_POD, {}, Lending.NONE),
-        (NODE, {}, Lending.HUB),
-        (LOCAL, {"authorization": "Bearer t"}, Lending.OWN),
-        (POD, {"authorization": "Bearer t"}, Lending.OWN),
-        (NODE, {"authorization": "Bearer t"}, Lending.OWN),
-        (LOCAL, {"authorization": "Basic dTpw"}, Lending.OWN),
-        (LOCAL, {"sec-websocket-protocol": f"v5.channel.k8s.io, {WEBSOCKET_BEARER}dG9rZW4"}, Lending.OWN),
-        (LOCAL, {"sec-websocket-protocol": "v5.channel.k8s.io"}, Lending.HUB),
+        (LOCAL, {}, CredentialSource.HUB),
+        (FAR, {}, CredentialSource.NONE),
+        (POD, {}, CredentialSource.NONE),
+        (LOCAL_POD, {}, CredentialSource.NONE),
+        (NODE, {}, CredentialSource.HUB),
+        (LOCAL, {"authorization": "Bearer t"}, CredentialSource.OWN),
+        (POD, {"authorization": "Bearer t"}, CredentialSource.OWN),
+        (NODE, {"authorization": "Bearer t"}, CredentialSource.OWN),
+        (LOCAL, {"authorization": "Basic dTpw"}, CredentialSource.OWN),
+        (
+            LOCAL,
+            {"sec-websocket-protocol": f"v5.channel.k8s.io, {WEBSOCKET_BEARER}dG9rZW4"},
+            CredentialSource.OWN,
+        ),
+        (LOCAL, {"sec-websocket-protocol": "v5.channel.k8s.io"}, CredentialSource.HUB),
     ],
 )
-def test_lending(peer: Peer, headers: dict[str, str], lending: Lending) -> None:
-    assert caller_of(peer, headers.items()).lending is lending
+def test_lending(peer: Peer, headers: dict[str, str], credential_source: CredentialSource) -> None:
+    assert caller_of(peer, headers.items()).credential_source is credential_source
 
 
 def test_impersonation_is_noticed_however_it_is_spelled() -> None:
@@ -58,7 +62,7 @@ def test_impersonation_is_noticed_however_it_is_spelled() -> None:
 
 
 def test_a_token_is_not_shown() -> None:
-    assert "secret" not in repr(Caller(Lending.OWN, "Bearer secret"))
+    assert "secret" not in repr(Caller(CredentialSource.OWN, "Bearer secret"))
 
 
 BAD = [
@@ -86,7 +90,7 @@ def test_what_is_no_scheme_and_token_is_refused_at_every_door(peer: Peer, text: 
 
 def test_anothers_certificate_is_refused_unless_a_token_comes_with_it() -> None:
     assert refusal(OTHER, []) == 401
-    assert caller_of(OTHER, [("Authorization", "Bearer t")]).lending is Lending.OWN
+    assert caller_of(OTHER, [("Authorization", "Bearer t")]).credential_source is CredentialSource.OWN
 
 
 def test_two_authorizations_are_refused() -> None:
@@ -148,9 +152,9 @@ def test_nothing_that_a_client_sends_raises(text: str, claims: bytes) -> None:
 def test_a_token_among_the_subprotocols_of_a_websocket_is_the_callers() -> None:
     token = WEBSOCKET_BEARER + base64.urlsafe_b64encode(b"secret").decode().rstrip("=")
     headers = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-protocol": f"{token}, v1"}
-    assert caller_of(LOCAL, headers.items()) == Caller(Lending.OWN, "Bearer secret")
+    assert caller_of(LOCAL, headers.items()) == Caller(CredentialSource.OWN, "Bearer secret")
     both = headers | {"authorization": "Bearer first"}
-    assert caller_of(LOCAL, both.items()) == Caller(Lending.OWN, "Bearer first")
+    assert caller_of(LOCAL, both.items()) == Caller(CredentialSource.OWN, "Bearer first")
     words = WEBSOCKET_BEARER + base64.urlsafe_b64encode(b"two words").decode().rstrip("=")
     with refuses(401):
         caller_of(LOCAL, (headers | {"sec-websocket-protocol": f"{words}, v1"}).items())

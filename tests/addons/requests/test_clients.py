@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from addons.requests.caller import Caller, Lending
+from addons.requests.caller import Caller, CredentialSource
 from addons.requests.clients import MAX_TOKENS, Clients, TokenClients
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.telemetry import metrics
@@ -34,8 +34,8 @@ def test_what_each_client_carries() -> None:
     assert carried(made.hub) == carried(made.of(HUB_IDENTITY)) == (LENT, {})
     assert carried(made.of_token(TOKEN)) == (OWN, own)
     assert carried(made.of(CloudIdentity("pod", TOKEN))) == (OWN, own)
-    assert carried(made.relaying(Caller(Lending.HUB))) == (LENT, {})
-    for caller in (Caller(Lending.OWN, TOKEN), Caller(Lending.NONE)):
+    assert carried(made.relaying(Caller(CredentialSource.HUB))) == (LENT, {})
+    for caller in (Caller(CredentialSource.OWN, TOKEN), Caller(CredentialSource.NONE)):
         assert carried(made.relaying(caller)) == (OWN, {}), "the request itself has the token, or is refused"
 
 

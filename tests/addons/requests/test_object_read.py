@@ -18,7 +18,7 @@ from mitmproxy.test import tflow, tutils
 from addons.requests import headers
 from addons.requests import peer_user as peer_users
 from addons.requests.answers import object_answer, status_answer
-from addons.requests.caller import Lending
+from addons.requests.caller import CredentialSource
 from addons.requests.hidden_credentials import hide
 from addons.requests.object_read import parse_continued
 from addons.requests.peer_user import peer_user
@@ -139,7 +139,7 @@ def test_a_page_goes_on_at_its_own_version() -> None:
 def test_a_new_exchange_is_lent_nothing_and_goes_nowhere() -> None:
     known = request_context()
     made = RequestContext(parse_request("GET", "/version"), "", known.listener, None)
-    assert made.caller.lending is Lending.NONE
+    assert made.caller.credential_source is CredentialSource.NONE
     assert (made.route, made.server, made.answerer, made.counted) == (None, "", None, False)
 
 

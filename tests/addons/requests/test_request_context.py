@@ -18,7 +18,7 @@ class Server:
 
     scheme, host, port = "https", "cloud.example", 443
 
-    def kept(self) -> Connection | None:
+    def available(self) -> Connection | None:
         return None
 
     async def opened(self) -> Connection:

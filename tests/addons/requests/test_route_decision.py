@@ -6,7 +6,7 @@ import pytest
 
 from addons.filters.chain import FILTERS
 from addons.filters.plugins import in_order, plugin_of
-from addons.requests.caller import Caller, Lending, Listener
+from addons.requests.caller import Caller, CredentialSource, Listener
 from addons.requests.route_decision import Route, RouteKind, decide, may_be_filtered, peer_refusal
 from addons.rules.table import parse_rules
 from kube.errors import StatusError
@@ -28,9 +28,9 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 METADATA = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 PODS = "/api/v1/pods"
 ONE_SLICE = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/web"
-IMPERSONATOR = Caller(Lending.HUB, impersonates=True)
+IMPERSONATOR = Caller(CredentialSource.HUB, impersonates=True)
 WATCH_LIST = "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
-STRAY_TOKEN = Caller(Lending.OWN, "")
+STRAY_TOKEN = Caller(CredentialSource.OWN, "")
 """One whose token is in Sec-WebSocket-Protocol of a request that asks for no WebSocket: kube-apiserver reads none."""
 
 
@@ -205,7 +205,7 @@ def test_a_cached_component_gets_from_the_cloud_what_the_hub_cannot_make(
         # A credential that the hub cannot read can only be judged by the cloud.
         (STRAY_TOKEN, RouteKind.RELAY),
         # For kube-apiserver it is no credential at all. The hub asked it what the caller may do, and gave its 403.
-        (Caller(Lending.OWN, "Basic dTpw"), RouteKind.RELAY),
+        (Caller(CredentialSource.OWN, "Basic dTpw"), RouteKind.RELAY),
     ],
 )
 def test_whose_reads_of_a_cached_component_come_from_a_view(caller: Caller, kind: RouteKind) -> None:
@@ -221,7 +221,9 @@ def test_who_cannot_be_answered_filtered_is_refused(target: str, component: str)
         route(target, component, caller=NOBODY)
 
 
-@pytest.mark.parametrize("caller", [IMPERSONATOR, Caller(Lending.OWN, "Bearer x", impersonates=True)])
+@pytest.mark.parametrize(
+    "caller", [IMPERSONATOR, Caller(CredentialSource.OWN, "Bearer x", impersonates=True)]
+)
 def test_who_impersonates_gets_filtered_the_single_objects_that_the_cloud_gives(caller: Caller) -> None:
     found = route(ONE_SLICE, "getter", caller=caller)
     assert (found.kind, found.reason) == (RouteKind.RELAY, GET_FILTERED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from addons.requests.caller import Caller, Lending, Listener
+from addons.requests.caller import Caller, CredentialSource, Listener
 from addons.requests.offline_policy import OfflinePolicy
 from addons.requests.route_decision import RouteKind, decide
 from addons.rules.table import parse_rules
@@ -14,7 +14,7 @@ from tests.addons.support.samples import NOBODY, POD
 
 RULES = parse_rules(None)
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-NODE = Caller(Lending.HUB)
+NODE = Caller(CredentialSource.HUB)
 
 
 def kind(
@@ -101,7 +101,7 @@ def test_nothing_is_deleted_without_the_cloud() -> None:
 
 
 def test_a_lease_is_local_for_who_goes_as_the_node() -> None:
-    assert kind("PUT", f"{LEASES}/n", caller=Caller(Lending.OWN, "Bearer x")) is RouteKind.RELAY
+    assert kind("PUT", f"{LEASES}/n", caller=Caller(CredentialSource.OWN, "Bearer x")) is RouteKind.RELAY
     assert kind("PUT", f"{LEASES}/n", component="stranger") is RouteKind.RELAY
     assert kind("PUT", f"{LEASES}/n", keeps=False) is RouteKind.RELAY
 
@@ -109,8 +109,11 @@ def test_a_lease_is_local_for_who_goes_as_the_node() -> None:
 def test_who_is_never_answered_by_the_node() -> None:
     target = "/api/v1/nodes"
     assert kind("GET", target, component="stranger") is RouteKind.RELAY
-    assert kind("GET", target, caller=Caller(Lending.NONE)) is RouteKind.RELAY
-    assert kind("GET", target, caller=Caller(Lending.OWN, "Bearer x", impersonates=True)) is RouteKind.RELAY
+    assert kind("GET", target, caller=Caller(CredentialSource.NONE)) is RouteKind.RELAY
+    assert (
+        kind("GET", target, caller=Caller(CredentialSource.OWN, "Bearer x", impersonates=True))
+        is RouteKind.RELAY
+    )
     assert kind("GET", target, keeps=False) is RouteKind.RELAY
 
 
@@ -132,7 +135,10 @@ def test_kubelets_own_questions_are_kept_for_it_where_the_hub_asks_it() -> None:
     reviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
     assert kind("POST", reviews, asks_kubelet=True) is RouteKind.CACHED_RELAY
     assert kind("POST", reviews) is RouteKind.RELAY
-    assert kind("POST", reviews, caller=Caller(Lending.OWN, "Bearer x"), asks_kubelet=True) is RouteKind.RELAY
+    assert (
+        kind("POST", reviews, caller=Caller(CredentialSource.OWN, "Bearer x"), asks_kubelet=True)
+        is RouteKind.RELAY
+    )
 
 
 @pytest.mark.parametrize("is_up", [True, False])

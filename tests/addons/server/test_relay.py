@@ -38,7 +38,7 @@ class Server:
         self.waiting = 0
         self.response = ResponseSink()
 
-    def kept(self) -> Connection | None:
+    def available(self) -> Connection | None:
         return self._connection if self.is_kept else None
 
     async def opened(self) -> Connection:
@@ -52,11 +52,11 @@ class Server:
         made: Any = self
         return made  # type: ignore[no-any-return]  # it has what a relayed answer calls
 
-    def send(self, fields: object, body: bytes, response: ResponseSink, *, is_whole: bool) -> None:
+    def send(self, fields: object, body: bytes, response: ResponseSink, *, is_complete: bool) -> None:
         self.response = response
         if isinstance(self.refuses, Exception):
             raise self.refuses
-        self.did.append(("send", body, is_whole))
+        self.did.append(("send", body, is_complete))
 
     def send_more(self, _response: ResponseSink, data: bytes, *, is_last: bool) -> None:
         self.did.append(("more", data, is_last))

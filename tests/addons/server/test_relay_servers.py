@@ -69,7 +69,7 @@ async def test_a_server_that_comes_back_is_connected_to_again() -> None:
 
 
 async def test_a_connection_that_the_server_ends_is_not_used_again() -> None:
-    server = Raw(ANSWER.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), kept=True)
+    server = Raw(ANSWER.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), available=True)
     async with connected(server) as (_, streams):
         assert [await ask(streams) for _ in range(3)] == [200] * 3
         assert server.accepted == 3
@@ -303,7 +303,7 @@ async def test_a_client_that_does_not_read_from_its_socket_loses_its_connection(
     """Data beyond the kernel's buffer counts like unread data of an HTTP/2 client."""
     monkeypatch.setattr(client_addresses, "MAX_UNREAD", 16 * 1024)
     monkeypatch.setattr(client_addresses, "FAIR_UNREAD", 16 * 1024)
-    monkeypatch.setattr(client_connection, "SOCKET_ROOM", 0)
+    monkeypatch.setattr(client_connection, "SOCKET_BUFFER", 0)
     server, reset = Http2Server(100), value_of(metrics.UNREAD_STREAMS)
     async with before(server) as proxy:
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)

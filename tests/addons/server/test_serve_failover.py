@@ -11,7 +11,7 @@ from mitmproxy import http
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.test import taddons
 
-from addons.offline.cached_response import MAX_KEPT
+from addons.offline.cached_response import MAX_CACHED
 from addons.server import respond
 from addons.server.limits.client_addresses import STREAM_UNREAD, ClientAddress
 from addons.telemetry import metrics
@@ -167,9 +167,9 @@ async def test_an_answer_that_is_too_large_to_be_held_goes_on_as_it_comes(proxy:
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
         writer.write(GET)
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
-        await reader.readexactly(3 * MAX_KEPT)
-        assert MAX_KEPT < handled[0] < MAX_KEPT + 2**20
-        assert server.sent < 3 * MAX_KEPT + SOCKETS, "it is not read faster than the client takes it"
+        await reader.readexactly(3 * MAX_CACHED)
+        assert MAX_CACHED < handled[0] < MAX_CACHED + 2**20
+        assert server.sent < 3 * MAX_CACHED + SOCKETS, "it is not read faster than the client takes it"
         writer.close()
         await server.ended.wait()
     assert not proxy.node.got
@@ -181,7 +181,7 @@ async def test_an_answer_that_must_be_held_whole_ends_when_it_is_too_large(proxy
     async with proxy.serve(), asyncio.timeout(20):
         assert parts(await proxy.ask(GET))[0] == 502
         await server.ended.wait()
-    assert server.sent < MAX_KEPT + SOCKETS
+    assert server.sent < MAX_CACHED + SOCKETS
     assert not proxy.node.got
     assert proxy.hooks.count("error") == 1
 
@@ -195,8 +195,8 @@ def saying(size: int) -> bytes:
 
 @asynccontextmanager
 async def holding() -> AsyncIterator[tuple[Proxy[Raw], Streams]]:
-    """A client of a proxy that holds each answer, of MAX_KEPT bytes, until it has all of it."""
-    async with connected(Raw(saying(MAX_KEPT))) as (proxy, streams):
+    """A client of a proxy that holds each answer, of MAX_CACHED bytes, until it has all of it."""
+    async with connected(Raw(saying(MAX_CACHED))) as (proxy, streams):
         proxy.is_streamed, proxy.failover = False, proxy.turn
         yield proxy, streams
 
@@ -213,7 +213,7 @@ async def test_a_client_that_reads_gets_all_of_many_lists() -> None:
     async with holding() as (proxy, streams):
         asked = [streams.get("/", {}) for _ in range(LISTS)]
         await streams.until(lambda: streams.ended >= {*asked})
-        assert [streams.received[each] for each in asked] == [MAX_KEPT] * LISTS
+        assert [streams.received[each] for each in asked] == [MAX_CACHED] * LISTS
         assert proxy.hooks.count("response") == LISTS
         assert "error" not in proxy.hooks
         assert proxy.layer.address.answers.size == 0
@@ -225,16 +225,16 @@ async def test_what_a_client_does_not_read_counts_as_held_and_goes_with_its_stre
         asked = [streams.get("/", {}) for _ in range(LISTS)]
         await streams.until(lambda: streams.status.keys() >= {*asked})
         layer = proxy.layer
-        await until_held(layer.address, LISTS * MAX_KEPT)
+        await until_held(layer.address, LISTS * MAX_CACHED)
         assert layer.unread <= LISTS * 2 * STREAM_UNREAD
         streams.cancel(asked[0])
-        await until_held(layer.address, (LISTS - 1) * MAX_KEPT)
+        await until_held(layer.address, (LISTS - 1) * MAX_CACHED)
         assert "error" not in proxy.hooks, "the addons have seen the whole answer"
         streams.reads = True
         for each in asked:
             streams.take(each)
         await streams.until(lambda: streams.ended == {*asked[1:]})
-        assert [streams.received[each] for each in asked[1:]] == [MAX_KEPT] * (LISTS - 1)
+        assert [streams.received[each] for each in asked[1:]] == [MAX_CACHED] * (LISTS - 1)
 
 
 async def test_an_answer_is_held_for_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +245,7 @@ async def test_an_answer_is_held_for_a_bounded_time(monkeypatch: pytest.MonkeyPa
         asked = streams.get("/", {})
         await streams.until(lambda: asked in streams.status)
         await streams.until(lambda: asked in streams.ended)
-        assert streams.received[asked] < MAX_KEPT
+        assert streams.received[asked] < MAX_CACHED
         assert proxy.layer.address.answers.size == 0
     assert value_of(metrics.UNREAD_STREAMS) == before + 1
 

@@ -91,7 +91,7 @@ def test_a_kubeconfig_that_leads_to_the_hub_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("credential", "given", "is_told"),
+    ("credential", "given", "is_reported"),
     [
         (Authority().issue_client("admin", ["system:masters"]), {}, True),
         (Authority().issue_client("admin", ["system:masters"]), {"plain_users": "root"}, False),
@@ -100,14 +100,14 @@ def test_a_kubeconfig_that_leads_to_the_hub_is_named() -> None:
         (None, {}, False),
     ],
 )
-def test_who_lends_a_persons_rights_to_every_process_is_told(
-    tmp_path: Path, credential: Credential | None, given: dict[str, Any], is_told: bool
+def test_who_lends_a_persons_rights_to_every_process_is_reported(
+    tmp_path: Path, credential: Credential | None, given: dict[str, Any], is_reported: bool
 ) -> None:
     path = write_kubeconfig(tmp_path / "config", "https://10.0.0.1:6443", credential=credential)
     found = settings(kubeconfig=str(path), **given)
     line = preflight.doubt(found, preflight.credentials_of(found))
-    assert bool(line) is is_told
-    if is_told:
+    assert bool(line) is is_reported
+    if is_reported:
         user = pwd.getpwuid(os.geteuid()).pw_name
         assert (
             f"{path} is no node's: every process of this machine that reaches http://127.0.0.1:10261" in line

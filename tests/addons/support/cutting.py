@@ -19,7 +19,7 @@ class Cut(OpenConnections):
     def count_own(self, own: Callable[[], int]) -> None:
         """Nothing is counted."""
 
-    def has_room(self, listener: Listener | None) -> bool:
+    def has_capacity(self, listener: Listener | None) -> bool:
         return not self.is_full
 
     def cut_lent(self, server: Server) -> int:

@@ -10,7 +10,7 @@ from mitmproxy.test import tflow, tutils
 from addons.egress import Egress
 from addons.link.health import Cloud, ServerHealth
 from addons.link.link import Link, Relaying
-from addons.link.servers import Way, parse_server
+from addons.link.servers import PoolKey, parse_server
 from addons.requests.caller import Caller
 from addons.requests.request_context import RequestContext, begin, context_of
 from addons.requests.route_decision import Route, RouteKind
@@ -45,13 +45,13 @@ def flow_of(
     return flow
 
 
-def way_of(flow: http.HTTPFlow) -> Way:
+def way_of(flow: http.HTTPFlow) -> PoolKey:
     """By which connections a request goes."""
     context = context_of(flow)
     assert context is not None
     assert context.upstream is not None
     assert isinstance(context.upstream.connections, Relaying)
-    return context.upstream.connections.way
+    return context.upstream.connections.key
 
 
 def counted(direction: str, server: object = A) -> float:

@@ -13,7 +13,7 @@ from addons.link.link import Link
 from addons.link.own_requests import OwnRequests
 from addons.link.request_records import RequestRecords
 from addons.link.servers import Server, parse_server
-from addons.requests.caller import Lending
+from addons.requests.caller import CredentialSource
 from addons.telemetry.component_traffic import ComponentTraffic
 from kube.http.kubeconfig import Credentials, DataOrFile
 from tests.cloud.pki import Authority
@@ -64,8 +64,8 @@ class World:
         self.link = Link()
         self.link.start(Cloud([self.health], "priority"), own)
         self.traffic, self.records = ComponentTraffic(), RequestRecords()
-        self.lent = OwnRequests(self.link, Lending.HUB, self.traffic, self.records)
-        self.own = OwnRequests(self.link, Lending.OWN, self.traffic, self.records)
+        self.lent = OwnRequests(self.link, CredentialSource.HUB, self.traffic, self.records)
+        self.own = OwnRequests(self.link, CredentialSource.OWN, self.traffic, self.records)
 
     async def ask(
         self,

@@ -52,7 +52,7 @@ class NotedRequest(ServedRequest):
         self.has_begun = True
         self._note(("head", status, {name.decode(): value.decode() for name, value in fields}))
 
-    def has_room(self, size: int) -> bool:
+    def can_send(self, size: int) -> bool:
         return self.reads.is_set()
 
     def send_now(self, data: bytes) -> None:
@@ -62,14 +62,14 @@ class NotedRequest(ServedRequest):
         await self.reads.wait()
         self._note(("data", data))
 
-    async def until_room(self) -> None:
+    async def writable(self) -> None:
         await self.reads.wait()
 
     def end(self, trailers: AnswerFields = ()) -> None:
         self.is_over = True
         self._note(("end", *trailers))
 
-    async def send_whole(self, status: int, fields: AnswerFields, body: bytes) -> None:
+    async def send_response(self, status: int, fields: AnswerFields, body: bytes) -> None:
         self.send_head(status, fields)
         self.send_now(body)
         self.end()

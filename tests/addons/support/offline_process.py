@@ -30,7 +30,7 @@ class Process:
         self.health = ServerHealth(parse_server(SERVER))
         self.cloud = Cloud([self.health], "priority")
         self.own, self.relaying = Told(), Told()
-        self.words = FilterInputs(SETTINGS.node, "", HubAddress((), 0)).words
+        self.words = FilterInputs(SETTINGS.node, "", HubAddress((), 0)).kubelet_reports
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Offline]:

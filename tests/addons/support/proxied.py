@@ -62,11 +62,11 @@ class Listening(ABC):
 class Raw(Listening):
     """A server that says these bytes to each request and remembers what it got; a connection is for one, or `kept`."""
 
-    def __init__(self, says: bytes, *, kept: bool = False) -> None:
+    def __init__(self, says: bytes, *, available: bool = False) -> None:
         self.says = says
         self.got: list[bytes] = []
         self.accepted = 0
-        self._kept = kept
+        self._kept = available
 
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
@@ -255,7 +255,7 @@ class Straight:
     def port(self) -> int:
         return self._server().port
 
-    def kept(self) -> Connection | None:
+    def available(self) -> Connection | None:
         return self.pool.available("")
 
     async def opened(self) -> Connection:
@@ -374,7 +374,7 @@ def holding_proxy(says: bytes = ANSWER) -> Iterator[Proxy[Raw]]:
 def watching_proxy() -> Iterator[Proxy[Raw]]:
     """Before a server of HTTP/1.1 that answers with the beginning of a watch, and keeps its connection."""
     with taddons.context(Proxyserver()):
-        made = Proxy(Raw(WATCH, kept=True), Raw(FROM_NODE))
+        made = Proxy(Raw(WATCH, available=True), Raw(FROM_NODE))
         made.is_streamed, made.failover = True, None
         yield made
 

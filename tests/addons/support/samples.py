@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from addons.requests.caller import Caller, Lending, Listener
+from addons.requests.caller import Caller, CredentialSource, Listener
 from addons.requests.object_read import ObjectRead, parse_read
 from addons.requests.request_context import RelayUpstream, RequestContext, ServerConnections
 from addons.requests.route_decision import Route, RouteKind
@@ -22,11 +22,11 @@ SERVICES = "/api/v1/services"
 SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
 CONFIG_MAPS = "/api/v1/configmaps"
 
-HUB = Caller(Lending.HUB)
+HUB = Caller(CredentialSource.HUB)
 """A component of this node."""
-POD = Caller(Lending.OWN, "Bearer pod")
+POD = Caller(CredentialSource.OWN, "Bearer pod")
 """A pod with a token of its own."""
-NOBODY = Caller(Lending.NONE)
+NOBODY = Caller(CredentialSource.NONE)
 
 
 def metadata(name: str, namespace: str = "", version: int = 0, **more: Mapping[str, str]) -> Json:

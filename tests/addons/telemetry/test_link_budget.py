@@ -40,7 +40,7 @@ TUESDAY = datetime.date(2026, 12, 1)
 )
 def test_a_budget_is_so_much_a_day_or_a_month(text: str, budget: LinkBudget, said: str) -> None:
     assert parse_link_budget("hub_link_budget", text) == budget
-    assert budget.told(1_000_000) == said
+    assert budget.summary(1_000_000) == said
 
 
 def test_no_budget_is_none() -> None:
@@ -78,11 +78,11 @@ def test_a_restart_goes_on_where_the_last_process_was() -> None:
     first = Spending(LinkBudget(1000, "day"))
     first.count(1500, MONDAY)
     second = Spending(LinkBudget(1000, "day"))
-    second.take(first.kept())
+    second.take(first.dump())
     assert not second.count(50, MONDAY), "it was told"
     assert second.spent == 1550
     third = Spending(LinkBudget(1000, "day"))
-    third.take(first.kept())
+    third.take(first.dump())
     third.count(70, TUESDAY)
     assert third.spent == 70
 

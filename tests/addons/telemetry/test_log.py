@@ -14,7 +14,7 @@ import pytest
 from addons.telemetry.log import (
     MAX_LINE,
     MAX_LINES,
-    MAX_TOLD,
+    MAX_REPORT_LINES,
     OWN,
     REMEMBERED,
     REPEAT,
@@ -162,7 +162,7 @@ def test_of_a_long_report_the_first_lines(tail: LogTail) -> None:
         record = logger.makeRecord(logger.name, logging.INFO, __file__, 1, str(number), (), None)
         setattr(record, REPORT_LINE, number)
         tail.handle(record)
-    assert len(tail.lines) == 1 + MAX_TOLD
+    assert len(tail.lines) == 1 + MAX_REPORT_LINES
     assert tail.lines[0].endswith("the hub itself")
 
 

@@ -106,13 +106,13 @@ def test_many_events_push_no_request_out() -> None:
 
 async def test_who_follows_gets_what_it_wants_until_it_leaves() -> None:
     last, follower = Observations(), Follower(WantedLines(component="kubelet"))
-    last.listen(follower.told)
+    last.listen(follower.summary)
     taking = asyncio.create_task(follower.take())
     last.add(seen())
     last.add(seen(component="kubelet"))
     lines, dropped = await taking
     assert ([each.component for each in lines], dropped) == (["kubelet"], 0)
-    last.forget(follower.told)
+    last.forget(follower.summary)
     last.add(seen(component="kubelet"))
     assert follower.is_empty
 
@@ -122,7 +122,7 @@ async def test_one_who_reads_too_slowly_loses_the_oldest_lines_and_is_told_how_m
     counter = metrics.BOUNDS_REACHED.labels("lines for one who looks")
     before = counter._value.get()
     for at in range(MAX_WAITING + 7):
-        follower.told(seen(float(at)))
+        follower.summary(seen(float(at)))
     lines, dropped = await follower.take()
     assert (lines[0].at, len(lines), dropped) == (7.0, MAX_WAITING, 7)
     assert counter._value.get() - before == 7

@@ -11,7 +11,7 @@ import pytest
 
 from addons.link.drills import Drills
 from addons.link.request_records import RequestRecord
-from addons.requests.caller import Lending
+from addons.requests.caller import CredentialSource
 from addons.ui.debug_pages import Profiles
 from addons.ui.reports.hub_reports import REPORTS
 from addons.ui.reports.rule_trial import MAX_TEXT
@@ -116,7 +116,7 @@ async def drilled(hub: RunningHub) -> AsyncIterator[tuple[AdminClient, Drills]]:
 
 async def test_log_and_support(pages: AdminClient, hub: RunningHub) -> None:
     assert (await pages.ask("/debug/log"))[0] == 200
-    hub.own_requests.begin(RequestRecord("GET", "/livez", "https://a:6443", Lending.HUB))
+    hub.own_requests.begin(RequestRecord("GET", "/livez", "https://a:6443", CredentialSource.HUB))
     (asked,) = await pages.json("/debug/requests")
     assert (asked["target"], asked["isUnderWay"]) == ("/livez", True)
     async with pages.session.get(f"{pages.url}/debug/support") as answer:

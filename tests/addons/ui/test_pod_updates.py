@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from addons.telemetry import metrics
-from addons.ui.pod_updates import AWAY, FIELD_MANAGER, MAX_UPDATES, PLACES
+from addons.ui.pod_updates import AWAY, FIELD_MANAGER, MAX_UPDATES, REQUEST_LIMIT
 from addons.ui.running_hub import RunningHub
 from kube.errors import forbidden, not_found
 from kube.http.client import ApiResponse, Unreachable
@@ -242,7 +242,7 @@ async def test_users_whom_the_plain_port_refuses_update_nothing(
 
 async def test_few_are_asked_for_at_once(updating: AdminClient, there: Cloud) -> None:
     before = metrics.ADMIN_REFUSED.labels("update")._value.get()
-    updating.admin.app[PLACES].taken = MAX_UPDATES
+    updating.admin.app[REQUEST_LIMIT].taken = MAX_UPDATES
     assert (await post(updating, "upgrade"))[0] == 429
     assert metrics.ADMIN_REFUSED.labels("update")._value.get() == before + 1
     assert there.changed == []

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from addons.ui.masking import LAST_APPLIED, Visible, masked
-from addons.ui.readable import LINES, WHOLE, readable_body, readable_watch
+from addons.ui.readable import LINES, READABLE_BYTES, readable_body, readable_watch
 from kube.errors import expired
 from kube.json_type import Json
 from kube.tables.server_table import table
@@ -101,10 +101,10 @@ def test_a_large_list_is_a_line_for_each_item_and_those_have_an_end(encoding: En
 
 
 def test_a_large_object_is_shown_whole() -> None:
-    large = service("large") | {"data": {str(number): "x" * 100 for number in range(WHOLE // 100)}}
+    large = service("large") | {"data": {str(number): "x" * 100 for number in range(READABLE_BYTES // 100)}}
     text = readable_body(JSON, raw(large))
     assert orjson.loads(text) == large
-    assert text.count("\n") > WHOLE // 100
+    assert text.count("\n") > READABLE_BYTES // 100
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"k8s\x00\xff", b"k8s", b'{"kind":"ServiceList","items":7}'])

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from addons.requests.caller import Caller, Lending
+from addons.requests.caller import Caller, CredentialSource
 from addons.requests.route_decision import RouteKind
 from addons.views import reviews
 from kube.errors import StatusError
@@ -23,8 +23,8 @@ from tests.cloud.scriptable.access import User
 
 CALLERS = {
     "hub": HUB,
-    "a": Caller(Lending.OWN, "Bearer a"),
-    "b": Caller(Lending.OWN, "Bearer b"),
+    "a": Caller(CredentialSource.OWN, "Bearer a"),
+    "b": Caller(CredentialSource.OWN, "Bearer b"),
     "nobody": NOBODY,
 }
 PODS = ("a", "b")

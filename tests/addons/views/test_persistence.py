@@ -9,7 +9,7 @@ import pytest
 
 from addons.filters.filter import Filter
 from addons.rules.table import parse_rules
-from addons.views.persistence import Checkpoints, KeptCheckpoints, SourceCopy, Withdrawals
+from addons.views.persistence import Checkpoints, CheckpointStore, SourceCopy, Withdrawals
 from kube.store.projection import InputKey, Projection
 from kube.store.resumption import Checkpoint
 from tests.kube.support.toys import Toy, ToyChain, filled
@@ -52,7 +52,7 @@ class Kept:
         self.projection = Projection(store, ToyChain("p", self.inputs))
         self.disk, self.elsewhere = Disk(), 0
         projections: dict[tuple[Filter, ...], Projection] = {FILTERS: self.projection}
-        self.kept = KeptCheckpoints(projections, lambda: RULES, lambda: self.elsewhere)
+        self.kept = CheckpointStore(projections, lambda: RULES, lambda: self.elsewhere)
         self.kept.keep(cast(SourceCopy, self.disk))
 
     def change(self) -> None:

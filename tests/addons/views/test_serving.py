@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
-from addons.requests.caller import Caller, Lending
+from addons.requests.caller import Caller, CredentialSource
 from kube.json_type import Json
 from kube.requests.request_info import RequestInfo
 from tests.addons.support.hub_parts import HubParts
@@ -256,7 +256,7 @@ async def test_what_the_rules_share_comes_from_the_nodes_copy_to_who_may_read_it
     assert {each.user for each in cloud.requests.where(asks_of_maps)} == {"system:node:n1"}
     user(cloud, "other", "stranger")
     cloud.access.allowed["stranger"] = _has_no_config_maps
-    assert (await parts.ask(target, caller=Caller(Lending.OWN, "Bearer other")))[0] == 403
+    assert (await parts.ask(target, caller=Caller(CredentialSource.OWN, "Bearer other")))[0] == 403
 
 
 async def test_what_the_node_may_not_read_is_read_with_the_callers_own_token(
@@ -292,7 +292,7 @@ async def test_a_caller_whose_credential_the_hub_cannot_show_is_no_hub(
 ) -> None:
     """A token in Sec-WebSocket-Protocol makes a caller its own; the hub has no header to ask the cloud with."""
     asked = parts.context(target)
-    asked.caller = Caller(Lending.OWN, "")
+    asked.caller = Caller(CredentialSource.OWN, "")
     async with parts.open(asked) as response:
         assert await response.status in (401, 403), await response.whole()
     assert cloud.requests.where(matching(user="system:node:n1", verb="list")) == []

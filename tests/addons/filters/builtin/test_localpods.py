@@ -10,7 +10,7 @@ import pytest
 from addons.filters.builtin.localpods import LocalPods
 from addons.filters.builtin.pruning import MAX_ENDPOINTS
 from addons.filters.chain import FILTERS, apply_chain
-from addons.filters.inputs import PodWord, Selection, TargetPort
+from addons.filters.inputs import PodReport, Selection, TargetPort
 from kube.wire.api_objects import ApiObject
 from kube.wire.encoding import Encoding
 from kube.wire.fields import Fields
@@ -34,14 +34,16 @@ NAMED = Selection({"app": "web"}, ports=None)
 
 def word(
     *addresses: str, name: str = "web-0", ready: bool = True, terminating: bool = False, **more: Any
-) -> PodWord:
+) -> PodReport:
     more = {"labels": {"app": "web", "tier": "front"}, **more}
-    return PodWord(name, f"uid of {name}", more.pop("labels"), addresses, ready, terminating, "12:03", **more)
+    return PodReport(
+        name, f"uid of {name}", more.pop("labels"), addresses, ready, terminating, "12:03", **more
+    )
 
 
-def world(*words: PodWord, selection: Selection = WEB, slices: dict[str, str] | None = None) -> World:
+def world(*words: PodReport, selection: Selection = WEB, slices: dict[str, str] | None = None) -> World:
     first = {(*SERVICE, "IPv4", pod): name for pod, name in (slices or {}).items()}
-    return World(words={"default": list(words)}, selections={SERVICE: selection}, first_slices=first)
+    return World(pod_statuses={"default": list(words)}, selections={SERVICE: selection}, first_slices=first)
 
 
 def of_pod(
@@ -112,7 +114,7 @@ CHANGED = [
 ]
 KEPT = [
     Case("no word", OLD, "kept", "no-word"),
-    Case("a word in another namespace", OLD, "kept", "no-word", World(words={"other": [NEW]})),
+    Case("a word in another namespace", OLD, "kept", "no-word", World(pod_statuses={"other": [NEW]})),
     Case("a word of another pod", OLD, "kept", "same-word", world(word("10.0.0.2", name="db-0", labels={}))),
     Case("what the cloud says, too", OLD, "kept", "same-word", world(word("10.0.0.1"))),
     Case("of a pod of another uid", RECREATED, "kept", "same-word", world(NEW)),
@@ -137,7 +139,7 @@ def test_a_slice_follows(
     applied = Case(name, sample, "changed", "kubelets-word", seen).check(LocalPods(), encoding)
     assert shown(applied.obj) == [*expected, ("10.0.9.9", True, None, None)]
     (note,) = applied.notes
-    assert note[2].startswith("by kubelet's word, since 12:03: pod web-0 is ")
+    assert note[2].startswith("by kubelet's status, since 12:03: pod web-0 is ")
 
 
 @pytest.mark.parametrize("case", named(KEPT))
@@ -216,7 +218,7 @@ def test_an_endpoint_of_another_node_follows_that_nodes_kubelet(version: str, en
     ],
 )
 def test_no_node_speaks_for_a_pod_of_another(
-    sample: Sample, said: PodWord, is_refused: bool, encoding: Encoding
+    sample: Sample, said: PodReport, is_refused: bool, encoding: Encoding
 ) -> None:
     seen = world(said)
     Case("a lie", sample, "kept", "same-word", seen).check(LocalPods(), encoding)

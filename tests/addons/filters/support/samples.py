@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from addons.filters.inputs import HubAddress, PodWord
+from addons.filters.inputs import HubAddress, PodReport
 from addons.filters.verdict import Outcome
-from addons.rules.filter_trial import GivenInputs, GivenWords
+from addons.rules.filter_trial import GivenInputs, StaticPodReports
 from kube.requests.node_pools import POOL_LABEL
 from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.encoding import Encoding
@@ -163,7 +163,7 @@ class World(GivenInputs):
     node_name: str = "n1"
     hub: HubAddress = HubAddress(("169.254.2.1", "fd00::2:1"), 10268)
     nodes: dict[str, dict[str, str]] = field(default_factory=dict)
-    refused: list[PodWord] = field(default_factory=list)
+    refused: list[PodReport] = field(default_factory=list)
     """The words of nodes that spoke for a pod of another one."""
     asked: list[tuple[str, ...]] = field(default_factory=list)
 
@@ -178,8 +178,8 @@ class World(GivenInputs):
 
         return ask
 
-    def kubelet_words(self, namespace: str) -> GivenWords:
-        return GivenWords(self.words.get(namespace, ()), self.refused)
+    def pod_reports(self, namespace: str) -> StaticPodReports:
+        return StaticPodReports(self.pod_statuses.get(namespace, ()), self.refused)
 
 
 def pooled_world(annotations: Mapping[str, str]) -> World:

@@ -18,9 +18,9 @@ from addons.install.checks.node_checks import (
     check_certificate,
     check_disk,
     check_distribution,
-    check_kept,
     check_ports,
     check_program,
+    check_state_certificates,
 )
 from addons.install.install_spec import KUBELET_KUBECONFIG
 from kube.http.kubeconfig import Credentials, DataOrFile
@@ -117,10 +117,10 @@ def test_the_certificates_that_the_hub_keeps(tmp_path: Path) -> None:
     ended = Authority().issue_node("n1", timedelta(seconds=-1))
     (pki / "cluster.pem").write_bytes(ended.certificate + ended.key)
     (pki / "peer.pem").write_text("nonsense")
-    lines = [str(each) for each in check_kept(tmp_path, datetime.now(UTC))]
+    lines = [str(each) for each in check_state_certificates(tmp_path, datetime.now(UTC))]
     assert [line.split()[0] for line in lines] == ["ok", "warning", "warning"]
     assert "of the TLS port, by the cluster, ended at" in lines[1]
-    assert not list(check_kept(tmp_path / "none", datetime.now(UTC)))
+    assert not list(check_state_certificates(tmp_path / "none", datetime.now(UTC)))
 
 
 def test_what_the_cluster_has_not_signed_yet(tmp_path: Path) -> None:

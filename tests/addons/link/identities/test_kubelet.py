@@ -10,7 +10,7 @@ from OpenSSL import SSL
 
 from addons.link.identities.kubelet import KUBELET, KubeletAccess, kubelet_at
 from addons.link.link import Link
-from addons.requests.caller import Lending
+from addons.requests.caller import CredentialSource
 from tests.addons.support.tls_peers import meet
 from tests.cloud.pki import Authority, Credential
 
@@ -54,4 +54,6 @@ def test_without_a_certificate_the_link_leads_to_no_kubelet() -> None:
     assert not kubelet_at(7).is_in_cloud
     assert kubelet_at(7).node == KUBELET
     with pytest.raises(RuntimeError, match="no certificate for kubelet"):
-        link.tls(kubelet_at(7), link.way(kubelet_at(7), Lending.HUB, "").lending, OFFERS)
+        link.tls(
+            kubelet_at(7), link.pool_key(kubelet_at(7), CredentialSource.HUB, "").credential_source, OFFERS
+        )

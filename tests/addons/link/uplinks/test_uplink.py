@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from addons.link.uplinks import uplink as uplinks
-from addons.link.uplinks.uplink import Fault, Uplink, fault_of, in_words, parse_uplinks
+from addons.link.uplinks.uplink import Fault, Uplink, fault_of, parse_uplinks, readable_error
 
 LOOPBACK = "127.0.0.1"
 OTHER = "127.0.0.7"
@@ -159,7 +159,7 @@ def test_whose_fault_it_is(message: str, fault: Fault) -> None:
     ],
 )
 def test_a_reason_has_no_number_of_an_operating_system(message: str, words: str | None) -> None:
-    assert in_words(message) == (words or message.partition("] ")[2])
+    assert readable_error(message) == (words or message.partition("] ")[2])
 
 
 @pytest.mark.parametrize(

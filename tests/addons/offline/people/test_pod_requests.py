@@ -20,7 +20,7 @@ from addons.offline.people.pod_requests import (
     PodRequests,
     kubelet_target,
 )
-from addons.requests.caller import Caller, Lending
+from addons.requests.caller import Caller, CredentialSource
 from addons.views.reviews import Reviews
 from kube.errors import StatusError
 from kube.http.client import Unreachable
@@ -37,7 +37,7 @@ from tests.addons.views.test_reviews import TOKEN, Cloud
 from tests.cloud.pki import Authority
 
 TYPE = {"apiVersion": "v1", "kind": "Any"}
-PERSON = Caller(Lending.OWN, TOKEN)
+PERSON = Caller(CredentialSource.OWN, TOKEN)
 LOG = "/api/v1/namespaces/a/pods/p/log?follow=true"
 EXEC = "/api/v1/namespaces/a/pods/p/exec?command=ls"
 ONE: Json = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main"}]}}
@@ -148,7 +148,12 @@ async def test_whom_the_hub_does_not_know_is_told_to_wait_for_the_cloud(scene: S
 
 
 @pytest.mark.parametrize(
-    "caller", [Caller(Lending.HUB), Caller(Lending.NONE), Caller(Lending.OWN, TOKEN, impersonates=True)]
+    "caller",
+    [
+        Caller(CredentialSource.HUB),
+        Caller(CredentialSource.NONE),
+        Caller(CredentialSource.OWN, TOKEN, impersonates=True),
+    ],
 )
 async def test_nobody_gets_in_by_the_nodes_own_identity_or_in_anothers_name(
     scene: Scene, caller: Caller

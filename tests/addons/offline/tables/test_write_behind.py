@@ -155,7 +155,7 @@ async def test_a_bug_in_a_write_loses_no_change(access: DiskAccess, monkeypatch:
         write(batch, is_durable=is_durable)
 
     monkeypatch.setattr(access.disk, "write", fail_once)
-    table = WriteBehind(access, "t", whole=lambda: {"a": b""})
+    table = WriteBehind(access, "t", all_rows=lambda: {"a": b""})
     table.rewrite()
     await table.settled()
     assert failed
@@ -167,8 +167,8 @@ async def test_an_owner_that_is_gone_is_not_written_over_its_successor(
 ) -> None:
     monkeypatch.setattr("addons.offline.tables.write_behind.RETRY", 0.01)
     old, new = (
-        WriteBehind(access, "t", whole=lambda: {"old": b""}),
-        WriteBehind(access, "t", whole=lambda: {"new": b""}),
+        WriteBehind(access, "t", all_rows=lambda: {"old": b""}),
+        WriteBehind(access, "t", all_rows=lambda: {"new": b""}),
     )
     device.is_broken = True
     errors = value_of(metrics.CACHE_WRITE_ERRORS)
@@ -211,7 +211,7 @@ async def test_a_table_without_room_is_written_whole(
     told: list[str] = []
     listen(told.append)
     known: dict[str, bytes] = {"gone": b""}
-    table = WriteBehind(access, "t", whole=lambda: known)
+    table = WriteBehind(access, "t", all_rows=lambda: known)
     table.put("gone", b"")
     await table.settled()
     known = {"a": b"1", "b": b"2", "c": b"3"}

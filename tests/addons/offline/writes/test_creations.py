@@ -327,7 +327,7 @@ async def test_the_oldest_creations_go_when_there_are_too_many_bytes(
 ) -> None:
     writes = EventWrites(journal)
     size = len(asked("POST", EVENTS, event(name="e0")).body)
-    monkeypatch.setattr("addons.offline.writes.event_writes.MAX_KEPT_BYTES", 2 * size)
+    monkeypatch.setattr("addons.offline.writes.event_writes.MAX_CREATION_BYTES", 2 * size)
     for name in ("e0", "e1", "e1", "e2"):
         writes.keep(asked("POST", EVENTS, event(name=name)))
     for name in ("e0", "e1", "e2"):

@@ -259,9 +259,9 @@ async def test_the_bytes_of_statuses_are_bounded(journal: Journal, monkeypatch: 
     before = value_of(dropped)
     entry = journal.put_status(status("one"))
     monkeypatch.setattr("addons.offline.writes.journal.MAX_STATUS_BYTES", len(entry.dump()) + 10)
-    journal.check_room(status("two"))
+    journal.check_capacity(status("two"))
     with refuses(503):
-        journal.check_room(replace(status("two"), path="/api/v1/nodes/other"))
+        journal.check_capacity(replace(status("two"), path="/api/v1/nodes/other"))
     assert value_of(dropped) - before == 1
     journal.remove(entry)
-    journal.check_room(replace(status("two"), path="/api/v1/nodes/other"))
+    journal.check_capacity(replace(status("two"), path="/api/v1/nodes/other"))

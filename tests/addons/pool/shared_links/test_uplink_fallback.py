@@ -237,7 +237,7 @@ class BlackHole:
         """Renew a lease, as often as it takes; how many seconds that was."""
         began = self.loop.time()
         while True:
-            way = next((each for each in self.cloud.ways if each.usable), None)
+            way = next((each for each in self.cloud.paths if each.usable), None)
             if way is None:
                 await self.cloud.changed.wait()
                 continue

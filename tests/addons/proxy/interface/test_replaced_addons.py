@@ -25,7 +25,7 @@ from tornado.httpserver import HTTPServer
 
 from addons.proxy.interface.console_list import WIDTH, list_components
 from addons.proxy.interface.replaced_addons import HUB, FlowReplays, change_addons
-from addons.proxy.interface.web_style import STATIC, STYLE, show_comments_whole
+from addons.proxy.interface.web_style import STATIC, STYLE, show_full_comments
 from addons.proxy.listener_mode import HubMode, listener_of
 from addons.proxy.listeners import open_listeners
 from addons.requests.caller import Listener
@@ -197,7 +197,7 @@ async def test_the_style_sheet_of_the_interface_alone_ends_with_ours(file: str) 
     master, bound = WebMaster(Options(), with_termlog=False), socket.create_server((LOOPBACK, 0))
     port = bound.getsockname()[1]
     bound.setblocking(False)
-    show_comments_whole(master)
+    show_full_comments(master)
     server = HTTPServer(master.app)
     server.add_socket(bound)
     try:
@@ -221,4 +221,4 @@ async def test_the_style_sheet_of_the_interface_alone_ends_with_ours(file: str) 
 
 def test_a_page_without_a_style_is_left_alone() -> None:
     with taddons.context() as context:
-        show_comments_whole(context.master)
+        show_full_comments(context.master)

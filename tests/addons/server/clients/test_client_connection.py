@@ -111,7 +111,9 @@ async def gone(parts: list[weakref.ref[object]]) -> None:
 
 
 @pytest.mark.usefixtures("uncollected")
-@pytest.mark.parametrize("server", [Raw(ANSWER, kept=True), Http2Server(100)], ids=["HTTP/1.1", "HTTP/2"])
+@pytest.mark.parametrize(
+    "server", [Raw(ANSWER, available=True), Http2Server(100)], ids=["HTTP/1.1", "HTTP/2"]
+)
 async def test_nothing_of_a_connection_outlives_it(server: Raw | Http2Server) -> None:
     """The client speaks HTTP/2, with requests that have ended and an open one."""
     async with server.serve(), connected(server) as (proxy, streams):

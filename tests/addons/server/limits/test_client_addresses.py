@@ -26,7 +26,7 @@ from addons.server.limits.client_addresses import (
     ListenerClients,
     address_of,
 )
-from addons.server.limits.client_turns import ClientTurns
+from addons.server.limits.client_scheduler import ClientScheduler
 from addons.server.limits.open_connections import OWN_DESCRIPTORS, OpenConnections
 from addons.telemetry import metrics
 from tests.addons.support.observed import until, value_of
@@ -64,9 +64,9 @@ def test_requests_are_bounded_over_all_connections_by_their_heads(
     address.served.update(layers)
     for number in range(4):
         layers[number % 2].weight += address.begin_request(b"/", [(b"name", bytes(head - 5))])
-        assert address.has_room is (number < 3)
+        assert address.has_capacity is (number < 3)
     layers[0].weight = 0
-    assert address.has_room
+    assert address.has_capacity
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_an_address_without_clients_is_forgotten() -> None:
     assert not [each for each in client_addresses._addresses if each[1].startswith("10.0.")]
 
 
-async def rounds(turns: ClientTurns, *addresses: str) -> list[tuple[int, str]]:
+async def rounds(turns: ClientScheduler, *addresses: str) -> list[tuple[int, str]]:
     """In which round of the event loop, from 0 on, each of these clients goes on that ask at once."""
     gone: list[tuple[int, str]] = []
     now = 0
@@ -187,7 +187,7 @@ async def rounds(turns: ClientTurns, *addresses: str) -> list[tuple[int, str]]:
 
 
 async def test_one_client_goes_on_in_each_round_of_the_loop() -> None:
-    turns = ClientTurns()
+    turns = ClientScheduler()
     assert [number for number, _ in await rounds(turns, *["pod"] * 4)] == [0, 0, 1, 2]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -195,7 +195,7 @@ async def test_one_client_goes_on_in_each_round_of_the_loop() -> None:
 
 
 async def test_an_address_with_many_connections_leaves_every_second_turn_to_another() -> None:
-    gone = await rounds(ClientTurns(), *["many"] * 5, "one", "one")
+    gone = await rounds(ClientScheduler(), *["many"] * 5, "one", "one")
     assert [address for _, address in gone] == ["many", "many", "one", "many", "one", "many", "many"]
 
 
@@ -204,7 +204,7 @@ def fail() -> None:
 
 
 async def test_a_turn_that_fails_takes_no_other() -> None:
-    turns, gone = ClientTurns(), list[str]()
+    turns, gone = ClientScheduler(), list[str]()
     loop = asyncio.get_running_loop()
     failed: list[object] = []
     loop.set_exception_handler(lambda _, context: failed.append(context["exception"]))
@@ -252,6 +252,6 @@ def test_descriptors_are_left_to_the_plain_port() -> None:
 def test_descriptors_are_left_for_the_node_and_the_hub_itself(listener: Listener) -> None:
     opened, own = OpenConnections(OWN_DESCRIPTORS + 40), 15
     opened.count_own(lambda: own)
-    assert opened.has_room(listener) is (listener is Listener.PLAIN)
+    assert opened.has_capacity(listener) is (listener is Listener.PLAIN)
     own = 0
-    assert opened.has_room(listener)
+    assert opened.has_capacity(listener)

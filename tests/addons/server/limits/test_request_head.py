@@ -80,7 +80,7 @@ class To:
     host: str = "a"
     port: int = 6443
 
-    def kept(self) -> None:
+    def available(self) -> None:
         """There is no connection."""
 
     async def opened(self) -> Connection:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from addons.requests.answers import ClientLeft
-from addons.server.peer.lent_tunnel import MAX_HEAD, OPENED, AskedWay, Lent, LentTunnel, parse_connect
+from addons.server.peer.lent_tunnel import MAX_HEAD, OPENED, Lent, LentTunnel, TunnelRequest, parse_connect
 from tests.addons.support.refusals import refuses
 
 
@@ -82,7 +82,7 @@ class Client:
         if self.has_left:
             raise ClientLeft
 
-    def server_has_room(self) -> None:
+    def server_writable(self) -> None:
         self.woken += 1
 
 
@@ -233,7 +233,7 @@ CONNECT = b"CONNECT Cloud.example:6443 HTTP/1.1\r\nHost: x\r\nX-Edgehub-Lends:  
 )
 def test_a_connect_names_a_server(head: bytes, host: str) -> None:
     headers = (("Host", "x"), ("X-Edgehub-Lends", "1"))
-    assert parse_connect("c1", "10.0.0.5", head) == AskedWay("c1", "10.0.0.5", headers, host, 6443)
+    assert parse_connect("c1", "10.0.0.5", head) == TunnelRequest("c1", "10.0.0.5", headers, host, 6443)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from addons.telemetry import metrics
 from addons.ui.attached.attachments import Attachments
 from addons.ui.attached.flow_feed import HOLD_TIME, MAX_FEED_BYTES, MAX_FLOWS, MAX_HELD, FlowFeed
 from addons.ui.commands.attached_flows import AttachedFlows, records
-from addons.ui.flows.bodies import Room
+from addons.ui.flows.bodies import ByteBudget
 from addons.ui.flows.flows import Flows
 from addons.ui.masking import USUALLY
 from kube.errors import StatusError
@@ -44,7 +44,7 @@ class Settled(Flows):
 
 
 def flows() -> Flows:
-    return Settled(lambda: USUALLY, Drills(lambda: None), bool, bool, Room(0), Room(0))
+    return Settled(lambda: USUALLY, Drills(lambda: None), bool, bool, ByteBudget(0), ByteBudget(0))
 
 
 def sent(feed: FlowFeed) -> list[dict[str, Any]]:
@@ -112,7 +112,7 @@ class Scene:
         self.feed, self.flows = self.hub.attach()
         self.seen = AttachedFlows()
         self.holds = self.hub.holds_of(self.hub.key)
-        self.holds.told({"filter": "~all"})
+        self.holds.handle_command({"filter": "~all"})
 
     def request(
         self, target: str = SERVICES, body: bytes = b"sent", *, is_own: bool = False
@@ -155,7 +155,7 @@ class Scene:
     def decide(self, flow: HTTPFlow) -> None:
         """Apply the attached process's decision about a flow, encoded to bytes and back."""
         sent: Any = tnetstring.loads(tnetstring.dumps(self.seen.decision(flow)))
-        self.holds.told(sent)
+        self.holds.handle_command(sent)
 
 
 @pytest.fixture
@@ -309,12 +309,12 @@ async def test_a_decision_about_the_request_is_none_about_the_answer(scene: Scen
     answered = await scene.answer(flow)
     await scene.held()
     with pytest.raises(StatusError) as stale:
-        scene.holds.told({"flow": flow.id, "hold": first, "changes": {}, "kill": True})
+        scene.holds.handle_command({"flow": flow.id, "hold": first, "changes": {}, "kill": True})
     assert (stale.value.code, answered.done()) == (409, False)
 
 
 @pytest.mark.parametrize("said", [{}, {"filter": 1}, {"filter": "~~"}, {"flow": "f", "hold": "1"}])
 async def test_what_cannot_be_read_is_refused(scene: Scene, said: dict[str, Any]) -> None:
     with pytest.raises(StatusError) as error:
-        scene.holds.told(said)
+        scene.holds.handle_command(said)
     assert error.value.code == 400

@@ -11,12 +11,12 @@ from mitmproxy.test import tflow
 
 from addons.ui.flows import bodies
 from addons.ui.flows.bodies import (
+    MAX_ACTIVE,
     MAX_SHOWN_BODY,
     MAX_TABLE,
-    MAX_UNDER_WAY,
     NOTE,
+    ByteBudget,
     Copy,
-    Room,
     decoded,
     keep,
 )
@@ -46,15 +46,15 @@ def large_list(count: int = 3_000) -> bytes:
     [(True, b"abc"), (lambda piece: piece * 2, b"abcabc"), (lambda piece: [piece, b"!"], b"abc!")],
 )
 def test_what_passes_is_kept(then: bodies.StreamFunction, passed: bytes) -> None:
-    copy = Copy(then, Room(MAX_UNDER_WAY))
+    copy = Copy(then, ByteBudget(MAX_ACTIVE))
     said = copy(b"abc")
     assert (said if isinstance(said, bytes) else b"".join(said)) == passed
     assert copy.end() == passed
-    assert Copy(then, Room(MAX_UNDER_WAY)).whole(b"abc") == passed
+    assert Copy(then, ByteBudget(MAX_ACTIVE)).joined(b"abc") == passed
 
 
 def test_a_body_that_is_too_large_passes_and_is_not_kept() -> None:
-    under_way = Room(MAX_UNDER_WAY)
+    under_way = ByteBudget(MAX_ACTIVE)
     copy = Copy(True, under_way)
     piece = b"x" * (MAX_TABLE // 4)
     for _ in range(5):
@@ -63,12 +63,12 @@ def test_a_body_that_is_too_large_passes_and_is_not_kept() -> None:
 
 
 def test_all_bodies_together_are_bounded() -> None:
-    under_way = Room(MAX_UNDER_WAY)
+    under_way = ByteBudget(MAX_ACTIVE)
     piece = b"x" * (MAX_TABLE // 2)
-    copies = [Copy(True, under_way) for _ in range(MAX_UNDER_WAY // len(piece) + 3)]
+    copies = [Copy(True, under_way) for _ in range(MAX_ACTIVE // len(piece) + 3)]
     for copy in copies:
         copy(piece)
-    assert under_way.taken == MAX_UNDER_WAY
+    assert under_way.taken == MAX_ACTIVE
     assert sum(copy.end() is None for copy in copies) == 3
     assert under_way.taken == 0
 

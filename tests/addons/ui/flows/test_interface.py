@@ -14,7 +14,7 @@ from mitmproxy.websocket import WebSocketData, WebSocketMessage
 from addons.telemetry import metrics
 from addons.ui.flows import interface
 from addons.ui.flows.annotations import DEFAULT_FILTER
-from addons.ui.flows.interface import KeptFlows, size_of, web_address
+from addons.ui.flows.interface import RetainedFlows, size_of, web_address
 from tests.addons.support.observed import value_of
 
 
@@ -23,7 +23,7 @@ class Removed:
 
     def __init__(self) -> None:
         self.flows: list[http.HTTPFlow] = []
-        self.kept = KeptFlows(self._remove)
+        self.kept = RetainedFlows(self._remove)
 
     def _remove(self, flows: Sequence[http.HTTPFlow]) -> None:
         self.flows += flows
@@ -33,7 +33,7 @@ class Removed:
 def removed(monkeypatch: pytest.MonkeyPatch) -> Removed:
     monkeypatch.setattr(interface, "MAX_FLOWS", 3)
     monkeypatch.setattr(interface, "MAX_OWN", 2)
-    monkeypatch.setattr(interface, "MAX_KEPT_FLOWS", 1_000)
+    monkeypatch.setattr(interface, "MAX_RETAINED_FLOWS", 1_000)
     return Removed()
 
 

@@ -14,7 +14,7 @@ from mitmproxy.proxy.layers.websocket import WebsocketEndHook
 from mitmproxy.test import taddons, tflow
 
 from addons.link.request_records import RequestRecord, RequestRecords
-from addons.requests.caller import Lending
+from addons.requests.caller import CredentialSource
 from addons.ui.flows.annotations import OWN
 from addons.ui.flows.interface_flows import OwnRequestsShown, save_when_over, tell_ends_of_watches
 
@@ -26,13 +26,13 @@ def shown() -> tuple[RequestRecords, list[http.HTTPFlow], list[http.HTTPFlow]]:
     records = RequestRecords()
     added: list[http.HTTPFlow] = []
     updated: list[http.HTTPFlow] = []
-    records.listeners.append(OwnRequestsShown(added.append, updated.append).told)
+    records.listeners.append(OwnRequestsShown(added.append, updated.append).record_changed)
     return records, added, updated
 
 
 def test_a_request_is_a_flow_from_its_beginning() -> None:
     records, added, updated = shown()
-    record = RequestRecord("GET", "/api/v1/pods?token=t", SERVER, Lending.HUB)
+    record = RequestRecord("GET", "/api/v1/pods?token=t", SERVER, CredentialSource.HUB)
     records.begin(record)
     (flow,) = added
     assert (flow.request.method, flow.request.url) == ("GET", f"{SERVER}/api/v1/pods?token=hidden")
@@ -48,7 +48,7 @@ def test_a_request_is_a_flow_from_its_beginning() -> None:
 @pytest.mark.parametrize(("failure", "told"), [("refused", "refused"), ("", "left before an answer came")])
 def test_a_request_without_an_answer_says_why(failure: str, told: str) -> None:
     records, _, updated = shown()
-    record = RequestRecord("GET", "/livez", SERVER, Lending.HUB, failure=failure)
+    record = RequestRecord("GET", "/livez", SERVER, CredentialSource.HUB, failure=failure)
     records.begin(record)
     records.end(record)
     assert updated[0].error is not None

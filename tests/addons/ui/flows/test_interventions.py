@@ -8,7 +8,7 @@ import pytest
 from mitmproxy import http
 from mitmproxy.test import tflow
 
-from addons.requests.caller import Caller, Lending
+from addons.requests.caller import Caller, CredentialSource
 from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import Route, RouteKind
 from addons.ui.flows.interventions import (
@@ -27,38 +27,45 @@ type Edit = Callable[[http.Request], None]
 
 
 def routed(
-    kind: RouteKind = RouteKind.RELAY, *, is_own: bool = False, lending: Lending = Lending.HUB
+    kind: RouteKind = RouteKind.RELAY,
+    *,
+    is_own: bool = False,
+    credential_source: CredentialSource = CredentialSource.HUB,
 ) -> RequestContext:
-    made = request_context(caller=Caller(lending))
+    made = request_context(caller=Caller(credential_source))
     made.route, made.answerer = Route(kind, "because"), NoAnswerer() if is_own else None
     return made
 
 
-def sent_by(lending: Lending | None, **more: object) -> http.HTTPFlow:
+def sent_by(credential_source: CredentialSource | None, **more: object) -> http.HTTPFlow:
     flow = tflow.tflow()
-    flow.metadata.update({CALLER: str(lending)} if lending is not None else {}, **more)
+    flow.metadata.update({CALLER: str(credential_source)} if credential_source is not None else {}, **more)
     return flow
 
 
-@pytest.mark.parametrize("lending", Lending)
-def test_a_replay_runs_as_who_sent_it(lending: Lending) -> None:
-    check_replay(sent_by(lending), routed(lending=lending))
+@pytest.mark.parametrize("credential_source", CredentialSource)
+def test_a_replay_runs_as_who_sent_it(credential_source: CredentialSource) -> None:
+    check_replay(sent_by(credential_source), routed(credential_source=credential_source))
 
 
 @pytest.mark.parametrize(
     ("flow", "now", "why"),
     [
-        (sent_by(Lending.OWN), Lending.HUB, "a token of its own"),
-        (sent_by(Lending.OWN), Lending.NONE, "a token of its own"),
-        (sent_by(Lending.HUB), Lending.NONE, "the node's certificate"),
-        (sent_by(Lending.NONE), Lending.HUB, "no credentials"),
-        (sent_by(None), Lending.HUB, "the sender of this request is unknown"),
-        (sent_by(Lending.HUB, **{TEXT_BODY: True}), Lending.HUB, "has not kept the request's body"),
+        (sent_by(CredentialSource.OWN), CredentialSource.HUB, "a token of its own"),
+        (sent_by(CredentialSource.OWN), CredentialSource.NONE, "a token of its own"),
+        (sent_by(CredentialSource.HUB), CredentialSource.NONE, "the node's certificate"),
+        (sent_by(CredentialSource.NONE), CredentialSource.HUB, "no credentials"),
+        (sent_by(None), CredentialSource.HUB, "the sender of this request is unknown"),
+        (
+            sent_by(CredentialSource.HUB, **{TEXT_BODY: True}),
+            CredentialSource.HUB,
+            "has not kept the request's body",
+        ),
     ],
 )
-def test_a_replay_as_somebody_else_is_refused(flow: http.HTTPFlow, now: Lending, why: str) -> None:
+def test_a_replay_as_somebody_else_is_refused(flow: http.HTTPFlow, now: CredentialSource, why: str) -> None:
     with pytest.raises(StatusError, match=why) as error:
-        check_replay(flow, routed(lending=now))
+        check_replay(flow, routed(credential_source=now))
     assert 400 <= error.value.code < 500
 
 

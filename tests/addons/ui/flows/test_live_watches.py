@@ -12,7 +12,7 @@ from mitmproxy.test import tflow
 from mitmproxy.websocket import WebSocketMessage
 
 from addons.ui.flows import live_watches
-from addons.ui.flows.bodies import Room
+from addons.ui.flows.bodies import ByteBudget
 from addons.ui.flows.flow_records import FilteredRead
 from addons.ui.flows.live_watches import (
     MAX_ALL,
@@ -47,7 +47,7 @@ class Shown:
     ) -> None:
         self.flow = tflow.tflow(resp=True)
         self.told = asyncio.Event()
-        self.total = Room(MAX_ALL)
+        self.total = ByteBudget(MAX_ALL)
         self.watch = LiveWatch(
             self.flow, codec_for(encoding), True, self.total, self._tell, filtered=filtered, visible=visible
         )

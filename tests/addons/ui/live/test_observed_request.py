@@ -13,9 +13,9 @@ from mitmproxy import flow as mitmproxy_flow
 from mitmproxy.test import tflow, tutils
 
 from addons.link.link import Link, Relaying
-from addons.link.servers import NO_LANE, Way, parse_server
+from addons.link.servers import NO_PARTITION, PoolKey, parse_server
 from addons.requests.answers import Answer, Answerer, ClientRequest, ClientStream, Served
-from addons.requests.caller import Lending
+from addons.requests.caller import CredentialSource
 from addons.requests.request_context import begin, context_of
 from addons.requests.route_decision import Route, RouteKind
 from addons.server.limits.request_head import MAX_METHOD
@@ -53,7 +53,7 @@ def seen(
     context.answerer = None if cloud else Here()
     begin(flow, context)
     if cloud:
-        way = Way(parse_server("https://a:6443"), Lending.HUB, NO_LANE)
+        way = PoolKey(parse_server("https://a:6443"), CredentialSource.HUB, NO_PARTITION)
         lead(context, Relaying(Link(), way, is_upgrade=False, may_open=bool))
     if error:
         flow.response, flow.error = None, mitmproxy_flow.Error(error)

@@ -43,7 +43,7 @@ class LentRate:
         self._free = max(self._free, now) + size / self._rate
         return self._free - now
 
-    def give_way(self, size: int, now: float) -> None:
+    def yield_to(self, size: int, now: float) -> None:
         """Count bytes that passed without waiting; others wait for them, up to AHEAD."""
         begin = max(self._free, now)
         self._free = max(begin, min(begin + size / self._rate, now + AHEAD))
@@ -61,7 +61,7 @@ class LentRates:
 
     def own(self, size: int) -> None:
         """Count what this node itself sent or received."""
-        self._all.give_way(size, self._clock())
+        self._all.yield_to(size, self._clock())
 
     def wait(self, borrower: str, size: int) -> float:
         """Seconds until so many bytes of a borrower may go on."""
@@ -76,7 +76,7 @@ class LentRates:
         self._borrowers.pop(borrower, None)
 
 
-class LentWays:
+class TunnelServer:
     """Remembers the tunnels by their connections of the peer port."""
 
     def __init__(
@@ -102,9 +102,9 @@ class LentWays:
         self._of_node: Counter[str] = Counter()
 
     @property
-    def has_way(self) -> bool:
+    def has_path(self) -> bool:
         """Whether this hub may lend its link now: only its own, never one that it borrows."""
-        return self._is_on and self.is_open and self._cloud.owns_way
+        return self._is_on and self.is_open and self._cloud.has_own_path
 
     def tunnels(self) -> dict[str, int]:
         """The open tunnels of each borrower."""
@@ -120,8 +120,10 @@ class LentWays:
         node = self._admission.admit(connection, headers, address)
         if not self._is_on:
             raise refused("lends nothing", forbidden("tunnels to the cloud not allowed"))
-        ways = [way for way in self._cloud.own_ways if (way.server.host, way.server.port) == (host, port)]
-        health = ways[0] if ways else None
+        paths = [
+            path for path in self._cloud.own_paths if (path.server.host, path.server.port) == (host, port)
+        ]
+        health = paths[0] if paths else None
         if health is None or health.server.scheme != "https":
             raise refused("target", forbidden(f"tunnel to {host}:{port} not allowed"))
         if not health.usable:

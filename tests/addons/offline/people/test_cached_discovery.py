@@ -17,8 +17,8 @@ from addons.link.health import Cloud, ServerHealth
 from addons.link.servers import parse_server
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_request import OfflineRequest
+from addons.offline.people.cached_discovery import AGGREGATED, DISCOVERY_PATHS, INTERVAL, Discovery, Question
 from addons.offline.people.forms import first_form, partial_list
-from addons.offline.people.kept_discovery import AGGREGATED, INTERVAL, KEPT, Discovery, Question
 from addons.views.source import Source
 from kube.concurrency.notifier import Notifier
 from kube.http.client import RawResponse, Unreachable
@@ -52,7 +52,7 @@ class Api(AnsweringClient):
     async def answer_relayed(self, asked: Asked) -> RawResponse:
         if self.is_gone:
             raise Unreachable("gone")
-        form = KEPT.get(asked.path, JSON)
+        form = DISCOVERY_PATHS.get(asked.path, JSON)
         if asked.path in self.refused:
             return RawResponse(403, CIMultiDictProxy(CIMultiDict()), b"")
         if self.is_old:
@@ -95,7 +95,9 @@ async def kept(tmp_path: Path) -> AsyncIterator[Kept]:
 @pytest.mark.looptime
 async def test_what_nobody_asked_for_is_there(kept: Kept) -> None:
     await kept.is_kept("/apis")
-    assert [await kept.ask(path) for path in KEPT] == [f'{path} "0"'.encode() for path in KEPT]
+    assert [await kept.ask(path) for path in DISCOVERY_PATHS] == [
+        f'{path} "0"'.encode() for path in DISCOVERY_PATHS
+    ]
     assert await kept.ask("/version?timeout=32s", None) == b'/version "0"'
 
 
@@ -127,7 +129,7 @@ async def test_an_older_server_answers_with_its_plain_lists(tmp_path: Path) -> N
 async def test_what_the_cloud_packed_badly_is_not_there(kept: Kept) -> None:
     await kept.is_kept("/apis")
     kept.task.cancel()
-    question = Question("GET", "/apis", KEPT["/apis"])
+    question = Question("GET", "/apis", DISCOVERY_PATHS["/apis"])
     kept.discovery._answers.keep(question.key, {"content-encoding": "gzip"}, b"no gzip")
     assert await kept.ask("/apis") is None
 
@@ -139,7 +141,7 @@ async def test_what_did_not_change_is_not_fetched_again(kept: Kept) -> None:
         answered.clear()
         kept.api.etag = etag
         assert await kept.discovery._renew()
-        assert answered == list(zip(KEPT, statuses, strict=True))
+        assert answered == list(zip(DISCOVERY_PATHS, statuses, strict=True))
 
 
 @pytest.mark.looptime
@@ -152,13 +154,13 @@ async def test_a_restart_and_a_break_of_the_link_ask_nothing_anew(tmp_path: Path
         for _ in range(3):
             first.changed.notify()
             await asyncio.sleep(1)
-        assert len(first.api.answered) == len(KEPT)
+        assert len(first.api.answered) == len(DISCOVERY_PATHS)
         await answers.written()
         first.task.cancel()
     async with copies_in(tmp_path) as copies:
         answers = CachedResponses(copies.access)
         await answers.open()
-        while len(answers.index) < len(KEPT):  # noqa: ASYNC110 - the disk's thread works in real time
+        while len(answers.index) < len(DISCOVERY_PATHS):  # noqa: ASYNC110 - the disk's thread works in real time
             await asyncio.sleep(0.01)
         second = Kept(answers)
         await asyncio.sleep(INTERVAL / 2)
@@ -166,9 +168,9 @@ async def test_a_restart_and_a_break_of_the_link_ask_nothing_anew(tmp_path: Path
         answers.forget_all()
         second.changed.notify()
         await second.is_kept("/apis")
-        assert len(second.api.answered) == len(KEPT), "a restored cloud is asked"
+        assert len(second.api.answered) == len(DISCOVERY_PATHS), "a restored cloud is asked"
         await asyncio.sleep(INTERVAL + 1)
-        assert len(second.api.answered) == 2 * len(KEPT)
+        assert len(second.api.answered) == 2 * len(DISCOVERY_PATHS)
         second.task.cancel()
 
 

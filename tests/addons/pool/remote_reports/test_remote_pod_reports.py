@@ -8,32 +8,32 @@ from typing import Any
 
 import pytest
 
-from addons.filters.inputs import PodWord
+from addons.filters.inputs import PodReport
 from addons.inputs.input_sources import InputKind
-from addons.inputs.words import FRESH
-from addons.pool.words import neighbour_words
-from addons.pool.words.neighbour_words import SHORTEST, NeighbourWords
-from addons.pool.words.word_objects import API_VERSION, KIND, word_object
+from addons.inputs.pod_reports import FRESH
+from addons.pool.remote_reports import remote_pod_reports
+from addons.pool.remote_reports.remote_pod_reports import SHORTEST, RemotePodReports
+from addons.pool.remote_reports.report_objects import API_VERSION, KIND, report_object
 from addons.telemetry import metrics
 from kube.store.standing import Standing
 from kube.store.store import Store
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.addons.inputs.test_filter_inputs import Cluster
-from tests.addons.inputs.test_kubelet_words import slice_of, slices
+from tests.addons.inputs.test_kubelet_reports import slice_of, slices
 from tests.addons.support.observed import value_of
 
 pytestmark = pytest.mark.looptime
 
 KEY = ("default", "web-0")
-WORD = PodWord("web-0", "u", {"app": "web"}, ("10.0.0.2",), True, False, "12:03")
-OF_POD = (InputKind.WORD, "default", "web-0")
+WORD = PodReport("web-0", "u", {"app": "web"}, ("10.0.0.2",), True, False, "12:03")
+OF_POD = (InputKind.POD_REPORT, "default", "web-0")
 CUT_AT = 15
 """The version of the slices when the cloud went away."""
 
 
 def refused(reason: str) -> float:
-    return value_of(metrics.WORDS_REFUSED.labels(reason))
+    return value_of(metrics.REPORTS_REFUSED.labels(reason))
 
 
 def on_n2(address: str, version: int) -> Any:
@@ -51,27 +51,27 @@ class Scene(Cluster):
         self.version = 0
         """The version of n2's hub."""
         self.newest = CUT_AT
-        self.words = NeighbourWords(
+        self.words = RemotePodReports(
             "n2", self.inputs.changed, self.inputs.ask, lambda: self.newest, lambda: self.now
         )
         self.inputs.others["n2"] = self.words
         self.inputs.refused = self.words.refuse
 
     @property
-    def word(self) -> PodWord | None:
+    def word(self) -> PodReport | None:
         return self.words.of("default").get("web-0")
 
-    async def list(self, *said: PodWord, began: int = 0) -> None:
+    async def list(self, *said: PodReport, began: int = 0) -> None:
         self.version = max(self.version + 1, began)
-        raws = [word_object(("default", each.name), each, self.version) for each in said]
+        raws = [report_object(("default", each.name), each, self.version) for each in said]
         self.words.store.replace(codec_for(Encoding.JSON), API_VERSION, KIND, self.version, raws)
         await asyncio.sleep(SHORTEST)
 
-    def send(self, word: PodWord, event: str = "MODIFIED") -> None:
+    def send(self, word: PodReport, event: str = "MODIFIED") -> None:
         self.version += 1
-        self.words.store.apply(event, word_object(("default", word.name), word, self.version))
+        self.words.store.apply(event, report_object(("default", word.name), word, self.version))
 
-    async def say(self, word: PodWord, event: str = "MODIFIED") -> None:
+    async def say(self, word: PodReport, event: str = "MODIFIED") -> None:
         self.send(word, event)
         await asyncio.sleep(SHORTEST)
 
@@ -172,7 +172,7 @@ async def test_a_restored_cloud_knows_nothing_of_former_versions(scene: Scene) -
 async def test_a_word_about_a_pod_of_another_node_is_refused_and_counted_once(scene: Scene) -> None:
     before = refused("of another node")
     await scene.list(WORD)
-    said = scene.inputs.ask().kubelet_words("default")
+    said = scene.inputs.ask().pod_reports("default")
     for _ in range(3):
         said.refuse(*said.of("web-0"))
     await asyncio.sleep(SHORTEST)
@@ -198,8 +198,8 @@ async def test_a_node_that_tells_of_too_much_is_heard_no_more(
     scene.words.flooded = lambda: floods.append(way)
     reached = metrics.BOUNDS_REACHED.labels("words of another node")
     before = value_of(reached)
-    monkeypatch.setattr(neighbour_words, "MAX_WORDS", 3)
-    monkeypatch.setattr(neighbour_words, "MAX_WORD_BYTES", 2000)
+    monkeypatch.setattr(remote_pod_reports, "MAX_REPORTS", 3)
+    monkeypatch.setattr(remote_pod_reports, "MAX_REPORT_BYTES", 2000)
     many = [WORD._replace(name=f"web-{number}") for number in range(4)]
     if way == "pods":
         await scene.list(*many)

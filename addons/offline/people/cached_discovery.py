@@ -24,7 +24,7 @@ AGGREGATED = f"{JSON};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 """All groups with their resources in one answer: kube-apiserver has it since 1.30, clients ask for it first."""
 ACCEPTED = {AGGREGATED: f"{AGGREGATED},{JSON}"}
 """The Accept header where a form is asked for: an older server has its plain lists alone, and else answers 406."""
-KEPT = {"/version": JSON, "/api": AGGREGATED, "/apis": AGGREGATED}
+DISCOVERY_PATHS = {"/version": JSON, "/api": AGGREGATED, "/apis": AGGREGATED}
 """The paths, and the form of each."""
 INTERVAL = 3600.0
 """Seconds between revalidations, about: a process counts the last use of an answer as one. An unchanged answer costs
@@ -83,7 +83,7 @@ class Discovery:
             await comes_within(left if is_renewed else self._backoff.next(), changed)
 
     def _questions(self) -> Iterator[Question]:
-        yield from (Question("GET", *item) for item in KEPT.items())
+        yield from (Question("GET", *item) for item in DISCOVERY_PATHS.items())
         yield from self._further()
 
     @property
@@ -95,7 +95,7 @@ class Discovery:
     async def answer(self, request: OfflineRequest) -> CachedResponse | None:
         """The cached answer to a request, unpacked; None for another path, for a form that is not kept, and for what
         the cloud had packed badly."""
-        form = KEPT.get(request.target.partition("?")[0])
+        form = DISCOVERY_PATHS.get(request.target.partition("?")[0])
         forms = [clause.replace(" ", "") for clause in (request.accept or "*/*").split(",")]
         if form is None or (form is AGGREGATED and not any(map(_is_aggregated, forms))):
             return None

@@ -10,13 +10,13 @@ import pytest
 from addons.link.health import Cloud, ServerHealth
 from addons.link.servers import Lender, parse_server
 from addons.pool.peer_admission import Admission
-from addons.pool.shared_links.lending import (
+from addons.pool.shared_links.tunnel_server import (
     AHEAD,
     MAX_TUNNELS,
     MAX_TUNNELS_OF_NODE,
     OF_BORROWER,
     LentRates,
-    LentWays,
+    TunnelServer,
 )
 from addons.telemetry import metrics
 from kube.errors import StatusError, forbidden
@@ -46,7 +46,7 @@ class Harbour:
         self.cloud = Cloud(self.own, "priority")
         self.closed: list[str] = []
         self.now = 0.0
-        self.lent = LentWays(
+        self.lent = TunnelServer(
             self.cloud, cast(Admission, Door()), 1000, self.closed.append, is_on=is_on, clock=lambda: self.now
         )
         self.lent.is_open = True
@@ -87,7 +87,7 @@ def test_who_is_no_node_of_the_pool_gets_nothing() -> None:
 
 def test_a_hub_that_is_told_to_lends_nothing() -> None:
     harbour = Harbour(is_on=False)
-    assert not harbour.lent.has_way
+    assert not harbour.lent.has_path
     assert harbour.refusal()[0] == 403
 
 
@@ -100,7 +100,7 @@ def test_a_hub_lends_no_way_that_it_borrows() -> None:
     borrowed.server = type(borrowed.server)("https", "cloud", 6443, lender=lender)
     harbour.cloud.borrowed = (borrowed,)
     assert harbour.cloud.is_up
-    assert not harbour.lent.has_way
+    assert not harbour.lent.has_path
     assert harbour.refusal()[0] == 503
 
 

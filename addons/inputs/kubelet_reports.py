@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from datetime import datetime
 
-from addons.inputs.words import FRESH, Words, word_in
+from addons.inputs.pod_reports import FRESH, PodReports, parse_pod_report
 from kube.concurrency.notifier import Notifier
 from kube.json_type import Json
 from kube.objects.status_update import status_document
@@ -20,7 +20,7 @@ from kube.requests.request_info import parse_request
 from kube.store.store import Change, Item, Key, Store
 
 
-class KubeletWords(Words):
+class KubeletReports(PodReports):
     """The words of all pods of this node."""
 
     _pods: Store | None = None
@@ -30,7 +30,7 @@ class KubeletWords(Words):
         """Take what opens the cloud's word of this node's pods, and whether kubelet reads them here."""
         self._open_pods = open_pods
         self._has_pods = has_pods
-        self._kept: set[Key] = set()
+        self._unconfirmed: set[Key] = set()
         """The pods of which kubelet has said nothing since the outage began."""
 
     def heard(self, path: str, document: Json) -> None:
@@ -39,9 +39,9 @@ class KubeletWords(Words):
         if key is None:
             return
         was = self._get(key)
-        is_same = was is not None and not was.version and key not in self._kept
+        is_same = was is not None and not was.version and key not in self._unconfirmed
         self._put_unheard(key, document, was.since if is_same and was is not None else _now())
-        self._kept.discard(key)
+        self._unconfirmed.discard(key)
         self._open()
 
     def left(self) -> None:
@@ -54,54 +54,56 @@ class KubeletWords(Words):
     def returned(self) -> None:
         """The cloud is back, and has what it had of the pods of which kubelet has said nothing since."""
         self._has_cloud = True
-        for key in self._kept:
+        for key in self._unconfirmed:
             item = self._pods.get(key) if self._pods is not None else None
             if item is not None:
                 self._is_in_cloud(key, item.version)
-        self._kept.clear()
+        self._unconfirmed.clear()
 
     def ended(self, path: str, version: int) -> None:
         """Note that the cloud has the status of a pod, at this version of it; 0: it refused the status."""
         key = _key(path)
-        word = self._get(key) if key is not None else None
-        if key is None or word is None:
+        report = self._get(key) if key is not None else None
+        if key is None or report is None:
             return
         if not version:
-            if not word.version:  # else the cloud has deleted the pod, and its slices may be late
+            if not report.version:  # else the cloud has deleted the pod, and its slices may be late
                 self._drop([key])
             return
         self._is_in_cloud(key, version)
 
     def changed(self, change: Change) -> None:
         """Take what the cloud says of a pod."""
-        word, item = self._get(change.key), change.new
-        if word is None or change.is_local:
+        report, item = self._get(change.key), change.new
+        if report is None or change.is_local:
             return
         document = status_of(item) if item is not None else {}
         if document is None:
             return
-        said = word_in(document, word.since)
-        if item is None or said.uid != word.uid:
-            if word.addresses or not word.version:
-                self._say(change.key, word._replace(addresses=(), version=max(word.version, change.version)))
-        elif not word.version:
+        said = parse_pod_report(document, report.since)
+        if item is None or said.uid != report.uid:
+            if report.addresses or not report.version:
+                self._say(
+                    change.key, report._replace(addresses=(), version=max(report.version, change.version))
+                )
+        elif not report.version:
             # The cloud has not heard kubelet: its own word are the labels, and that it deleted the pod.
-            terminates = word.is_terminating or said.is_terminating
-            self._put(change.key, word._replace(labels=said.labels, is_terminating=terminates))
-        elif item.version >= word.version and said != word._replace(version=0, is_fresh=True):
+            terminates = report.is_terminating or said.is_terminating
+            self._put(change.key, report._replace(labels=said.labels, is_terminating=terminates))
+        elif item.version >= report.version and said != report._replace(version=0, is_fresh=True):
             self._say(change.key, said._replace(version=item.version))
 
     def advanced(self) -> None:
         """Take the copies for kubelet's words while the cloud is away: they may come from the disk only now."""
         for item in () if self._has_cloud or self._pods is None else self._pods:
-            word, document = self._get(item.key), status_of(item)
-            if document is not None and (word is None or word.version):
+            report, document = self._get(item.key), status_of(item)
+            if document is not None and (report is None or report.version):
                 self._put_unheard(item.key, document, _now())
-                self._kept.add(item.key)
+                self._unconfirmed.add(item.key)
 
     def restarted(self) -> None:
         """The cloud was restored: the versions of pods mean nothing any more, nor do those of its slices."""
-        self._drop([key for key, word in self if word.version])
+        self._drop([key for key, report in self if report.version])
 
     async def follow(self, is_up: Callable[[], bool], changed: Notifier) -> None:
         """Keep to the copies through each outage until cancelled. `changed` notifies when the cloud comes or goes."""
@@ -113,7 +115,7 @@ class KubeletWords(Words):
     async def run(self, stores: Callable[[], Iterable[Store]]) -> None:
         """End words until cancelled. `stores` gives the slices and Endpoints that somebody on this node reads."""
         while True:
-            if not self._words:
+            if not self._reports:
                 await self._came.wait()
             await asyncio.sleep(FRESH)
             self.settle(stores())
@@ -124,15 +126,15 @@ class KubeletWords(Words):
             self._pods.listen(self)
 
     def _put_unheard(self, key: Key, document: Json, since: str) -> None:
-        self._put(key, word_in(document, since))
+        self._put(key, parse_pod_report(document, since))
         self._fresh.pop(key, None)
         self._came.notify()
 
     def _is_in_cloud(self, key: Key, version: int) -> None:
-        word = self._get(key)
-        if word is None:
+        report = self._get(key)
+        if report is None:
             return
-        self._say(key, word._replace(version=version))
+        self._say(key, report._replace(version=version))
         item = self._pods.get(key) if self._pods is not None else None
         if item is not None:
             self.changed(Change(item.version, key, None, item))

@@ -10,15 +10,15 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
-from addons.filters.inputs import PodWord
+from addons.filters.inputs import PodReport
 from addons.inputs.filter_inputs import FilterInputs
-from addons.inputs.words import FRESH
+from addons.inputs.pod_reports import FRESH
 from addons.link.health import Cloud
 from addons.link.servers import Server
 from addons.pool.peers.peer import PeerAnswer, PeerHub
 from addons.pool.peers.peer_probes import Peers, ProbeRequest
-from addons.pool.words.neighbour_words import NeighbourWords
-from addons.pool.words.word_objects import MAX_WORD_BYTES, WORDS
+from addons.pool.remote_reports.remote_pod_reports import RemotePodReports
+from addons.pool.remote_reports.report_objects import MAX_REPORT_BYTES, POD_REPORTS
 from kube.bounds import reached
 from kube.concurrency.backoff import Backoff
 from kube.concurrency.notifier import Notifier, comes_within, first_of
@@ -41,16 +41,16 @@ logger = logging.getLogger(__name__)
 class Neighbour:
     """Another node whose hub this one asks, until `close`."""
 
-    def __init__(self, words: NeighbourWords, peer: PeerHub, client: Client) -> None:
+    def __init__(self, reports: RemotePodReports, peer: PeerHub, client: Client) -> None:
         """`client` sends with the hub's identity."""
-        self.words = words
+        self.reports = reports
         self.peer = peer
         self.silent_since: float | None = None
         """Since when nobody hears the node, by the caller's clock; None while it is heard."""
-        wanted, backoff = ListWatch(WORDS, encoding=Encoding.JSON), Backoff(last=LAST_RETRY)
-        self.reflector = Reflector(client.at(str(peer.server)), wanted, words.store, backoff)
+        wanted, backoff = ListWatch(POD_REPORTS, encoding=Encoding.JSON), Backoff(last=LAST_RETRY)
+        self.reflector = Reflector(client.at(str(peer.server)), wanted, reports.store, backoff)
         self.reflector.grew = self._check_list
-        words.flooded = self._leave
+        reports.flooded = self._leave
         self.reading = asyncio.create_task(self.reflector.run(), name=f"words of {peer.server}")
 
     @property
@@ -59,10 +59,10 @@ class Neighbour:
 
     def close(self) -> None:
         self.reading.cancel()
-        self.words.close()
+        self.reports.close()
 
     def _check_list(self) -> None:
-        if self.reflector.list_bytes > MAX_WORD_BYTES:
+        if self.reflector.list_bytes > MAX_REPORT_BYTES:
             reached("words of another node")
             self._leave()
 
@@ -107,7 +107,7 @@ class Neighbours:
     def describe(self) -> list[dict[str, object]]:
         """For the debug page."""
         return [
-            {"node": node, "heard": exchange.is_heard, "words": sum(1 for _ in exchange.words)}
+            {"node": node, "heard": exchange.is_heard, "words": sum(1 for _ in exchange.reports)}
             for node, exchange in sorted(self._open.items())
         ]
 
@@ -133,10 +133,10 @@ class Neighbours:
             elif not is_up or exchange.silent_since is None:
                 exchange.silent_since = now
             elif now - exchange.silent_since >= FRESH:
-                exchange.words.give_up() if node in self._hubs else exchange.words.forget()
+                exchange.reports.give_up() if node in self._hubs else exchange.reports.forget()
             if settles:
-                exchange.words.settle(self._stores())
-            if is_up and not any(True for _ in exchange.words):
+                exchange.reports.settle(self._stores())
+            if is_up and not any(True for _ in exchange.reports):
                 self._close(node)
         for node in () if is_up else self._hubs.keys() - self._open:
             if (server := self._server(node)) is not None and str(server) not in self._addresses:
@@ -152,9 +152,9 @@ class Neighbours:
         return {str(exchange.peer.server) for exchange in self._open.values()}
 
     def _begin(self, node: str, server: Server) -> None:
-        words = NeighbourWords(node, self._inputs.changed, self._inputs.ask, self._newest, self._clock)
+        reports = RemotePodReports(node, self._inputs.changed, self._inputs.ask, self._newest, self._clock)
         peer = self._peers.use(self, server)
-        self._open[node], self._inputs.others[node] = Neighbour(words, peer, self._peers.client), words
+        self._open[node], self._inputs.others[node] = Neighbour(reports, peer, self._peers.client), reports
 
     def _close(self, node: str) -> None:
         exchange = self._open.pop(node)
@@ -176,6 +176,6 @@ class Neighbours:
     def _newest(self) -> int:
         return max((store.version for store in self._stores()), default=0)
 
-    def _refuse(self, namespace: str, word: PodWord) -> None:
-        if (exchange := self._open.get(word.node)) is not None:
-            exchange.words.refuse(namespace, word)
+    def _refuse(self, namespace: str, report: PodReport) -> None:
+        if (exchange := self._open.get(report.node)) is not None:
+            exchange.reports.refuse(namespace, report)

@@ -18,7 +18,7 @@ TABLE = table_of("rules")
 NAME = "edit"
 
 
-class KeptVersions:
+class VersionCache:
     """One row of the database."""
 
     def __init__(self, copies: DiskCopies) -> None:

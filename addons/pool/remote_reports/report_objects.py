@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from ipaddress import ip_address
 
-from addons.filters.inputs import PodWord
-from addons.inputs.words import word_in
+from addons.filters.inputs import PodReport
+from addons.inputs.pod_reports import parse_pod_report
 from kube.json_type import Json
 from kube.peers import is_node_name
 from kube.requests.request_info import ResourceType
@@ -19,49 +19,49 @@ from kube.wire.codec_base import write_version
 from kube.wire.fields import Edits
 from kube.wire.json_fields import JsonFields, parse_object, write_json
 
-WORDS = ResourceType("edgehub.io", "v1", "kubeletwords")
+POD_REPORTS = ResourceType("edgehub.io", "v1", "kubeletwords")
 API_VERSION, KIND = "edgehub.io/v1", "KubeletWord"
-MAX_WORDS = 1_000
+MAX_REPORTS = 1_000
 """Pods of which a hub tells others, and of which it hears from each: twice what the largest nodes run."""
-MAX_WORD_BYTES = 1024 * 1024
+MAX_REPORT_BYTES = 1024 * 1024
 """Bytes of these, as objects: a pod with ten labels has 500."""
 
 _TIME_OF_DAY = re.compile(r"[0-9]{2}:[0-9]{2}")
 
 
-def word_object(key: Key, word: PodWord, version: int) -> bytes:
+def report_object(key: Key, report: PodReport, version: int) -> bytes:
     """The object of a word, at a version of the hub that speaks."""
     metadata: Json = {
         "name": key[1],
         "namespace": key[0],
-        "uid": word.uid,
+        "uid": report.uid,
         "resourceVersion": write_version(version),
-        "labels": dict(word.labels),
+        "labels": dict(report.labels),
     }
-    if word.is_terminating:
+    if report.is_terminating:
         metadata["deletionTimestamp"] = "1970-01-01T00:00:00Z"  # when is nobody's business
-    ready = {"type": "Ready", "status": str(word.is_ready)}
+    ready = {"type": "Ready", "status": str(report.is_ready)}
     return write_json(
         {
             "apiVersion": API_VERSION,
             "kind": KIND,
             "metadata": metadata,
-            "status": {"podIPs": [{"ip": address} for address in word.addresses], "conditions": [ready]},
-            "version": write_version(word.version),
-            "since": word.since,
+            "status": {"podIPs": [{"ip": address} for address in report.addresses], "conditions": [ready]},
+            "version": write_version(report.version),
+            "since": report.since,
         }
     )
 
 
-def read_word(raw: bytes, node: str) -> PodWord:
+def read_report(raw: bytes, node: str) -> PodReport:
     """The word of a node's kubelet in an object that the node's hub has sent. ValueError where it is none."""
     document = parse_object(raw)
     fields = JsonFields(document, Edits())
     since = fields.text("since")
-    word = word_in(document, since if _TIME_OF_DAY.fullmatch(since) else "")
+    report = parse_pod_report(document, since if _TIME_OF_DAY.fullmatch(since) else "")
     version = parse_version(fields.text("version") or "0")
-    if not (is_node_name(word.name) and word.uid):  # pods are named as nodes are
+    if not (is_node_name(report.name) and report.uid):  # pods are named as nodes are
         raise ValueError("it names no pod")
-    for address in word.addresses:
+    for address in report.addresses:
         ip_address(address)
-    return word._replace(node=node, version=version)
+    return report._replace(node=node, version=version)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from addons.offline.kept_callers import KEY_BYTES, KEY_FILE, KeptCallers
+from addons.offline.caller_cache import KEY_BYTES, KEY_FILE, CallerCache
 from addons.offline.tables.disk_access import DiskAccess
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
@@ -19,9 +19,9 @@ RIGHT = right_to(parse_request("GET", "/api/v1/services"))
 
 
 @asynccontextmanager
-async def opened(folder: Path) -> AsyncIterator[KeptCallers]:
+async def opened(folder: Path) -> AsyncIterator[CallerCache]:
     access = DiskAccess(Disk(folder / "cache"), DiskWriter())
-    made = KeptCallers(access)
+    made = CallerCache(access)
     await made.open()
     try:
         yield made

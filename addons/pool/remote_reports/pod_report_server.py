@@ -5,9 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from addons.filters.inputs import PodWord
-from addons.inputs.words import Words
-from addons.pool.words.word_objects import API_VERSION, KIND, MAX_WORD_BYTES, MAX_WORDS, word_object
+from addons.filters.inputs import PodReport
+from addons.inputs.pod_reports import PodReports
+from addons.pool.remote_reports.report_objects import (
+    API_VERSION,
+    KIND,
+    MAX_REPORT_BYTES,
+    MAX_REPORTS,
+    report_object,
+)
 from addons.requests.answers import Answer, ClientRequest, ClientStream
 from addons.views.list_answer import list_answer
 from addons.views.watch_answer import watch_answer
@@ -24,18 +30,18 @@ from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 
 
-class SpokenWords:
+class PodReportServer:
     """Stores them, with versions of its own, and serves one view to all peers."""
 
-    def __init__(self, words: Words, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, reports: PodReports, clock: Callable[[], float] = time.time) -> None:
         """`clock` shows Unix seconds: the versions go on from those of an earlier process."""
         self._store = Store()
         began = int(clock() * 1_000_000)
         self._store.replace(codec_for(Encoding.JSON), API_VERSION, KIND, began, [])
         self._view = View(Projection(self._store, None), EVERYTHING, FULL_OBJECTS)
-        words.told = self._take
-        for key, word in words:
-            self._take(key, word)
+        reports.report_changed = self._take
+        for key, report in reports:
+            self._take(key, report)
 
     def close(self) -> None:
         self._view.close()
@@ -55,17 +61,17 @@ class SpokenWords:
         await watch_answer(self._view, read, stream, None, coding=coding, opened=opened)
         return None
 
-    def _take(self, key: Key, word: PodWord | None) -> None:
+    def _take(self, key: Key, report: PodReport | None) -> None:
         old, version = self._store.get(key), self._store.version + 1
-        if word is None:
+        if report is None:
             if old is not None:
                 self._store.apply("DELETED", old.with_version(version).raw)
             return
-        raw = word_object(key, word, version)
+        raw = report_object(key, report, version)
         if old is not None and raw == old.with_version(version).raw:
             return
         size = self._store.size + len(raw) - (len(old.stored) if old is not None else 0)
-        if size > MAX_WORD_BYTES or (old is None and len(self._store) >= MAX_WORDS):
+        if size > MAX_REPORT_BYTES or (old is None and len(self._store) >= MAX_REPORTS):
             reached("kubelet's words")
             return
         self._store.apply("MODIFIED" if old is not None else "ADDED", raw)

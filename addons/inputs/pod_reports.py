@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from addons.filters.builtin.localpods import LocalPods
-from addons.filters.inputs import Inputs, PodWord
+from addons.filters.inputs import Inputs, PodReport
 from addons.filters.verdict import Outcome
 from addons.inputs.input_sources import InputKind
 from addons.views.sources import Sources
@@ -24,7 +24,7 @@ ENDED = frozenset({"Succeeded", "Failed"})
 """The phases of a pod that is no endpoint any more."""
 
 
-class Words:
+class PodReports:
     """The words of one kubelet, by namespace and pod."""
 
     def __init__(
@@ -37,26 +37,26 @@ class Words:
         self._changed = changed
         self._ask = ask
         self._clock = clock
-        self._words: dict[str, dict[str, PodWord]] = {}
+        self._reports: dict[str, dict[str, PodReport]] = {}
         self._fresh: dict[Key, float] = {}
         """When the cloud had its latest word of a pod, by `clock`."""
         self._former = 0
         self._came = Notifier()
         """Notified of a word."""
-        self.told: Callable[[Key, PodWord | None], None] = lambda _key, _word: None
+        self.report_changed: Callable[[Key, PodReport | None], None] = lambda _key, _report: None
         """Told of each word that is another, and with None of each that has ended."""
 
-    def __iter__(self) -> Iterator[tuple[Key, PodWord]]:
+    def __iter__(self) -> Iterator[tuple[Key, PodReport]]:
         return iter(
             [
-                ((namespace, name), word)
-                for namespace, words in self._words.items()
-                for name, word in words.items()
+                ((namespace, name), report)
+                for namespace, reports in self._reports.items()
+                for name, report in reports.items()
             ]
         )
 
-    def of(self, namespace: str) -> Mapping[str, PodWord]:
-        return self._words.get(namespace, {})
+    def of(self, namespace: str) -> Mapping[str, PodReport]:
+        return self._reports.get(namespace, {})
 
     def settle(self, stores: Iterable[Store]) -> None:
         """End what the cloud's slices show: the words of a namespace end together."""
@@ -65,16 +65,16 @@ class Words:
         if former > self._former:
             # The cloud was restored: the versions of pods and slices mean nothing any more.
             self._former = former
-            self._drop([key for key, word in self if word.version])
+            self._drop([key for key, report in self if report.version])
         for key in [key for key, at in self._fresh.items() if now - at >= FRESH]:
             del self._fresh[key]
-            word = self._get(key)
-            if word is not None:
-                self._put(key, word._replace(is_fresh=False))
+            report = self._get(key)
+            if report is not None:
+                self._put(key, report._replace(is_fresh=False))
         over = {
-            namespace: max(word.version for word in words.values())
-            for namespace, words in self._words.items()
-            if all(word.version and not word.is_fresh for word in words.values())
+            namespace: max(report.version for report in reports.values())
+            for namespace, reports in self._reports.items()
+            if all(report.version and not report.is_fresh for report in reports.values())
         }
         if over:
             late = {
@@ -84,7 +84,7 @@ class Words:
                 if item.version < over.get(item.key[0], 0) and self._is_late(item)
             }
             self._drop(
-                [(namespace, name) for namespace in over.keys() - late for name in self._words[namespace]]
+                [(namespace, name) for namespace in over.keys() - late for name in self._reports[namespace]]
             )
 
     def _is_late(self, item: Item) -> bool:
@@ -93,41 +93,41 @@ class Words:
         except ValueError:
             return False  # nobody sees it
 
-    def _get(self, key: Key) -> PodWord | None:
+    def _get(self, key: Key) -> PodReport | None:
         return self.of(key[0]).get(key[1])
 
-    def _say(self, key: Key, word: PodWord) -> None:
+    def _say(self, key: Key, report: PodReport) -> None:
         """Put the cloud's own word."""
         self._fresh[key] = self._clock()
-        self._put(key, word._replace(is_fresh=True))
+        self._put(key, report._replace(is_fresh=True))
 
-    def _put(self, key: Key, word: PodWord) -> None:
+    def _put(self, key: Key, report: PodReport) -> None:
         namespace, name = key
         was = self._get(key)
-        self._words.setdefault(namespace, {})[name] = word
+        self._reports.setdefault(namespace, {})[name] = report
         touched: set[InputKey] = set()
-        if was is None or was.labels != word.labels:
-            touched.add((InputKind.WORD, namespace))
-        if was != word:
-            touched.add((InputKind.WORD, namespace, name))
-            self.told(key, word)
+        if was is None or was.labels != report.labels:
+            touched.add((InputKind.POD_REPORT, namespace))
+        if was != report:
+            touched.add((InputKind.POD_REPORT, namespace, name))
+            self.report_changed(key, report)
         if touched:
             self._changed(touched)
 
     def _drop(self, keys: Iterable[Key]) -> None:
         touched: set[InputKey] = set()
         for namespace, name in keys:
-            del self._words[namespace][name]
+            del self._reports[namespace][name]
             self._fresh.pop((namespace, name), None)
-            self.told((namespace, name), None)
-            touched |= {(InputKind.WORD, namespace), (InputKind.WORD, namespace, name)}
-            if not self._words[namespace]:
-                del self._words[namespace]
+            self.report_changed((namespace, name), None)
+            touched |= {(InputKind.POD_REPORT, namespace), (InputKind.POD_REPORT, namespace, name)}
+            if not self._reports[namespace]:
+                del self._reports[namespace]
         if touched:
             self._changed(touched)
 
 
-def word_in(document: Json, since: str) -> PodWord:
+def parse_pod_report(document: Json, since: str) -> PodReport:
     """Read a pod's metadata and status as Kubernetes' endpoint controllers do."""
     pod = JsonFields(document, Edits())
     metadata, status = pod.child("metadata"), pod.child("status")
@@ -135,7 +135,7 @@ def word_in(document: Json, since: str) -> PodWord:
     if status.text("phase") in ENDED:
         addresses = []
     conditions = {condition.text("type"): condition for condition in status.children("conditions")}
-    return PodWord(
+    return PodReport(
         metadata.text("name"),
         metadata.text("uid"),
         metadata.mapping("labels"),

@@ -9,21 +9,21 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from addons.filters.inputs import PodWord
-from addons.inputs.words import FRESH
+from addons.filters.inputs import PodReport
+from addons.inputs.pod_reports import FRESH
 from addons.link.health import Cloud
 from addons.link.servers import Server
 from addons.pool.peers.peer_probes import Peers
-from addons.pool.words.neighbours import Neighbours
-from addons.pool.words.word_objects import MAX_WORD_BYTES, WORDS, word_object
+from addons.pool.remote_reports.neighbours import Neighbours
+from addons.pool.remote_reports.report_objects import MAX_REPORT_BYTES, POD_REPORTS, report_object
 from addons.telemetry import metrics
 from kube.concurrency.notifier import Notifier
 from kube.errors import not_found
 from kube.http.client import RawResponse, Unreachable
 from kube.peers import LeaderHub
 from tests.addons.inputs.test_filter_inputs import Cluster
-from tests.addons.inputs.test_kubelet_words import slices
-from tests.addons.pool.words.test_neighbour_words import CUT_AT, KEY, WORD, on_n2
+from tests.addons.inputs.test_kubelet_reports import slices
+from tests.addons.pool.remote_reports.test_remote_pod_reports import CUT_AT, KEY, WORD, on_n2
 from tests.addons.support.observed import value_of
 from tests.addons.support.scripted_client import Asked, ScriptedClient
 
@@ -44,7 +44,7 @@ class Speaking:
         self.is_mute = False
         """Probes get no answer."""
 
-    def say(self, word: PodWord, host: str = "10.0.0.2") -> None:
+    def say(self, word: PodReport, host: str = "10.0.0.2") -> None:
         version = self.said[host][0] + 1
         self.said[host] = (version, word)
         if host in self.news:
@@ -55,9 +55,9 @@ class Speaking:
 
     def __call__(self, asked: Asked) -> Any:
         host = asked.server.removeprefix("https://").partition(":")[0]
-        if host not in self.said or (self.is_mute and asked.path != WORDS.path()):
+        if host not in self.said or (self.is_mute and asked.path != POD_REPORTS.path()):
             raise Unreachable("no answer")
-        if asked.path != WORDS.path():
+        if asked.path != POD_REPORTS.path():
             return RawResponse(404, {}, b"")
         if asked.method == "WATCH":
             self.news[host] = asyncio.Queue()
@@ -69,12 +69,12 @@ class Speaking:
             "apiVersion": "edgehub.io/v1",
             "kind": "KubeletWordList",
             "metadata": {"resourceVersion": str(version)},
-            "items": [orjson.loads(word_object(KEY, word, version))],
+            "items": [orjson.loads(report_object(KEY, word, version))],
         }
 
     def _event(self, host: str) -> bytes:
         version, word = self.said[host]
-        return b'{"type":"MODIFIED","object":' + word_object(KEY, word, version) + b"}\n"
+        return b'{"type":"MODIFIED","object":' + report_object(KEY, word, version) + b"}\n"
 
     async def _events(self, queue: asyncio.Queue[bytes]) -> AsyncIterator[bytes]:
         while event := await queue.get():
@@ -120,7 +120,7 @@ class Scene(Cluster):
         self.changed.notify()
 
     @property
-    def word(self) -> PodWord | None:
+    def word(self) -> PodReport | None:
         others = self.inputs.others
         return others["n2"].of("default").get("web-0") if "n2" in others else None
 
@@ -209,7 +209,7 @@ async def test_nothing_stays_of_a_node_that_leaves_the_pool_with_the_cloud_there
 
 async def test_a_hub_that_lists_without_end_is_left(scene: Scene) -> None:
     before = value_of(metrics.BOUNDS_REACHED.labels("words of another node"))
-    scene.speaking.say(WORD._replace(labels={"x": "y" * MAX_WORD_BYTES}))
+    scene.speaking.say(WORD._replace(labels={"x": "y" * MAX_REPORT_BYTES}))
     scene.lose_cloud()
     await scene.until(lambda: value_of(metrics.BOUNDS_REACHED.labels("words of another node")) > before)
     asked = sum(each.server == "https://10.0.0.2:10269" for each in scene.client.asked)

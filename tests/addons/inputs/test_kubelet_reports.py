@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from addons.filters.inputs import PodWord, Selection, TargetPort
+from addons.filters.inputs import PodReport, Selection, TargetPort
 from addons.inputs.derived import selection_in
 from addons.inputs.input_sources import InputKind
-from addons.inputs.kubelet_words import KubeletWords
-from addons.inputs.words import FRESH
+from addons.inputs.kubelet_reports import KubeletReports
+from addons.inputs.pod_reports import FRESH
 from kube.json_type import Json
 from kube.store.store import Store
 from kube.wire.codec import codec_for
@@ -21,7 +21,7 @@ from tests.addons.support.samples import endpoint_slice, fill, raw, service
 from tests.kube.support.recorded import body
 
 PATH = "/api/v1/namespaces/default/pods/web-0"
-WORD, OF_POD = (InputKind.WORD, "default"), (InputKind.WORD, "default", "web-0")
+WORD, OF_POD = (InputKind.POD_REPORT, "default"), (InputKind.POD_REPORT, "default", "web-0")
 
 
 class Site(Cluster):
@@ -30,7 +30,9 @@ class Site(Cluster):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.words = self.inputs.words = KubeletWords(self.inputs.changed, self.inputs.ask, lambda: self.now)
+        self.words = self.inputs.kubelet_reports = KubeletReports(
+            self.inputs.changed, self.inputs.ask, lambda: self.now
+        )
         self.opens: list[Store] = []
         self.has_pods = True
         self.words.start(self._pods, lambda: self.has_pods)
@@ -41,7 +43,7 @@ class Site(Cluster):
         return self.opens[-1]
 
     @property
-    def word(self) -> PodWord | None:
+    def word(self) -> PodReport | None:
         return self.words.of("default").get("web-0")
 
     def heard(self, document: Json) -> None:
@@ -125,7 +127,7 @@ async def test_what_a_status_says(
 async def test_only_who_reads_a_word_is_told_of_it(site: Site) -> None:
     site.words.heard("/api/v1/nodes/n1", {"metadata": {"name": "n1"}})
     assert not site.told
-    assert not site.inputs.ask().kubelet_words("default").of("web-0")
+    assert not site.inputs.ask().pod_reports("default").of("web-0")
     site.heard(pod("10.0.0.2"))
     assert site.told == [{WORD, OF_POD}]
     site.heard(pod("10.0.0.3"))
@@ -133,9 +135,9 @@ async def test_only_who_reads_a_word_is_told_of_it(site: Site) -> None:
     site.heard(pod("10.0.0.3"))
     assert site.told == []
     asked = site.inputs.ask()
-    assert asked.kubelet_words("default").of("db-0") == []
+    assert asked.pod_reports("default").of("db-0") == []
     assert asked.reads == {WORD}
-    assert [each.name for each in asked.kubelet_words("default").selected_by({"app": "web"})] == ["web-0"]
+    assert [each.name for each in asked.pod_reports("default").selected_by({"app": "web"})] == ["web-0"]
     assert asked.reads == {WORD, OF_POD}
 
 

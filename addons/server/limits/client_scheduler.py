@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 
-class ClientTurns:
+class ClientScheduler:
     """Schedules the clients of a listener one at a time, round robin by address.
 
     The event loop looks for what else is ready between two goes. So whoever waits for the loop, kubelet at another
@@ -38,9 +38,9 @@ class ClientTurns:
             self._is_taken = False
             return
         address = next(iter(self._waiting))
-        turns = self._waiting.pop(address)
-        go = turns.popleft()
-        if turns:
-            self._waiting[address] = turns  # behind all others
+        waiting = self._waiting.pop(address)
+        go = waiting.popleft()
+        if waiting:
+            self._waiting[address] = waiting  # behind all others
         asyncio.get_running_loop().call_soon(self._pass_on)
         go()

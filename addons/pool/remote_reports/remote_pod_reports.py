@@ -11,9 +11,9 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable
 
-from addons.filters.inputs import Inputs, PodWord
-from addons.inputs.words import Words
-from addons.pool.words.word_objects import MAX_WORD_BYTES, MAX_WORDS, read_word
+from addons.filters.inputs import Inputs, PodReport
+from addons.inputs.pod_reports import PodReports
+from addons.pool.remote_reports.report_objects import MAX_REPORT_BYTES, MAX_REPORTS, read_report
 from addons.telemetry import metrics
 from kube.bounds import reached
 from kube.store.projection import InputKey
@@ -28,7 +28,7 @@ report right after another still reaches kube-proxies within a second."""
 logger = logging.getLogger(__name__)
 
 
-class NeighbourWords(Words):
+class RemotePodReports(PodReports):
     """Listens to a store of the node's words, which a reflector fills."""
 
     def __init__(
@@ -39,7 +39,7 @@ class NeighbourWords(Words):
         newest: Callable[[], int],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`changed`, `ask` and `clock` as of `Words`. `newest` is the newest version of the cloud's slices."""
+        """`changed`, `ask` and `clock` as of `PodReports`. `newest` is the newest version of the cloud's slices."""
         super().__init__(changed, ask, clock)
         self.store = Store()
         self.store.listen(self)
@@ -71,9 +71,9 @@ class NeighbourWords(Words):
         if self._timer is not None:
             self._timer.cancel()
 
-    def refuse(self, namespace: str, word: PodWord) -> None:
+    def refuse(self, namespace: str, report: PodReport) -> None:
         """Count a word about a pod of another node, and forget it."""
-        key = (namespace, word.name)
+        key = (namespace, report.name)
         if key not in self._refused:
             self._refused.add(key)
             self._count("of another node", key)
@@ -85,17 +85,17 @@ class NeighbourWords(Words):
         Otherwise a status at a version that the cloud never reaches would never end.
         """
         newest = self._newest()
-        for key, word in self:
-            version = min(word.version or self._began_at.get(key, 0) + 1, newest + 1)
-            if version != word.version:
-                self._put(key, word._replace(version=version, is_fresh=False))
+        for key, report in self:
+            version = min(report.version or self._began_at.get(key, 0) + 1, newest + 1)
+            if version != report.version:
+                self._put(key, report._replace(version=version, is_fresh=False))
 
     def forget(self) -> None:
         """Drop all reports: the node left the pool."""
         self._drop([key for key, _ in self])
 
     def _wait_for(self, keys: Iterable[Key]) -> None:
-        if len(self.store) > MAX_WORDS or self.store.size > MAX_WORD_BYTES:
+        if len(self.store) > MAX_REPORTS or self.store.size > MAX_REPORT_BYTES:
             reached("words of another node")
             self.flooded()
             return
@@ -110,27 +110,27 @@ class NeighbourWords(Words):
         for key in waiting:
             item, was = self.store.get(key), self._get(key)
             try:
-                word = read_word(item.raw, self._node) if item is not None else None
+                report = read_report(item.raw, self._node) if item is not None else None
             except ValueError:
                 self._count("malformed", key)
-                word = None
+                report = None
             if item is None:
                 self._refused.discard(key)
-            if word is None or key in self._refused:
+            if report is None or key in self._refused:
                 if was is not None and (not was.version or key in self._refused):
                     self._drop([key])
-            elif word.version:
-                if was is None or was._replace(is_fresh=True) != word:
-                    self._say(key, word)
+            elif report.version:
+                if was is None or was._replace(is_fresh=True) != report:
+                    self._say(key, report)
             else:
                 if was is None or was.version:
                     self._began_at[key] = self._newest()
                 self._fresh.pop(key, None)
-                self._put(key, word)
+                self._put(key, report)
         self._began_at = {key: at for key, at in self._began_at.items() if self._get(key) is not None}
 
     def _count(self, reason: str, key: Key) -> None:
-        metrics.WORDS_REFUSED.labels(reason).inc()
+        metrics.REPORTS_REFUSED.labels(reason).inc()
         if not self._has_warned:  # a node may send any number of them
             self._has_warned = True
             logger.warning("node %s: report on pod %r rejected: %s", self._node, "/".join(key), reason)

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from addons.filters.inputs import PodWord
+from addons.filters.inputs import PodReport
 from addons.pool.peer_serving import PeerServing
-from addons.pool.words import spoken_words
-from addons.pool.words.spoken_words import SpokenWords
-from addons.pool.words.word_objects import WORDS, read_word, word_object
-from addons.requests.caller import Caller, Lending, Listener
+from addons.pool.remote_reports import pod_report_server
+from addons.pool.remote_reports.pod_report_server import PodReportServer
+from addons.pool.remote_reports.report_objects import POD_REPORTS, read_report, report_object
+from addons.requests.caller import Caller, CredentialSource, Listener
 from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import decide
 from addons.telemetry import metrics
@@ -25,23 +25,23 @@ from kube.json_type import Json
 from kube.requests.request_info import parse_request
 from kube.store.store import Store
 from kube.wire.encoding import Encoding
-from tests.addons.inputs.test_kubelet_words import PATH, pod
+from tests.addons.inputs.test_kubelet_reports import PATH, pod
 from tests.addons.support.exchange import Exchange
 from tests.addons.support.hub_parts import HubParts, Watching, name_of
 from tests.addons.support.observed import value_of
 from tests.cloud.scriptable import ScriptableCloud
 
-TARGET = WORDS.path()
+TARGET = POD_REPORTS.path()
 
 
 class Speaker:
     """A hub of the pool that does not lead, and its kubelet."""
 
     def __init__(self, parts: HubParts) -> None:
-        self.parts, self.words = parts, parts.inputs.words
+        self.parts, self.words = parts, parts.inputs.kubelet_reports
         self.words.start(Store, lambda: True)
         self.words.heard(PATH, pod("10.0.0.1"))
-        self.spoken = SpokenWords(self.words)
+        self.spoken = PodReportServer(self.words)
         self.serving = PeerServing(
             parts.sources, parts.serving, lambda: False, lambda _type: False, self.spoken
         )
@@ -51,7 +51,7 @@ class Speaker:
 
     @asynccontextmanager
     async def open(self, target: str, accept: str = Encoding.JSON) -> AsyncIterator[Exchange]:
-        info, nobody = parse_request("GET", target), Caller(Lending.NONE)
+        info, nobody = parse_request("GET", target), Caller(CredentialSource.NONE)
         route = decide(info, "x", nobody, Listener.PEER, accept, self.parts.rules)
         context = RequestContext(info, "x", Listener.PEER, accept, caller=nobody, route=route, peer="n2")
         async with self.parts.open(context, answerer=self.serving) as response:
@@ -115,7 +115,7 @@ async def test_a_watch_brings_what_is_said_and_what_has_ended(speaker: Speaker) 
         ]
         assert json.loads(frames[2].raw)["version"] == "20"
         assert speaker.serving.watchers() == {"n2": 1}
-        speaker.serving.keep_only(lambda node, type_: (node, type_) != ("n2", WORDS))
+        speaker.serving.keep_only(lambda node, type_: (node, type_) != ("n2", POD_REPORTS))
         assert await watching.until_end() == []
 
 
@@ -133,12 +133,12 @@ async def test_nothing_else_is_served(speaker: Speaker, target: str, accept: str
     assert (await speaker.ask(target, accept))[0] == code
 
 
-@pytest.mark.parametrize("bound", ["MAX_WORDS", "MAX_WORD_BYTES"])
+@pytest.mark.parametrize("bound", ["MAX_REPORTS", "MAX_REPORT_BYTES"])
 async def test_a_hub_tells_of_no_more_pods_than_others_take(
     speaker: Speaker, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
     before = value_of(metrics.BOUNDS_REACHED.labels("kubelet's words"))
-    monkeypatch.setattr(spoken_words, bound, {"MAX_WORDS": 1, "MAX_WORD_BYTES": 500}[bound])
+    monkeypatch.setattr(pod_report_server, bound, {"MAX_REPORTS": 1, "MAX_REPORT_BYTES": 500}[bound])
     speaker.say("10.0.0.3", path=f"{PATH}1", name="web-01")
     assert await speaker.said() == {"web-0": ["10.0.0.1"]}
     assert value_of(metrics.BOUNDS_REACHED.labels("kubelet's words")) == before + 1
@@ -147,7 +147,7 @@ async def test_a_hub_tells_of_no_more_pods_than_others_take(
 
 
 KEY = ("default", "web-0")
-WORD = PodWord("web-0", "u", {"app": "web"}, ("10.0.0.2", "fd00::2"), True, False, "12:03")
+WORD = PodReport("web-0", "u", {"app": "web"}, ("10.0.0.2", "fd00::2"), True, False, "12:03")
 
 
 @pytest.mark.parametrize(
@@ -159,8 +159,8 @@ WORD = PodWord("web-0", "u", {"app": "web"}, ("10.0.0.2", "fd00::2"), True, Fals
         WORD._replace(labels={}),
     ],
 )
-def test_a_word_comes_as_it_was_said(word: PodWord) -> None:
-    assert read_word(word_object(KEY, word, 5), "n2") == word._replace(node="n2")
+def test_a_word_comes_as_it_was_said(word: PodReport) -> None:
+    assert read_report(report_object(KEY, word, 5), "n2") == word._replace(node="n2")
 
 
 @pytest.mark.parametrize(
@@ -176,17 +176,17 @@ def test_a_word_comes_as_it_was_said(word: PodWord) -> None:
     ],
 )
 def test_what_is_no_word_is_refused(changed: Json) -> None:
-    document = orjson.loads(word_object(KEY, WORD, 5)) | changed
+    document = orjson.loads(report_object(KEY, WORD, 5)) | changed
     with pytest.raises(ValueError, match=r"."):
-        read_word(orjson.dumps(document), "n2")
+        read_report(orjson.dumps(document), "n2")
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers(-9, 9) | st.text(), st.lists))
 def test_garbage_in_any_place_is_a_word_or_a_value_error(garbage: object) -> None:
     for place in ("metadata", "status", "version", "since"):
-        document = orjson.loads(word_object(KEY, WORD, 5)) | {place: garbage}
+        document = orjson.loads(report_object(KEY, WORD, 5)) | {place: garbage}
         try:
-            word = read_word(orjson.dumps(document), "n2")
+            word = read_report(orjson.dumps(document), "n2")
         except ValueError:
             continue
         assert word.since in ("", "12:03")

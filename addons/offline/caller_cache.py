@@ -25,7 +25,7 @@ KEY_BYTES = 32
 logger = logging.getLogger(__name__)
 
 
-class KeptCallers:
+class CallerCache:
     """One table of the database, and the key beside it."""
 
     def __init__(self, access: DiskAccess) -> None:

@@ -1,0 +1,1 @@
+"""Tests of `addons.pool.remote_reports`."""
