@@ -16,6 +16,8 @@ UNUSED = {
     "aiohttp.connector",
     "aioquic.quic.connection",
     "flask",
+    "google.protobuf.internal.decoder",
+    "google.protobuf.text_format",
     "ldap3",
     "mitmproxy.addons",
     "mitmproxy.command",
@@ -62,6 +64,7 @@ def test_the_program_imports_nothing_that_it_does_not_use() -> None:
         ("mitmproxy.optmanager", "ruamel.yaml.main"),
         ("mitmproxy.proxy.layers", "aioquic.quic.connection"),
         ("aiohttp.web", "aiohttp.connector"),
+        ("google.protobuf.descriptor_pb2", "google.protobuf.text_format"),
         ("prometheus_client.metrics", "prometheus_client.exposition"),
     ],
 )
@@ -83,6 +86,7 @@ def test_who_has_a_module_keeps_it() -> None:
         "from aiohttp import ClientSession, web; web.Response()",
         "import ruamel.yaml; ruamel.yaml.YAML(typ='safe', pure=True).load('a: 1')",
         "import ruamel.yaml; ruamel.yaml.comments.CommentedMap()",
+        "from google.protobuf.internal import python_message; python_message.GeneratedProtocolMessageType",
         "import mitmproxy.io; mitmproxy.io.FlowReader",
     ],
 )
