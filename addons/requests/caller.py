@@ -82,7 +82,7 @@ def caller_of(peer: Peer, headers: Iterable[tuple[str, str]]) -> Caller:
     cloud.
     """
     fields = [(name.lower(), value) for name, value in headers]
-    impersonates = any(name.startswith("impersonate-") for name, _ in fields)
+    impersonates = bool([name for name, _ in fields if name.startswith("impersonate-")])
     sent = [value for name, value in fields if name == "authorization"]
     protocols = [value for name, value in fields if name == "sec-websocket-protocol"]
     if len(sent) > 1 or not all(map(AUTHORIZATION.fullmatch, sent)):

@@ -172,6 +172,11 @@ class ClientConnection(asyncio.Protocol, ABC):
         if self._gathered > GATHERED:
             self.flush()
 
+    def write_at_once(self, data: bytes) -> None:
+        """Give the socket this, behind what was written: nothing follows in this turn that could go with it."""
+        self._out.append(data)
+        self.flush()
+
     def flush(self) -> None:
         """Give the socket what was written."""
         if self._out and self.transport is not None:

@@ -306,9 +306,9 @@ class Http1Request(ServedRequest):
     def answer_last(self, response: http.Response) -> None:
         response.headers["Connection"] = "close"
 
-    def send_head(self, status: int, fields: AnswerFields, size: int | None = None) -> None:
+    def send_head(self, status: int, fields: AnswerFields) -> None:
         self.check()
-        head = self.framing.head(status, fields, size)
+        head = self.framing.head(status, fields)
         self.has_begun = True
         self.connection.write(head)
 
@@ -347,9 +347,12 @@ class Http1Request(ServedRequest):
         self.is_over = True
 
     async def send_response(self, status: int, fields: AnswerFields, body: bytes) -> None:
-        self.send_head(status, fields, None if self.is_head and not body else len(body))
-        self.send_now(body)
-        self.end()
+        self.check()
+        head = self.framing.head(status, fields, None if self.is_head and not body else len(body))
+        piece = b"" if self.is_head else self.framing.piece(body)
+        whole = b"%b%b%b" % (head, piece, self.framing.end())
+        self.has_begun = self.is_over = True
+        self.connection.write_at_once(whole)
 
     def abort(self) -> None:
         self.is_over = True

@@ -141,7 +141,7 @@ class ClientAddress:
 
     def begin_request(self, target: bytes, fields: Iterable[tuple[bytes, bytes]]) -> int:
         """Note the head of a further request; as how many requests it counts."""
-        head = len(target) + sum(len(name) + len(value) for name, value in fields)
+        head = len(target) + sum([len(name) + len(value) for name, value in fields])
         weight = 1 + max(0, head - COMMON_HEAD) // HEAD_SHARE
         self._certain -= weight
         return weight

@@ -45,7 +45,8 @@ def fault_of(method: bytes, target: bytes, authority: bytes, fields: FieldPairs)
         return target_too_long()
     if not _METHOD.fullmatch(method):
         return bad_request("the request's method is not a token")
-    if any(name.lower() == b"transfer-encoding" and value.lower() != b"chunked" for name, value in fields):
+    codings = [value.lower() for name, value in fields if name.lower() == b"transfer-encoding"]
+    if set(codings) - {b"chunked"}:
         return StatusError(501, "BadRequest", "the hub reads no other transfer coding than chunked")
     if _NO_TARGET.search(target) or _NO_TARGET.search(authority):
         return bad_request("the request's target has bytes that are not visible ASCII")
