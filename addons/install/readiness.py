@@ -186,8 +186,8 @@ async def _count(admin: Client) -> float:
 
 async def pause(missing: str, deadline: float, ended: Callable[[], str] = runs_on) -> None:
     """Wait for the next look; NotReadyError with what is `missing`, where the hub has `ended` or the time is over."""
-    if words := await asyncio.to_thread(ended):
-        raise NotReadyError(f"{missing}; {words}")
+    if log_lines := await asyncio.to_thread(ended):
+        raise NotReadyError(f"{missing}; {log_lines}")
     if time.monotonic() >= deadline:
         raise NotReadyError(missing)
     await asyncio.sleep(INTERVAL)

@@ -33,7 +33,7 @@ class Tally(NamedTuple):
     """The counts of one filter of a chain, and its reason for the first object that it changed or hid."""
 
     filter: str
-    kept: int
+    unchanged: int
     changed: int
     hidden: int
     reasons: tuple[str, ...]
@@ -118,7 +118,7 @@ def _below(subresource: str) -> str:
 
 
 def _did(tally: Tally) -> str:
-    counts = {"kept": tally.kept, "changed": tally.changed, "hidden": tally.hidden}
+    counts = {"kept": tally.unchanged, "changed": tally.changed, "hidden": tally.hidden}
     summary = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count) or "nothing"
     return f"{summary} ({_first(tally.reasons)})" if tally.reasons else summary
 

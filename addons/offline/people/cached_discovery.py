@@ -89,8 +89,8 @@ class Discovery:
     @property
     def _is_due(self) -> bool:
         """Whether to ask the cloud: the interval is over, or an answer is missing."""
-        is_kept = all(question.key.name in self._answers.index for question in self._questions())
-        return asyncio.get_running_loop().time() >= self._next or not is_kept
+        is_cached = all(question.key.name in self._answers.index for question in self._questions())
+        return asyncio.get_running_loop().time() >= self._next or not is_cached
 
     async def answer(self, request: OfflineRequest) -> CachedResponse | None:
         """The cached answer to a request, unpacked; None for another path, for a form that is not kept, and for what

@@ -151,7 +151,7 @@ class Peers:
         if was_left:
             logger.info("%s answers again: used in %.1f s", peer.name, peer.usable_from - self.clock())
         if bool(before.age) != bool(answer.age):
-            told = f"has no cloud for {answer.age:g} s" if answer.age else "has a cloud again"
-            logger.info("%s %s", peer.name, told)
+            state = f"has no cloud for {answer.age:g} s" if answer.age else "has a cloud again"
+            logger.info("%s %s", peer.name, state)
         for user in list(self._users.get(peer.server, ())):
             user.answered(peer, before)

@@ -14,7 +14,7 @@ from addons.ui.handlers import ReportQueue
 from addons.ui.page.markup import NOTHING, lines, options, table, text
 from addons.ui.page.timeline import Rates, Timeline
 from addons.ui.reports.asked_reports import ask
-from addons.ui.reports.hub_reports import REPORTS, kept_resources
+from addons.ui.reports.hub_reports import REPORTS, cached_resources
 from addons.ui.reports.text import (
     COMPONENTS,
     ENTRIES,
@@ -53,7 +53,7 @@ def explain_form(hub: RunningHub, query: Mapping[str, str]) -> str:
     items = sorted(key_text(item.key) for item in source.store) if source is not None else []
     choices = (
         ("component", "Component", options(known["components"], query.get("component", ""), "choose")),
-        ("resource", "Resource", options(kept_resources(hub), query.get("resource", ""), "choose")),
+        ("resource", "Resource", options(cached_resources(hub), query.get("resource", ""), "choose")),
         ("object", "Object", options(items[:MAX_CHOICES], query.get("object", ""), "all of them")),
         ("verb", "Verb", options(VERBS, query.get("verb", ""), "list")),
     )
@@ -69,17 +69,17 @@ async def explained(hub: RunningHub, queue: ReportQueue, query: Mapping[str, str
         return ""
     namespace, _, name = query.get("object", "").rpartition("/")
     chosen = {"component": component, "resource": resource, "verb": query.get("verb", "") or "list"}
-    return await _told(
+    return await _rendered(
         ask(hub, queue, "explain", chosen | {"namespace": namespace, "name": name}), _explanation
     )
 
 
 async def tried(hub: RunningHub, queue: ReportQueue, edit: bytes) -> str:
     """The effect of an edit of the rules."""
-    return await _told(ask(hub, queue, "rules/try", {}, edit), _trial)
+    return await _rendered(ask(hub, queue, "rules/try", {}, edit), _trial)
 
 
-async def _told(asking: Awaitable[Row], html: Callable[[Row], str]) -> str:
+async def _rendered(asking: Awaitable[Row], html: Callable[[Row], str]) -> str:
     """A report as HTML, or why there is none; StatusError 429 where too many are asked for."""
     try:
         return html(await asking)

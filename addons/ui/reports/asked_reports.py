@@ -12,7 +12,7 @@ from addons.ui.explain import ExplainRequest, explain, explain_resource, unknown
 from addons.ui.handlers import ReportQueue
 from addons.ui.reports import support
 from addons.ui.reports.dump import dump
-from addons.ui.reports.hub_reports import REPORTS, kept_resources
+from addons.ui.reports.hub_reports import REPORTS, cached_resources
 from addons.ui.reports.rule_trial import try_text
 from addons.ui.running_hub import RunningHub
 from kube.errors import StatusError, bad_request, forbidden
@@ -46,7 +46,7 @@ async def _explain(hub: RunningHub, queue: ReportQueue, query: Query, _body: byt
 async def _dump(hub: RunningHub, queue: ReportQueue, query: Query, _body: bytes) -> str:
     """Without a resource: the names of those that the hub keeps."""
     if not query.get("resource"):
-        return "".join(f"{name}\n" for name in kept_resources(hub))
+        return "".join(f"{name}\n" for name in cached_resources(hub))
     async with queue.take():
         return await dump(hub, *(query.get(name, "") for name in ("resource", "namespace", "name", "as")))
 

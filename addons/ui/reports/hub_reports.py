@@ -173,7 +173,7 @@ def _entry(hub: RunningHub, filter_: Filter, entry: RuleEntry) -> dict[str, Any]
         "does": _effect(hub.rules.rules, filter_, entry),
         "matched": bool(views) or (entry.component in names or (entry.component == ANY and bool(names))),
         "views": len(views),
-        "kept": sum(view.kept for view in views),
+        "kept": sum(view.unchanged for view in views),
         "changed": sum(view.changed for view in views),
         "hidden": sum(view.hidden for view in views),
     }
@@ -325,7 +325,7 @@ def known_components(hub: RunningHub) -> list[str]:
     return sorted((hub.rules.rules.components | views | set(hub.traffic.components())) - {"", HUB})
 
 
-def kept_resources(hub: RunningHub) -> list[str]:
+def cached_resources(hub: RunningHub) -> list[str]:
     """The resources that the hub has copies of, but for those of callers' own tokens."""
     return sorted({source.list_watch.type.group_resource for source in hub.sources if not source.user})
 
@@ -334,7 +334,7 @@ def choices(hub: RunningHub) -> dict[str, list[str]]:
     """The names that a person may ask about: components, and the resources that the hub keeps, that filters
     understand, or that components of a node ask for."""
     understood = {resource for filter_ in hub.rules.rules.filters for _, resource in filter_.resources}
-    resources = {*kept_resources(hub), *understood, *COMMON_RESOURCES}
+    resources = {*cached_resources(hub), *understood, *COMMON_RESOURCES}
     return {"components": known_components(hub), "resources": sorted(resources)}
 
 

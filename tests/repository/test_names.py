@@ -1,0 +1,56 @@
+"""Names of the product are the field's terms."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.repository.support.tree import label, parse, room_modules
+
+BANNED = {"kept", "place", "room", "told", "turn", "way", "whole", "word"}
+"""Terms that had a meaning of their own in each module. The field has a name for each of them: cached, lock."""
+
+FORCED = {("addons/filters/verdict.py", "KEPT"), ("addons/filters/verdict.py", "kept")}
+"""Names that filters in operators' own files import (docs/filters.md), and a value of the metrics' label `outcome`."""
+
+_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+
+
+def defined(module: ast.Module) -> Iterator[str]:
+    """The names of classes, functions, parameters, attributes and variables that a module defines."""
+    for node in ast.walk(module):
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield name
+            case ast.arg(arg=name) | ast.alias(asname=str(name)) | ast.MatchAs(name=str(name)):
+                yield name
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield name
+
+
+def is_banned(name: str) -> bool:
+    """Whether a name has one of these terms, or its plural, as a part."""
+    return any({part, part.removesuffix("s")} & BANNED for part in map(str.lower, _PART.findall(name)))
+
+
+def test_no_name_of_the_product_is_a_private_term() -> None:
+    names = {
+        (label(path), name)
+        for path in room_modules()
+        for name in (path.stem, path.parent.name, *defined(parse(path)))
+        if is_banned(name)
+    }
+    assert names == FORCED
+
+
+@pytest.mark.parametrize("name", ["kept", "has_room", "PodWords", "_own_ways", "MAX_KEPT", "told_in_whole"])
+def test_a_private_term_is_found(name: str) -> None:
+    assert is_banned(name)
+
+
+@pytest.mark.parametrize("name", ["returned", "placement", "always", "wholesale", "keeps", "keyword"])
+def test_a_longer_word_is_none(name: str) -> None:
+    assert not is_banned(name)
