@@ -59,8 +59,7 @@ class Settings:
 
     kubeconfigs: Annotated[tuple[Path, ...], _kubeconfigs] = option(
         "",
-        "Kubeconfig of this node: the cloud's CA, and the identity that node components use. Several, separated by "
-        "colons, are merged as by kubectl. Without it and hub_server, `$KUBECONFIG` counts.",
+        "Kubeconfig of this node; several, separated by colons, are merged. Without it and hub_server, `$KUBECONFIG`.",
         name="kubeconfig",
         begins="Basics",
     )
@@ -72,13 +71,11 @@ class Settings:
     pool: str = option("", "Node pool of this node.", shown="the node's label `apps.openyurt.io/nodepool`")
     state_dir: Folder = option(
         "/var/lib/edgehub",
-        "Folder for copies of what was read, the journal and the CA of the TLS port. The hub creates it for its user "
-        "alone.",
+        "Folder for copies, the journal and the CA of the TLS port, for the hub's user alone.",
     )
     bootstrap_kubeconfig: File = option(
         "",
-        "Kubeconfig with a bootstrap token, instead of hub_kubeconfig: the hub [requests a client "
-        "certificate](reference.md#certificates) of this node and renews it.",
+        "Kubeconfig with a bootstrap token: the hub [requests its identity](reference.md#certificates).",
     )
     mode: Literal["edge", "cloud"] = option(
         "edge",
@@ -89,20 +86,17 @@ class Settings:
     )
     uplinks: Annotated[tuple[Uplink, ...], parse_uplinks] = option(
         "",
-        "[Devices](links.md#several-uplinks) of this node, or their addresses, to the cloud: in order of preference, "
-        "separated by commas. `:COST` behind one puts it after cheaper ones.",
+        "[Devices](links.md#several-uplinks) to the cloud, or their addresses, separated by commas, best first.",
         name="uplink",
         shown="by the node's routes",
     )
     link_budget: Annotated[LinkBudget | None, parse_link_budget] = option(
         "",
-        "Traffic budget of the link to the cloud, `20MB/day` or `5GB/month`, both directions together. Beyond it the "
-        "hub [warns](links.md#link-budget), and blocks nothing.",
+        "`20MB/day` or `5GB/month`, both directions together; beyond it the hub [warns](links.md#link-budget).",
     )
     allow_drills: bool = option(
         False,
-        "`edgehub link` may [cut or slow the link](seeing.md#rehearse-an-outage) for some minutes. An interface "
-        "always may.",
+        "`edgehub link` may [cut or slow the link](seeing.md#rehearse-an-outage). An interface always may.",
         begins="Interfaces and log",
     )
     allow_hold: bool = option(
@@ -110,14 +104,14 @@ class Settings:
         "`edgehub attach` may [hold and edit flows](seeing.md#a-hub-that-runs). An interface always may.",
     )
     access_log: bool = option(
-        False, "Log a line for each request, as [`edgehub observe`](operations.md#observe) prints it."
+        False, "Log each request, as [`edgehub observe`](operations.md#observe) prints it."
     )
     show_secrets: bool = option(
         False, "Interfaces show values of Secrets, otherwise [hidden](seeing.md#what-flows-hide)."
     )
     show_managed_fields: bool = option(
         False,
-        "Interfaces and `edgehub dump` show `managedFields`, otherwise only their number.",
+        "Interfaces and `edgehub dump` show `managedFields`.",
     )
     show_own_requests: bool = option(
         False, "Interfaces also list the hub's own requests ([seeing](seeing.md))."
@@ -128,21 +122,18 @@ class Settings:
     admin_port: Port = option(10267, "Port of /healthz, /readyz, /metrics and /debug. 0: off.")
     plain_users: Users = option(
         "",
-        "Users of this node, by name or id, separated by commas, who may use the plain port and so do what the node "
-        "can.",
+        "Users, by name or id, separated by commas, who may use the plain port and so do what the node can.",
         shown="every user",
     )
     allowed_hosts: Annotated[frozenset[str], _hosts] = option(
         "",
-        "Host names, separated by commas, that the plain and admin ports accept besides localhost and IP addresses. "
-        "Others are refused, so that no web page can use the ports (DNS rebinding; "
-        "[security](security.md#ports-and-callers)).",
+        "Host names that the plain and admin ports accept besides localhost and IP addresses, separated by commas "
+        "([security](security.md#ports-and-callers)).",
     )
     pod_address: Annotated[PodAddress, parse_pod_address] = option(
         "",
-        "IP address (or one per family) that filters write for pods. `auto`: the hub [creates the "
-        "interface](install.md#the-address-for-pods) edgehub0 with 169.254.2.1, or the addresses behind `auto`, and "
-        "listens there.",
+        "IP address (or one per family) that filters write for pods. `auto`: [edgehub0 with "
+        "169.254.2.1](install.md#the-address-for-pods).",
         shown="hub_listen",
         begins="Pods",
     )
@@ -154,13 +145,12 @@ class Settings:
     tls_key: File = option("", "Key of hub_tls_cert.")
     tls_signer: Literal["local", "cluster"] = option(
         "local",
-        "Signer of the TLS certificate without hub_tls_cert: `local`, the hub's own CA, or `cluster`, [trusted by "
-        "pods](reference.md#what-pods-trust) at the node's addresses and hub_pod_address.",
+        "`local`, the hub's own CA, or `cluster`, [which pods trust](reference.md#what-pods-trust).",
     )
     local_hosts: IpAddresses = option(
         "",
-        "IP address (or one per family) that kube-proxy gets as [endpoints of "
-        "default/kubernetes](topology.md#the-endpoints-of-defaultkubernetes), whatever their annotations say.",
+        "Addresses that kube-proxy gets as [endpoints of "
+        "default/kubernetes](topology.md#the-endpoints-of-defaultkubernetes), one per family.",
         name="local_endpoint",
         shown="by the annotations",
     )
@@ -182,7 +172,7 @@ class Settings:
     )
     local_health: HttpUrl = option(
         "",
-        "URL of the site's [health service](topology.md#local-health), which answers JSON by node name or IP address.",
+        "URL of the site's [health service](topology.md#local-health).",
     )
     local_health_interval: Seconds = option(
         30,
@@ -190,8 +180,7 @@ class Settings:
     )
     peer_port: Port = option(
         10269,
-        "Port at which hubs of a [pool](pool.md) read from each other, the same on all its nodes; open while the "
-        "pool elects leaders. 0: off, and the hub reads from the cloud only.",
+        "Port for hubs of the [pool](pool.md), the same on all nodes. 0: off, the hub reads from the cloud only.",
         begins="Pools",
     )
     peer_address: IpAddress = option("", "IP address of the peer port.", shown="every address")
@@ -203,25 +192,22 @@ class Settings:
     peer_key: File = option("", "Key of hub_peer_cert.")
     peer_clients: Literal["pool", "nodes"] = option(
         "pool",
-        "Clients of the peer port: `pool`, nodes of this pool; `nodes`, all nodes, as a [relay](pool.md#relays) in "
-        "the cloud.",
+        "Clients of the peer port: `pool`, nodes of this pool; `nodes`, all, as a [relay](pool.md#relays).",
     )
     lend: Literal["on", "off"] = option(
         "on",
-        "Nodes of the pool without a link may [borrow](links.md#borrowed-links) this node's. `off`: they may not.",
+        "`on`: nodes of the pool without a link [borrow](links.md#borrowed-links) this node's.",
     )
     lend_rate: Kilobytes = option(
         1000,
-        "Kilobytes a second that lent links and this node's own traffic share. The node's own goes first; one "
-        "borrower has at most half of the rest.",
+        "Kilobytes a second for this node's traffic, which goes first, and lent links; half for one borrower.",
     )
     borrow: Literal["on", "off"] = option(
         "on", "Use another node's link while all links of this node are down."
     )
     leader_names: str = option(
         "",
-        "First leaders of the pool, NODE/ADDRESS,…, for a node [without cloud and "
-        "copies](pool.md#which-server-a-follower-reads-from); until the hub has read its pool's ConfigMap.",
+        "First leaders, NODE/ADDRESS,…, for a [start offline](pool.md#which-server-a-follower-reads-from).",
         name="leaders",
     )
     relays: Annotated[tuple[Server, ...], _relays] = option(
@@ -236,24 +222,20 @@ class Settings:
     idle: Seconds = option(300, "Seconds without a client after which a source stops.")
     review_max_age: SecondsOrNone = option(
         0,
-        "Seconds of an outage for which the cloud's last review of a pod's token counts; 0: the whole outage.",
+        "Seconds of an outage for which the last review of a token counts; 0: all of it.",
     )
     probe_interval: Annotated[float, parse_duration] = option(
         str(PROBE_INTERVAL),
-        "Seconds without traffic from a server before a probe. With hub_probe_timeout it bounds how long a silent "
-        "outage goes unnoticed ([links](links.md)).",
+        "Seconds without traffic from a server before a [probe](links.md#slow-links).",
     )
     probe_timeout: Annotated[float, parse_duration] = option(
         str(PROBE_TIMEOUT),
-        "Seconds without an answer to a probe before a server counts as down; more where round trips are long.",
+        "Seconds without an answer before a server is down; more on long round trips.",
     )
-    keep_days: Days = option(
-        14, "Days after its last use when a copy is deleted from disk; never in an outage."
-    )
+    keep_days: Days = option(14, "Days without use until a copy is deleted; never in an outage.")
     kubelet_client_certificate: File = option(
         "",
-        "Client certificate by which the hub asks this node's kubelet for [logs and "
-        "streams](offline.md#logs-and-exec) in an outage. Without it they are refused then.",
+        "Client certificate for [logs and streams](offline.md#logs-and-exec) at this node's kubelet in an outage.",
         begins="This node's kubelet",
     )
     kubelet_client_key: File = option("", "Key of hub_kubelet_client_certificate.")

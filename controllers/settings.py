@@ -49,7 +49,7 @@ class Settings:
     )
     namespace: str = option(
         "kube-system",
-        "Namespace of the Lease and the leader-hub ConfigMaps; the manifests give rights in `kube-system`.",
+        "Namespace of the Lease and the leader-hub ConfigMaps.",
     )
     controllers: Names = option(
         "*", "Controllers to run, separated by commas: `*` is all, `-name` excludes one, as in `*,-nodepool`."
@@ -57,17 +57,15 @@ class Settings:
     leader_elect: bool = option(True, "Write only while holding the Lease; false for a single manager.")
     trigger_annotation: str = option(
         UPDATE_TRIGGER,
-        "Annotation of Endpoints and EndpointSlices that triggers hubs. Newer OpenYurt calls it "
-        "`openyurt.io/update-trigger`.",
+        "Annotation that triggers hubs; in newer OpenYurt `openyurt.io/update-trigger`.",
     )
     default_toleration: int = option(
         300,
-        "kube-apiserver's --default-unreachable-toleration-seconds and --default-not-ready-toleration-seconds "
-        "([autonomy](manager.md#autonomy)).",
+        "kube-apiserver's --default-unreachable-toleration-seconds ([autonomy](manager.md#how-autonomy-works)).",
     )
     hub_image: str = option(
         "",
-        "Image of the hubs for [labelled nodes](manager.md#nodes-that-join-by-a-label). Empty: no installation.",
+        "Image of hubs for [labelled nodes](manager.md#nodes-that-join-by-a-label). Empty: none.",
     )
     edge_worker_label: str = option(
         "openyurt.io/is-edge-worker", "Label with the value `true` of Nodes that get a hub."
@@ -83,7 +81,7 @@ class Settings:
         9443, "Port of the webhook for [bindings](bindings.md#the-webhook). 0: off, with its controller."
     )
     webhook_client_ca: File = option(
-        "", "CA of the clients that may call the webhook, read at each start. Without it every client may."
+        "", "CA of the clients that may call the webhook. Without it every client may."
     )
 
     @property

@@ -39,7 +39,7 @@ def gauge(name: str, text: str) -> Gauge:
 REQUESTS = counter("edgehub_requests{component,verb,resource,route,code}", "Requests answered.")
 UPSTREAM_BYTES = counter(
     "edgehub_upstream_bytes{direction,server}",
-    "Bytes of bodies to (up) and from (down) a server, as on the wire.",
+    "Bytes of bodies to (up) and from (down) a server.",
 )
 LINK_BYTES = counter(
     "edgehub_link_bytes{direction}",
@@ -54,25 +54,19 @@ FILTER_OBJECTS = counter(
     "edgehub_filter_objects{filter,resource,outcome}",
     "Objects filtered: kept, changed or dropped.",
 )
-FILTER_REASONS = counter(
-    "edgehub_filter_reasons{filter,reason}", "Filter decisions by reason (`same-pool`, `no-service`, …)."
-)
+FILTER_REASONS = counter("edgehub_filter_reasons{filter,reason}", "Filter decisions, by reason.")
 FILTER_ERRORS = counter("edgehub_filter_errors{resource}", "Objects hidden because a filter failed.")
 FILTER_MODULES_BROKEN = gauge(
     "edgehub_filter_modules_broken",
-    "1 while changed filter files cannot be used; the former filters stay in force.",
+    "1 while changed filter files cannot be used.",
 )
 RULE_ERRORS = counter("edgehub_rule_errors", "Bad entries in the rules ConfigMap.")
 BEYOND_QUOTA = counter(
     "edgehub_beyond_quota{quota}",
     "Lists and watches relayed or refused at their user's quota.",
 )
-RULE_EVENTS_DROPPED = counter(
-    "edgehub_rule_events_dropped", "Events about bad rules dropped because too many waited."
-)
-FLOWS_REMOVED = counter(
-    "edgehub_flows_removed", "Flows that an interface dropped at its limit, oldest first."
-)
+RULE_EVENTS_DROPPED = counter("edgehub_rule_events_dropped", "Dropped Events about bad rules.")
+FLOWS_REMOVED = counter("edgehub_flows_removed", "Flows that an interface dropped at its limit.")
 HOOK_ERRORS = counter(
     "edgehub_hook_errors{addon,hook}",
     "Failed hooks (500 for the client) and failed background tasks.",
@@ -84,34 +78,29 @@ SLOW_WATCHERS = counter(
 )
 LOCAL_HEALTH_UP = gauge(
     "edgehub_local_health_up",
-    "1 while the local health service's last answer counts; 0 also without a service.",
+    "1 while the local health service's last answer counts.",
 )
 LOCAL_HEALTH_UNHEALTHY = gauge(
     "edgehub_local_health_unhealthy",
-    "Nodes (names or addresses) that the local health service calls unhealthy.",
+    "Nodes that the local health service calls unhealthy.",
 )
 LOCAL_HEALTH_FAILURES = counter(
-    "edgehub_local_health_failures", "Requests to the local health service without a usable answer."
+    "edgehub_local_health_failures", "Failed requests to the local health service."
 )
 UPSTREAM_CUT = counter(
     "edgehub_upstream_connections_cut{server}", "Connections to a server closed when it went down."
 )
 CONNECT_FAILURES = counter(
     "edgehub_connect_failures{fault}",
-    "Connections to a server that failed by the node's own fault: `node` (descriptors, ports) or `resolver`.",
+    "Connections that failed by the node's own fault: `node` (descriptors, ports), `resolver`.",
 )
 CONNECTIONS_REFUSED = counter(
     "edgehub_connections_refused{reason}",
-    "Client connections closed at a bound: `peer`, `descriptors`, `late` (no request in time), `ahead` (data behind "
-    "an "
-    "open request), `behind` (data behind an answer), `frame` (HTTP/2, too large), `handshake` (TLS, too large), "
-    "`accept`, `admin` (the oldest of the admin port).",
+    "Client connections closed at a bound; `late`: no request in time, `ahead`, `behind`: data around an answer.",
 )
 FAILED_HANDSHAKES = counter(
     "edgehub_failed_handshakes{said,called}",
-    "TLS handshakes that clients broke off, by their alert (`closed`: none) and the called name: an `address`, a "
-    "name "
-    "of the Service `kubernetes`, or `other`.",
+    "TLS handshakes that clients broke off, by their alert (`closed`: none) and the called name.",
 )
 SAID = (
     *("unknown ca", "bad certificate", "certificate unknown", "certificate expired"),
@@ -138,16 +127,15 @@ BOUNDS_REACHED = counter(
 bounds.listen(lambda bound: BOUNDS_REACHED.labels(bound).inc())
 REQUESTS_RESENT = counter(
     "edgehub_requests_resent",
-    "Requests sent again because a server closed before processing them.",
+    "Requests sent again after a server closed unprocessed ones.",
 )
 ADMIN_REFUSED = counter(
     "edgehub_admin_refused{bound}",
-    "Admin requests refused at a bound: `turn` (long reports), `listener` (of the page), `follower` (of `observe`), "
-    "`update` (of pods).",
+    "Admin requests refused at a bound; `turn`: of long reports.",
 )
 POD_UPDATES = counter(
     "edgehub_pod_updates{action,code}",
-    "Requests to upgrade a pod of this node or pull its images, by status code.",
+    "Requests to upgrade a pod, or pull its images.",
 )
 for _action in ("upgrade", "imagepull"):
     for _code in ("200", "400", "403", "500", "503"):
@@ -157,18 +145,18 @@ CACHE_WRITE_ERRORS = counter(
 )
 RESPONSES_EVICTED = counter(
     "edgehub_responses_evicted{share}",
-    "Cached answers evicted, of the share `node` or `other` callers.",
+    "Cached answers evicted, of `node` or `other` callers.",
 )
 RESPONSES_UNKEPT = counter(
     "edgehub_responses_unkept", "Answers not cached because too many wait for the disk."
 )
 GARBAGE = counter(
     "edgehub_garbage{reason}",
-    "Copies deleted from disk: `unused`, `unmounted` (by all pods of this node), `no room`.",
+    "Copies deleted from disk: `unused`, `unmounted`, `no room`.",
 )
 SOURCE_ERRORS = counter(
     "edgehub_source_errors{resource,reason}",
-    "Failed lists and watches of the cloud: broken off, malformed, or an error. The copy stays.",
+    "Failed lists and watches of the cloud; the copy stays.",
 )
 JOURNAL_ENTRIES = gauge("edgehub_journal_entries", "Journaled writes that wait for the cloud.")
 JOURNAL_REPLAYED = counter(
@@ -183,8 +171,7 @@ LEASE_RENEWALS = counter(
 )
 CERTIFICATE_EXPIRY = gauge(
     "edgehub_certificate_expiry_seconds{use}",
-    "Seconds until a certificate expires, below 0 afterwards: `client` (for the cloud), `serving` (TLS port), `peer` "
-    "(peer port); NaN: none.",
+    "Seconds until a certificate expires: `client` (for the cloud), `serving`, `peer`; NaN: none.",
 )
 POOL_ROLE = gauge(
     "edgehub_pool_role{role}", "1 for this hub's role in its pool: `none`, `leader` or `follower`."
@@ -192,12 +179,12 @@ POOL_ROLE = gauge(
 PEER_WATCHERS = gauge("edgehub_peer_watchers{resource}", "Open watches of other hubs at the peer port.")
 LINK = gauge(
     "edgehub_link{via}",
-    "1 for the link in use: `own`, `uplink NAME`, the node whose hub lends its link, or `none`.",
+    "1 for the link in use: `own`, `uplink NAME`, the lending node, or `none`.",
 )
 LENT_TUNNELS = gauge("edgehub_lent_tunnels{node}", "Tunnels to the cloud that other nodes borrow.")
 LENT_BYTES = counter(
     "edgehub_lent_bytes{direction,node}",
-    "Encrypted bytes of other nodes through this one, to (up) and from (down) the cloud.",
+    "Encrypted bytes of other nodes through this one.",
 )
 PEER_BYTES = counter(
     "edgehub_peer_bytes{direction,node}",
@@ -205,17 +192,15 @@ PEER_BYTES = counter(
 )
 PEER_REFUSED = counter(
     "edgehub_peer_refused{reason}",
-    "Requests refused at the peer port: `no certificate`, `untrusted certificate`, `no node`, `other pool`, `token`, "
-    "`resource`, `verb`, `subresource`, `selection`, `path`, `no leader`, `unknown pool`, `too many`; of tunnels: "
-    "`lends nothing`, `target`, `no way`, `tunnels`.",
+    "Requests refused at the peer port.",
 )
 REPORTS_REFUSED = counter(
     "edgehub_kubelet_words_refused{reason}",
-    "Pod reports of other hubs refused: `of another node` than the hub's, `malformed`.",
+    "Refused pod reports of other hubs.",
 )
 SOURCE_SERVER = gauge(
     "edgehub_source_server{resource,server}",
-    "Sources of a shared resource by where the hub reads it: a leader's node, or `cloud`.",
+    "Sources of a shared resource, by leader's node or `cloud`.",
 )
 
 PEER_LIMIT = 200

@@ -49,36 +49,34 @@ WORKERS = gauge("edgehub_manager_workers{controller}", "Workers: most keys recon
 ACTIVE_WORKERS = gauge("edgehub_manager_active_workers{controller}", "Keys being reconciled.")
 UNFINISHED_SECONDS = gauge(
     "edgehub_manager_unfinished_work_seconds{controller}",
-    "Seconds that all running reconciles have taken so far.",
+    "Seconds of all running reconciles so far.",
 )
 LONGEST_SECONDS = gauge(
     "edgehub_manager_longest_work_seconds{controller}",
-    "Seconds that the longest running reconcile has taken so far.",
+    "Seconds of the longest running reconcile so far.",
 )
 WORK_SECONDS = histogram("edgehub_manager_work_seconds{controller}", "Duration of a reconcile.")
 WORK = counter(
     "edgehub_manager_work{controller,result}",
-    "Reconciles by result: `done`, `conflict` (another client wrote first), `refused` (by the API server), `failed`.",
+    "Reconciles: `done`, `conflict`, `refused` (by the API server), `failed`.",
 )
-RETRIES = counter(
-    "edgehub_manager_retries{controller}", "Keys queued again after a reconcile without success."
-)
+RETRIES = counter("edgehub_manager_retries{controller}", "Keys queued again after a failure.")
 WRITES = counter(
     "edgehub_manager_writes{resource,verb,code}",
     "Writes to the API server, by status code.",
 )
 WEBHOOK_MISSED = counter(
     "edgehub_manager_webhook_missed",
-    "Workloads that the controller injected because the webhook had not.",
+    "Workloads that the webhook missed.",
 )
 PODS_OUTDATED = gauge(
     "edgehub_manager_pods_outdated",
-    "Outdated pods of DaemonSets that are updated by annotation.",
+    "Outdated pods of DaemonSets updated by annotation.",
 )
 PODS_REPLACED = counter("edgehub_manager_pods_replaced", "Outdated pods deleted by AdvancedRollingUpdate.")
 IMAGE_PULLS = counter(
     "edgehub_manager_image_pulls{result}",
-    "Image pulls before an update, by result: `pulled`, `failed`.",
+    "Image pulls before an update.",
 )
 for _result in ("pulled", "failed"):
     IMAGE_PULLS.labels(_result)
@@ -86,12 +84,11 @@ NODE_STATES = ("joined", "under way", "waiting", "failed")
 """Values of the label `state`."""
 EDGE_NODES = gauge(
     "edgehub_manager_edge_nodes{state}",
-    "Nodes that get or lose a hub by label, by state: `joined`, `under way`, `waiting` (for their wave or link), "
-    "`failed`.",
+    "Nodes that get or lose a hub by label, by state.",
 )
 UNRECORDED = gauge(
     "edgehub_manager_unrecorded{controller}",
-    "1 while the record of triggers, which the next manager reads, is too large to be written.",
+    "1 while the record of triggers is too large to be written.",
 )
 BOUNDS_REACHED = counter(
     "edgehub_bounds_reached{bound}",
