@@ -23,12 +23,21 @@ GLIBC_DNS_TAG = "2.0.0"
 """The tags that Kubernetes' end-to-end tests ask for."""
 TOOLS = ("xtables-nft-multi", "conntrack")
 """Programs of the userland that kube-proxy runs."""
-CLIENTS = {"/bin/dig": "usr/bin/dig", "/bin/nc": "usr/bin/nc.openbsd", "/bin/curl": "usr/bin/curl"}
-"""Programs for the tests of DNS and Services in agnhost and its twin with glibc, by their files in the userland."""
+CLIENTS = {
+    "/bin/sh": "usr/bin/dash",
+    "/bin/dig": "usr/bin/dig",
+    "/bin/nc": "usr/bin/nc.openbsd",
+    "/bin/curl": "usr/bin/curl",
+    "/bin/getent": "usr/bin/getent",
+}
+"""Programs for the tests of DNS and Services in agnhost and its twin with glibc, by their files in the userland.
+
+busybox' shell would run its own nc, which knows few options.
+"""
 LIBRARIES = ("libnss_files.so.2", "libnss_dns.so.2", "libresolv.so.2")
 """Libraries that glibc loads besides those that a program is linked to."""
 TMP = "/tmp"  # noqa: S108 - of the images
-FORMAT = "3"
+FORMAT = "5"
 """Another number makes all images anew."""
 
 
