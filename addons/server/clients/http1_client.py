@@ -350,9 +350,9 @@ class Http1Request(ServedRequest):
         self.check()
         head = self.framing.head(status, fields, None if self.is_head and not body else len(body))
         piece = b"" if self.is_head else self.framing.piece(body)
-        whole = b"%b%b%b" % (head, piece, self.framing.end())
+        response = b"%b%b%b" % (head, piece, self.framing.end())
         self.has_begun = self.is_over = True
-        self.connection.write_at_once(whole)
+        self.connection.write_at_once(response)
 
     def abort(self) -> None:
         self.is_over = True
