@@ -76,7 +76,8 @@ def judge(
         return Resumption.REPLAY
     if is_repeatable and history.names_all_changed_after(since):
         return Resumption.REPEAT
-    return Resumption.CORRECT if is_filtered and can_correct else Resumption.EXPIRED
+    # A list of an unfiltered view may have a version from before an edit of the rules: a watch goes on from it, too.
+    return Resumption.CORRECT if can_correct and (is_filtered or since <= unlike) else Resumption.EXPIRED
 
 
 class Checkpoint(NamedTuple):

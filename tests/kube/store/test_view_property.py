@@ -92,6 +92,18 @@ async def live(world: World, operations: Sequence[Operation]) -> None:
         *[("read", (0,)), ("close", (0,)), ("crash", ("keep",))],
     ],
 )
+@example(  # a list after an edit of the rules and a local write, with no newer version of the cloud
+    views=[(scope(), False, "p")],
+    bytes_kept=PLENTY,
+    operations=[
+        *[
+            ("put", (("a", "x"), "", "10.0.0.1", "")),
+            ("switch", (0, "")),
+            ("amend", (("a", "x"), "10.0.0.3")),
+        ],
+        *[("open_list", (0, True, False)), ("watch", (0,))],
+    ],
+)
 @settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     views=st.lists(VIEWS, min_size=1, max_size=3),
