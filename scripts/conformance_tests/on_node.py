@@ -19,6 +19,7 @@ from tests.node.support import hub
 MODES = ("behind", "through")
 """The client asks the cloud, and the node has a hub; the client asks the hub, too."""
 ADMINISTRATOR = "conformance"
+ACCOUNT = ("--namespace=kube-system", "serviceaccount", ADMINISTRATOR)
 TLS_PORT = "https://127.0.0.1:10268"
 AUTHORITY = "/var/lib/edgehub/pki/ca.crt"
 
@@ -43,13 +44,13 @@ def outcomes(programs: Mapping[str, Path], names: Sequence[str], folder: Path) -
             through = specs.run(programs, _at_hub(node, clouds, folder), passing, folder / "through", enter)
         finally:
             hub.uninstall(node)
+            _remove_administrator(clouds)
     return [direct, behind, through]
 
 
 def _at_hub(node: Machine, clouds: Machine, folder: Path) -> Path:
     """The kubeconfig of an administrator with a token, who asks the hub."""
-    account = ("--namespace=kube-system", "serviceaccount", ADMINISTRATOR)
-    cloud.kubectl(clouds, "create", *account)
+    cloud.kubectl(clouds, "create", *ACCOUNT)
     role = ("--clusterrole=cluster-admin", f"--serviceaccount=kube-system:{ADMINISTRATOR}")
     cloud.kubectl(clouds, "create", "clusterrolebinding", ADMINISTRATOR, *role)
     token = cloud.kubectl(
@@ -57,3 +58,8 @@ def _at_hub(node: Machine, clouds: Machine, folder: Path) -> Path:
     )
     authority = node.run("cat", AUTHORITY).encode()
     return write_kubeconfig(folder / "through.kubeconfig", TLS_PORT, authority=authority, token=token.strip())
+
+
+def _remove_administrator(clouds: Machine) -> None:
+    cloud.kubectl(clouds, "delete", "--ignore-not-found", *ACCOUNT)
+    cloud.kubectl(clouds, "delete", "--ignore-not-found", "clusterrolebinding", ADMINISTRATOR)
