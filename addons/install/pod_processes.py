@@ -31,7 +31,8 @@ class Container(NamedTuple):
 
 
 def containers_at(addresses: Collection[str], root: Path) -> list[Container]:
-    """Find the containers that were started with one of these addresses, by pod. `root` is the node's."""
+    """Find the containers that were started with one of these addresses, by pod; never the one that this runs in, as
+    the manager's Job does. `root` is the node's."""
     wanted = {VARIABLE + address.encode() for address in addresses}
     names = _pod_names(root / LOGS)
     return sorted(
@@ -71,12 +72,15 @@ def _still_running(descriptors: Collection[int], seconds: float) -> set[int]:
 
 
 def _first_processes(proc: Path) -> Iterator[tuple[int, str]]:
-    """The processes of pods whose parents are in another cgroup, with their pods' uids."""
+    """The processes of pods whose parents are in another cgroup, with their pods' uids; not of this one's container."""
+    own = ""
+    with contextlib.suppress(OSError):
+        own = _cgroup(proc / "self")
     for folder in proc.glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):
             group = _cgroup(folder)
             found = POD_UID.search(group)
-            if found and group != _cgroup(proc / str(_parent(folder))):
+            if found and group not in (own, _cgroup(proc / str(_parent(folder)))):
                 yield int(folder.name), found[1].replace("_", "-")
 
 

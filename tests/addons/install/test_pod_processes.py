@@ -34,6 +34,8 @@ def test_a_container_is_found_by_the_address_in_its_environment(tmp_path: Path) 
     process(tmp_path, 30, 1, f"/kubepods/pod{STATIC}/1", ADDRESS)
     process(tmp_path, 40, 1, CGROUPFS.replace("def", "older"), "10.96.0.1")
     process(tmp_path, 50, 1, "/user.slice", ADDRESS)
+    process(tmp_path, 55, 1, CGROUPFS.replace("def", "job"), ADDRESS)
+    (tmp_path / "proc/self").symlink_to("55")  # a Job that uninstalls
     (tmp_path / "proc/60").mkdir()  # ended meanwhile
     (tmp_path / f"var/log/pods/default_web_{UID}").mkdir(parents=True)
     (tmp_path / f"var/log/pods/kube-system_proxy_{STATIC}").mkdir()
