@@ -29,7 +29,7 @@ _console = Console(_options, _link.drills)
 _traffic = Traffic()
 
 # Each part, those that must come before it, and why it stands where it does.
-files = (
+order = (
     (_listeners, (), "mitmproxy opens no listener meanwhile, whatever another part does at its start"),
     (_options, (), "the others read its settings when they are configured"),
     (
@@ -68,5 +68,5 @@ files = (
     ),
 )
 
-addon = HubAddon([part for part, _, _ in files])
+addon = HubAddon([part for part, _, _ in order])
 addons = [addon]

@@ -99,24 +99,6 @@ def measured(registry: CollectorRegistry) -> Iterator[str]:
     return _table(("metric", "meaning"), rows)
 
 
-def alerts() -> Iterator[str]:
-    groups = yaml.safe_load((DOCS / "alerts.yaml").read_text())["groups"]
-    rules = (rule for group in groups for rule in group["rules"])
-    rows = (
-        (f"`{rule['alert']}`", rule["labels"]["severity"], _words(rule["annotations"]["summary"]))
-        for rule in rules
-    )
-    return _table(("alert", "severity", "says"), rows)
-
-
-def _words(summary: str) -> str:
-    """A summary with its labels by name, and its value as `…`."""
-    return re.sub(
-        r"\{\{ *\$(?:labels\.(\w+)|value)[^}]*\}\}",
-        lambda match: f"*{match[1]}*" if match[1] else "…",
-        summary,
-    )
-
 
 def _table(heading: Sequence[str], rows: Iterator[tuple[str, ...]]) -> Iterator[str]:
     yield f"| {' | '.join(heading)} |"
@@ -135,7 +117,6 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "manager options": lambda: options(controllers.settings.OPTIONS),
     "metrics": lambda: measured(metrics.REGISTRY),
     "manager metrics": lambda: measured(controllers.runtime.metrics.REGISTRY),
-    "alerts": alerts,
     "chart values": chart_values,
 }
 """By the name that a page gives a table."""

@@ -21,7 +21,7 @@ from addons.connections import Connections
 from addons.console import Console
 from addons.egress import Egress
 from addons.filters.inputs import HubAddress
-from addons.hub import addon, files
+from addons.hub import addon, order
 from addons.identity import Identity
 from addons.inputs.filter_inputs import FilterInputs
 from addons.link.health import Cloud, ServerHealth
@@ -46,7 +46,7 @@ from addons.ui.attached.attachments import Attachments
 from kube.http.kubeconfig import NO_CREDENTIALS
 from tests.addons.support.routed import ANSWERERS
 
-PARTS: list[Any] = [part for part, _, _ in files]
+PARTS: list[Any] = [part for part, _, _ in order]
 
 WIRING = {
     OwnListeners: {"closed", "open"},
@@ -124,7 +124,7 @@ def test_every_hook_takes_what_mitmproxy_gives() -> None:
 # -- the order -----------------------------------------------------------------------------------------------------
 
 ORDER = [type(part) for part in PARTS]
-DEPENDENT = [(type(before), type(part)) for part, needed, _ in files for before in needed]
+DEPENDENT = [(type(before), type(part)) for part, needed, _ in order for before in needed]
 SPEC = "hub:plain@10261"
 
 
@@ -191,13 +191,13 @@ async def test_in_its_order_the_chain_sends_a_relay_to_the_cloud(chain: dict[typ
 
 
 def test_each_place_has_a_reason_of_its_own() -> None:
-    reasons = [reason for _, _, reason in files]
+    reasons = [reason for _, _, reason in order]
     assert all(re.fullmatch(r"[a-z].{30,}[^.]", reason) for reason in reasons)
     assert len(set(reasons)) == len(reasons)
 
 
 def test_each_addon_stands_behind_what_it_needs() -> None:
-    for at, (_, needed, _) in enumerate(files):
+    for at, (_, needed, _) in enumerate(order):
         assert all(PARTS.index(each) < at for each in needed)
 
 

@@ -16,7 +16,7 @@ from mitmproxy.test import taddons, tflow
 from OpenSSL import SSL
 
 from addons.hub import addon as hub_addon
-from addons.hub import files
+from addons.hub import order
 from addons.proxy.fail_closed import CONNECTION_HOOKS, FLOW_HOOKS, guarded
 from addons.proxy.hub_addon import HubAddon
 from addons.server import flow_hooks
@@ -28,7 +28,7 @@ from tests.addons.support.observed import value_of
 MESSAGE = "the secret reason"
 """The message of an unexpected error: for the log, never for a client."""
 
-CHAIN: list[Any] = [part for part, _, _ in files]
+CHAIN: list[Any] = [part for part, _, _ in order]
 
 HOOKS = [
     pytest.param(part, name, id=f"{part.name}.{name}")
