@@ -14,7 +14,7 @@ from addons.proxy.hub_addon import HubAddon
 
 HOOKS = [
     (part, name)
-    for part, _, _ in hub.files
+    for part, _, _ in hub.order
     for name in (*FLOW_HOOKS, *CONNECTION_HOOKS)
     if hasattr(part, name)
 ]
@@ -25,7 +25,7 @@ def make_breakable(file: Path) -> None:
     """Let the body of the hook raise that the file names, as PART.HOOK."""
     for part, hook in HOOKS:
         setattr(part, hook, _breakable(getattr(part, hook), f"{part.name}.{hook}", file))
-    hub.addon = HubAddon([part for part, _, _ in hub.files])
+    hub.addon = HubAddon([part for part, _, _ in hub.order])
 
 
 def _breakable(body: Callable[[Any], Any], name: str, file: Path) -> Callable[[Any], Any]:
