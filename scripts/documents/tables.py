@@ -99,7 +99,6 @@ def measured(registry: CollectorRegistry) -> Iterator[str]:
     return _table(("metric", "meaning"), rows)
 
 
-
 def _table(heading: Sequence[str], rows: Iterator[tuple[str, ...]]) -> Iterator[str]:
     yield f"| {' | '.join(heading)} |"
     yield "|---" * len(heading) + "|"
