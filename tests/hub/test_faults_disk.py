@@ -40,7 +40,7 @@ async def test_writes_that_fail_half_way_are_told_and_made_again_when_they_can_b
         for name in ("a", "b"):
             await asyncio.to_thread(real_cloud.admin.post, path, service(name))
             await events.first("ADDED", name)
-        await hub.logged("the disk cannot be used, the hub goes on without")
+        await hub.logged("the disk cannot be used, the hub continues without")
         assert hub.metric(ERRORS) > 0
         assert {"a", "b"} <= await service_names(hub)
         limit_files(hub, resource.RLIM_INFINITY)

@@ -179,7 +179,7 @@ async def test_a_hub_that_starts_on_it_without_a_cloud_answers_from_the_copy(
         taken = await outage.ask(f"{node}/status", method="PATCH", body=patch, content_type=STRATEGIC)
         assert taken.status == 200
         await write_more(outage, namespace)
-        await hub.logged("the disk cannot be used, the hub goes on without")
+        await hub.logged("the disk cannot be used, the hub continues without")
         assert await service_names(hub) == whole
         await asyncio.to_thread(mends, small_disk)
         await asyncio.to_thread(outage.come_back)

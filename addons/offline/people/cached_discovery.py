@@ -68,15 +68,23 @@ class Discovery:
         self._backoff = Backoff(first=0.1)  # the first look is before a server was chosen
         self._next = 0.0
         """When the cloud is asked again, in the loop's time."""
+        self._has_returned = False
+        """The cloud was away: what it says to `further` may be new."""
 
     async def run(self) -> None:
-        """Keep what is new until cancelled. After a restart or a break, nothing is asked again within INTERVAL."""
+        """Keep what is new until cancelled. After a restart or a break, only `further` is asked again within INTERVAL,
+        and that after a break alone."""
         loop = asyncio.get_running_loop()
         if all(self._answers.is_recent(question.key) for question in self._questions()):
             self._next = loop.time() + INTERVAL
+        was_up = False
         while True:
             changed = self._cloud.changed.wait()
-            is_renewed = not self._is_due or (self._cloud.is_up and await self._renew())
+            was_up |= self._cloud.is_up
+            self._has_returned |= was_up and not self._cloud.is_up
+            is_renewed = not self._is_due or (
+                self._cloud.is_up and await self._renew(only_further=not self._is_all_due)
+            )
             if is_renewed:
                 self._backoff.forget()
             left = max(self._next - loop.time(), self._backoff.first)
@@ -88,7 +96,11 @@ class Discovery:
 
     @property
     def _is_due(self) -> bool:
-        """Whether to ask the cloud: the interval is over, or an answer is missing."""
+        return self._has_returned or self._is_all_due
+
+    @property
+    def _is_all_due(self) -> bool:
+        """Whether to ask the cloud for everything: the interval is over, or an answer is missing."""
         is_cached = all(question.key.name in self._answers.index for question in self._questions())
         return asyncio.get_running_loop().time() >= self._next or not is_cached
 
@@ -111,15 +123,19 @@ class Discovery:
             return None  # an older server's
         return CachedResponse.of({"content-type": content_type}, plain)
 
-    async def _renew(self) -> bool:
+    async def _renew(self, *, only_further: bool = False) -> bool:
         """Whether the cloud answered for each path, with content or as unchanged."""
+        self._has_returned = False
         try:
-            for question in self._questions():
+            for question in self._further() if only_further else self._questions():
                 if not await self._ask(question):
+                    self._has_returned = True
                     return False
         except (StatusError, Unreachable):
+            self._has_returned = True
             return False
-        self._next = asyncio.get_running_loop().time() + INTERVAL
+        if not only_further:
+            self._next = asyncio.get_running_loop().time() + INTERVAL
         return True
 
     async def _ask(self, question: Question) -> bool:

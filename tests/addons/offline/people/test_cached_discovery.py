@@ -203,6 +203,28 @@ async def test_what_the_cloud_refuses_is_kept_no_longer_and_holds_up_nothing(tmp
         assert await made.answer(asked_for("/apis")) is not None
 
 
+@pytest.mark.looptime
+async def test_what_is_asked_besides_is_asked_anew_after_a_break(tmp_path: Path) -> None:
+    """The hub's rights at kubelet may have changed meanwhile."""
+    async with copies_in(tmp_path) as copies:
+        answers, api, server = CachedResponses(copies.access), Api(), ServerHealth(parse_server("https://a"))
+        cloud = Cloud([server], "priority")
+        made = Discovery(api, answers, cloud, lambda: [Question("POST", "/reviews", JSON)])
+        running = asyncio.create_task(made.run())
+        await asyncio.sleep(1)
+        asked = [path for path, _ in api.answered]
+        assert asked == [*DISCOVERY_PATHS, "/reviews"]
+        server.failed("cut")
+        cloud.changed.notify()
+        await asyncio.sleep(1)
+        for _ in range(3):
+            server.succeeded()
+        cloud.changed.notify()
+        await asyncio.sleep(1)
+        assert [path for path, _ in api.answered] == [*asked, "/reviews"]
+        running.cancel()
+
+
 def asked_for(target: str) -> OfflineRequest:
     return asked("GET", target, accept=KUBECTL)
 
