@@ -12,7 +12,7 @@ from aiohttp.typedefs import Handler
 
 from addons.ui.handlers import HUB, QUEUE, for_operator, json_response
 from addons.ui.reports.asked_reports import ask
-from addons.ui.reports.hub_reports import REPORTS, Report
+from addons.ui.reports.hub_reports import REPORTS
 from addons.ui.reports.text import explain_text
 from kube.errors import bad_request, too_many_requests
 
@@ -68,17 +68,6 @@ routes = web.RouteTableDef()
 _profiles = Profiles()
 
 
-def _shown(report: Report) -> Handler:
-    async def page(request: web.Request) -> web.StreamResponse:
-        return json_response(report(request.app[HUB]))
-
-    return page
-
-
-for _name, _report in REPORTS.items():
-    routes.get(f"/debug/{_name}")(_shown(_report))
-
-
 def _asked(name: str) -> Handler:
     async def page(request: web.Request) -> web.StreamResponse:
         app, body = request.app, await request.read() if request.method == "POST" else None
@@ -96,7 +85,8 @@ def _asked(name: str) -> Handler:
     return page
 
 
-routes.get("/debug/explain")(_asked("explain"))
+for _name in (*REPORTS, "explain"):
+    routes.get(f"/debug/{_name}")(_asked(_name))
 routes.get("/debug/dump")(for_operator(_asked("dump")))
 routes.get("/debug/support")(for_operator(_asked("support")))
 routes.post("/debug/rules/try")(for_operator(_asked("rules/try")))
