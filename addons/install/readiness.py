@@ -17,7 +17,7 @@ from kube.json_type import Json
 INTERVAL = 0.2
 """Seconds between two looks: the hub, another process, notifies nobody when it is ready."""
 TIMEOUT = 5.0
-"""Seconds for one answer of the hub."""
+"""Seconds for one answer of the hub, or of kubelet."""
 MOST_FAULTS = 15
 """Looks in a row that may fail while the hub's health is watched: some seconds."""
 SAMPLE = re.compile(r"^edgehub_requests_total\{(?P<labels>.*)\} (?P<value>\S+)$", re.MULTILINE)
@@ -100,7 +100,7 @@ async def wait_for_healthy_kubelet(deadline: float) -> None:
     async with local(KUBELET_HEALTH) as kubelet:
         while True:
             try:
-                await kubelet.request("GET", "/healthz", accept="*/*", timeout=5.0)
+                await kubelet.request("GET", "/healthz", accept="*/*", timeout=TIMEOUT)
                 return
             except (StatusError, Unreachable) as error:
                 await pause(f"kubelet is not healthy: {error}", deadline)

@@ -53,7 +53,7 @@ class RequestRecord:
 
 
 class RequestRecords:
-    """The last KEPT requests."""
+    """The last MAX_RECORDS requests."""
 
     def __init__(self) -> None:
         self.last: deque[RequestRecord] = deque(maxlen=MAX_RECORDS)

@@ -19,7 +19,7 @@ RELAY = "relay "
 MAX_OWN_PARTITIONS = 256
 """Tokens with a connection of their own: more than a node has pods. The least recently used one loses its own."""
 SHARED_PARTITIONS = 16
-"""Lanes of tokens that no server has accepted yet. A new token that is good seldom meets a bad one there."""
+"""Partitions of tokens that no server has accepted yet. A new token that is good seldom meets a bad one there."""
 NO_PARTITION = ""
 """The partition of requests that carry no token of the caller."""
 _PREFIX = re.compile(r"(?:/[\w.~%:@!$&'()*+,;=-]*)*", re.ASCII)

@@ -83,7 +83,7 @@ def parse_slot(name: str) -> Slot:
 
 
 def read_slot(workload: Json, slot: Slot) -> Value:
-    """The value of a slot; NoPlace if the workload has none."""
+    """The value of a slot; SlotUnavailable if the workload has none."""
     parent, key = _location(workload, slot)
     if slot.kind == "env":
         index = _env_index(parent, slot.variable)
@@ -95,7 +95,10 @@ def read_slot(workload: Json, slot: Slot) -> Value:
 
 
 def write_slot(workload: Json, slot: Slot, value: Value) -> None:
-    """Set a slot, or by None remove it. A new environment variable goes to the end; NoPlace as of `read_slot`."""
+    """Set a slot, or by None remove it. A new environment variable goes to the end.
+
+    SlotUnavailable as in `read_slot`.
+    """
     parent, key = _location(workload, slot)
     if slot.kind == "env":
         _write_env(parent, slot.variable, value)
@@ -137,7 +140,7 @@ def mounts(container: Json, volume: str) -> bool:
 
 
 def find_container(workload: Json, name: str) -> Json:
-    """The container or, if there is none, the init container of this name; NoPlace without one."""
+    """The container or, if there is none, the init container of this name; SlotUnavailable without one."""
     spec = pod_spec(workload)
     for container in [*objects(spec.get("containers")), *objects(spec.get("initContainers"))]:
         if container.get("name") == name:
@@ -150,7 +153,7 @@ def _template(workload: Json) -> Json:
 
 
 def _location(workload: Json, slot: Slot) -> tuple[Json, str]:
-    """The object that holds a slot, and the key in it; NoPlace if the workload has none."""
+    """The object that holds a slot, and the key in it; SlotUnavailable if the workload has none."""
     spec, pod_metadata = mapping(workload.get("spec")), mapping(_template(workload).get("metadata"))
     match slot.kind:
         case "replicas":
