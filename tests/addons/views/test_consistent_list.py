@@ -224,37 +224,46 @@ async def test_an_answer_that_cannot_be_read_is_none(source: HandSource, content
         await begin(source, Cloud([service("a", 5)], 9, content_type=content_type))
 
 
-async def test_of_many_objects_the_cloud_says_what_it_has_written_since(
-    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The names of 1,000 objects were 102 KB for a list of 38."""
+@pytest.fixture
+def many(parts: HubParts, monkeypatch: pytest.MonkeyPatch) -> HubParts:
+    """A hub for which two objects are many."""
     monkeypatch.setattr(consistent_list, "FEW", 1)
     monkeypatch.setattr(scriptable_watch, "BOOKMARK_BEFORE_END", 2.99)
     parts.set_rules({"cache_agents": "cached", "filter_discardcloudservice": "cached/services"})
+    return parts
+
+
+@pytest.fixture
+def following(many: HubParts, monkeypatch: pytest.MonkeyPatch) -> HubParts:
+    """The same, with copies that are not proved at the cloud, as a leader brings them."""
+    monkeypatch.setattr(Reflector, "is_proven", False)
+    return many
+
+
+async def test_of_many_objects_the_cloud_says_what_it_has_written_since(
+    many: HubParts, cloud: ScriptableCloud
+) -> None:
+    """The names of 1,000 objects were 102 KB for a list of 38."""
     for name in ("one", "two"):
         cloud.store.create(service(name))
-    assert await parts.names(SERVICES) == ["one", "two"]
+    assert await many.names(SERVICES) == ["one", "two"]
     lists = matching(verb="list", resource="services")
     assert cloud.requests.count(resource="services", verb="list") == 1, "the first list is the cloud's"
     cloud.store.create({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "a"}})
-    code, found = await parts.ask(SERVICES)
+    code, found = await many.ask(SERVICES)
     assert (code, found["metadata"]["resourceVersion"]) == (200, str(cloud.store.version))
     cloud.store.create(service("three"))
-    assert await parts.names(SERVICES) == ["one", "three", "two"]
+    assert await many.names(SERVICES) == ["one", "three", "two"]
     later = cloud.requests.where(lists)[1:]
     assert {"limit=1" in request.query.split("&") for request in later} == {True}
 
 
 async def test_what_a_leader_brings_is_compared_with_what_the_cloud_has_written(
-    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+    following: HubParts, cloud: ScriptableCloud
 ) -> None:
     """A follower's copy is not proved at the cloud: the cloud shows its last event first, or names tell."""
-    monkeypatch.setattr(consistent_list, "FEW", 1)
-    monkeypatch.setattr(scriptable_watch, "BOOKMARK_BEFORE_END", 2.99)
-    monkeypatch.setattr(Reflector, "is_proven", False)
-    parts.set_rules({"cache_agents": "cached", "filter_discardcloudservice": "cached/services"})
     cloud.store.create(service("one"))
-    async with parts.watch(f"{SERVICES}?watch=true&resourceVersion=0") as watch:
+    async with following.watch(f"{SERVICES}?watch=true&resourceVersion=0") as watch:
         assert await watch.event() == ("ADDED", "one")
         for name in ("two", "three"):
             cloud.store.create(service(name))
@@ -262,35 +271,31 @@ async def test_what_a_leader_brings_is_compared_with_what_the_cloud_has_written(
         cloud.store.create(
             {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "a"}}
         )
-        (source,) = [each for each in parts.sources if each.list_watch.type.resource == "services"]
-        assert await parts.names(SERVICES) == ["one", "three", "two"]
+        (source,) = [each for each in following.sources if each.list_watch.type.resource == "services"]
+        assert await following.names(SERVICES) == ["one", "three", "two"]
         assert source.store.witness is not None
         source.store.witness = source.store.witness._replace(version=source.store.version - 1)
-        assert await parts.names(SERVICES) == ["one", "three", "two"]
+        assert await following.names(SERVICES) == ["one", "three", "two"]
     lists = [each.query for each in cloud.requests.where(matching(verb="list", resource="services"))]
     assert ["limit" in each for each in lists] == [True, True, True, False]
 
 
 async def test_a_leaders_list_that_no_event_has_followed_is_compared_by_one_object_and_a_number(
-    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+    following: HubParts, cloud: ScriptableCloud
 ) -> None:
     """A follower asked for the names of 200 Services, 72 KB, for each list without a version."""
-    monkeypatch.setattr(consistent_list, "FEW", 1)
-    monkeypatch.setattr(scriptable_watch, "BOOKMARK_BEFORE_END", 2.99)
-    monkeypatch.setattr(Reflector, "is_proven", False)
-    parts.set_rules({"cache_agents": "cached", "filter_discardcloudservice": "cached/services"})
     for name in ("one", "two", "three"):
         cloud.store.create(service(name))
-    assert await parts.names(f"{SERVICES}?resourceVersion=0") == ["one", "three", "two"]
-    (source,) = [each for each in parts.sources if each.list_watch.type.resource == "services"]
+    assert await following.names(f"{SERVICES}?resourceVersion=0") == ["one", "three", "two"]
+    (source,) = [each for each in following.sources if each.list_watch.type.resource == "services"]
     assert source.store.witness is None
     for _ in range(2):
         cloud.store.create(
             {"apiVersion": "v1", "kind": "Secret", "metadata": {"generateName": "s", "namespace": "a"}}
         )
-        assert await parts.names(SERVICES) == ["one", "three", "two"]
+        assert await following.names(SERVICES) == ["one", "three", "two"]
     lists = [each.query for each in cloud.requests.where(matching(verb="list", resource="services"))]
     assert {"limit=1" in each.split("&") for each in lists[1:]} == {True}
     source.store.replace(source.store.codec, "v1", "Service", source.store.version, [])
-    assert await parts.names(SERVICES) == ["one", "three", "two"], "of another number names tell"
+    assert await following.names(SERVICES) == ["one", "three", "two"], "of another number names tell"
     assert "limit" not in cloud.requests.where(matching(verb="list", resource="services"))[-1].query
