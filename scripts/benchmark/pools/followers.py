@@ -40,7 +40,7 @@ def steps(site: Site, size: int) -> None:
             partial(begin, follower, "follower"),
         ),
         f"{UPDATES} slices are written": (partial(update, site),),
-        "a list of each without a version at each": (partial(listed_at_each, site, ""),),
+        "a list of each without a version at each": (partial(listed_at_each, site),),
         f"the links break for {BREAK:.0f} s": (
             *(each.link.refuse for each in site.members),
             partial(time.sleep, BREAK),
@@ -75,9 +75,9 @@ def begin(member: Member, role: str) -> None:
     listed(member.hub, "resourceVersion=0")
 
 
-def listed_at_each(site: Site, query: str) -> None:
+def listed_at_each(site: Site) -> None:
     for member in site.members:
-        listed(member.hub, query)
+        listed(member.hub, "")
 
 
 def update(site: Site) -> None:
