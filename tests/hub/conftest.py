@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.cloud.fixtures import REAL_TIMEOUT, OpenLink
+from tests.cloud.fixtures import HUB_RBAC, REAL_TIMEOUT, OpenLink
+from tests.cloud.hollow import is_ready
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
 from tests.cloud.scriptable import ScriptableCloud
+from tests.hub.support.machine import LIMIT, Machine
 from tests.hub.support.outage import Outage
 from tests.hub.support.process import Hub
 from tests.hub.support.site import behind_a_link, hub_before
@@ -67,6 +69,24 @@ def linked(real_cloud: RealCloud, link: OpenLink, node: str, tmp_path: Path) -> 
     hub = hub_before(real_cloud, tmp_path, node, "--wait", "4", link=opened)
     yield hub, opened
     hub.stop()
+
+
+@pytest.fixture
+def to_cloud(real_cloud: RealCloud, link: OpenLink) -> Link:
+    """A link to the cloud of the test's own."""
+    return link(real_cloud.host, real_cloud.port)
+
+
+@pytest.fixture
+def machine(
+    real_cloud: RealCloud, to_cloud: Link, cloud_programs: dict[str, Path], tmp_path: Path, node: str
+) -> Iterator[Machine]:
+    """A node that has joined the cloud, without a hub."""
+    real_cloud.apply(HUB_RBAC)
+    server = f"https://{to_cloud.host}:{to_cloud.port}"
+    with Machine(tmp_path, real_cloud, server, node, cloud_programs) as made:
+        real_cloud.admin.wait_for("/api/v1/nodes", node, is_ready, timeout=LIMIT)
+        yield made
 
 
 @pytest.fixture

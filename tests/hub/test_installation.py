@@ -13,31 +13,10 @@ import urllib3
 
 from addons.install.system_services import static_pod
 from kube.http.kubeconfig import load_kubeconfig
-from tests.cloud.fixtures import HUB_RBAC, OpenLink
 from tests.cloud.hollow import is_ready
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
-from tests.hub.support.machine import Machine, edgehub
-
-LIMIT = 180.0
-"""Seconds until a node is Ready, with its hub or without; it takes some, and many on a busy machine."""
-
-
-@pytest.fixture
-def to_cloud(real_cloud: RealCloud, link: OpenLink) -> Link:
-    return link(real_cloud.host, real_cloud.port)
-
-
-@pytest.fixture
-def machine(
-    real_cloud: RealCloud, to_cloud: Link, cloud_programs: dict[str, Path], tmp_path: Path, node: str
-) -> Iterator[Machine]:
-    """A node that has joined the cloud, without a hub."""
-    real_cloud.apply(HUB_RBAC)
-    server = f"https://{to_cloud.host}:{to_cloud.port}"
-    with Machine(tmp_path, real_cloud, server, node, cloud_programs) as made:
-        real_cloud.admin.wait_for("/api/v1/nodes", node, is_ready, timeout=LIMIT)
-        yield made
+from tests.hub.support.machine import LIMIT, Machine, edgehub
 
 
 def asked(machine: Machine, path: str) -> int:

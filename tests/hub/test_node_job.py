@@ -25,14 +25,12 @@ from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.hollow import is_ready
 from tests.cloud.processes import Process
 from tests.cloud.real import RealCloud
-from tests.hub.support.machine import Machine
+from tests.hub.support.machine import LIMIT, Machine
 from tests.hub.support.process import ROOT
 from tests.support.worker import Worker
 
 pytestmark = [pytest.mark.real]
 
-LIMIT = 180.0
-"""Seconds until a node is Ready; it takes some."""
 NSENTER = """\
 #!/bin/sh
 test "$1 $2 $3 $4 $5" = "--target 1 --mount -- systemctl" || exit 9

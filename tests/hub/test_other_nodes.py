@@ -13,8 +13,7 @@ from tests.cloud.fixtures import HUB_RBAC, OpenLink
 from tests.cloud.hollow import is_ready
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
-from tests.hub.support.machine import Machine, edgehub
-from tests.hub.test_installation import LIMIT
+from tests.hub.support.machine import LIMIT, Machine, edgehub
 
 K3S = "k3s-agent.service"
 AGENT = "var/lib/rancher/k3s/agent"

@@ -4,47 +4,31 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import urllib3
 
 from addons.startup.rollback import read_rollback
-from tests.cloud.fixtures import HUB_RBAC, OpenLink
-from tests.cloud.hollow import is_ready
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
 from tests.controllers.support.scene import Scene
-from tests.hub.support.machine import Machine, edgehub
+from tests.hub.support.machine import LIMIT, Machine, edgehub
 
 pytestmark = [pytest.mark.real]
 
-LIMIT = 180.0
-"""Seconds until a node is Ready; it takes some, and many on a busy machine."""
 ENDS = "#!/bin/sh\nexit 3\n"
 NEVER_READY = "#!/bin/sh\nexec sleep 600\n"
 FOR_A_WHILE = '#!/bin/sh\nexec timeout --signal=KILL 12 {program} "$@"\n'
 
 
 @pytest.fixture
-def to_cloud(real_cloud: RealCloud, link: OpenLink) -> Link:
-    return link(real_cloud.host, real_cloud.port)
-
-
-@pytest.fixture
-def installed(
-    real_cloud: RealCloud, to_cloud: Link, cloud_programs: dict[str, Path], tmp_path: Path, node: str
-) -> Iterator[Machine]:
+def installed(machine: Machine) -> Machine:
     """A node behind its hub."""
-    real_cloud.apply(HUB_RBAC)
-    server = f"https://{to_cloud.host}:{to_cloud.port}"
-    with Machine(tmp_path, real_cloud, server, node, cloud_programs) as machine:
-        real_cloud.admin.wait_for("/api/v1/nodes", node, is_ready, timeout=LIMIT)
-        services = ("--systemctl", str(machine.systemctl), "--timeout", str(LIMIT))
-        done = edgehub(machine, "install", *services, hub=True)
-        assert done.returncode == 0, done.stdout + done.stderr
-        yield machine
+    services = ("--systemctl", str(machine.systemctl), "--timeout", str(LIMIT))
+    done = edgehub(machine, "install", *services, hub=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return machine
 
 
 def made(folder: Path, name: str, text: str) -> str:

@@ -22,6 +22,8 @@ from tests.cloud.real import RealCloud
 from tests.hub.support.process import ROOT
 from tests.support.server_thread import ServerThread
 
+LIMIT = 180.0
+"""Seconds until a node is Ready, with its hub or without; it takes some, and many on a busy machine."""
 SYSTEMCTL = """\
 #!{python} -I
 import os, socket, sys
