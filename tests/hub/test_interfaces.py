@@ -93,6 +93,9 @@ async def test_a_report_is_on_the_screen_of_the_browser(tmp_path: Path, cloud: S
                 f"[...document.querySelectorAll('label')].find(e => e.innerText.includes('{shown}'))"
                 "?.querySelector('input')"
             )
+        # Until the page has its cookie its commands are refused; until it has fetched the log, lines come twice.
+        await browser.until("document.cookie.includes('_xsrf=')")
+        await browser.until_text("are in force")
         for command, lines in (
             ("edgehub.status", ("Online for ", "node:     node-1", "journal:  0 writes wait")),
             ("edgehub.sources", ("PATH  ", "/api/v1/namespaces/kube-system/configmaps")),
