@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from typing import ClassVar
-from weakref import WeakSet
-
-from mitmproxy.addonmanager import Loader
+from typing import NamedTuple
 
 from addons.certificates.node_certificate import IdentifiedSession, NodeCertificate
 from addons.certificates.requested_certificate import serving_certificate_of
@@ -22,7 +19,6 @@ from addons.inputs.local_health import LocalHealthSource
 from addons.link.health import Cloud
 from addons.link.identities.kubelet import KubeletAccess
 from addons.link.identities.plugin_credentials import PluginCredentials
-from addons.link.link import Link
 from addons.link.own_requests import OwnRequests
 from addons.link.request_records import RequestRecords
 from addons.link.servers import parse_server
@@ -70,31 +66,31 @@ from kube.http.session import Session
 logger = logging.getLogger(__name__)
 
 
+class RequestParts(NamedTuple):
+    """The parts that each request passes, in their order."""
+
+    resolve: Resolve
+    identity: Identity
+    router: Router
+    egress: Egress
+
+
 class Assembly:
     """Builds sources and admin server from the settings, and starts the addons with them."""
 
     name = "edgehub-assembly"
-    _masters: ClassVar[WeakSet[object]] = WeakSet()
-    """The masters that have loaded a hub; parts of two hubs in one of them would answer each other's requests."""
 
     def __init__(
         self,
         options: Options,
-        resolve: Resolve,
-        identity: Identity,
-        router: Router,
-        egress: Egress,
-        link: Link,
+        listeners: OwnListeners,
+        request: RequestParts,
         traffic: Traffic,
         console: Console,
-        listeners: OwnListeners,
     ) -> None:
         self._options = options
-        self._resolve = resolve
-        self._identity = identity
-        self._router = router
-        self._egress = egress
-        self._link = link
+        self._request = request
+        self._link = request.egress.link
         self._traffic = traffic
         self._log = LogTail()
         self._records = RequestRecords()
@@ -111,13 +107,6 @@ class Assembly:
         """The TLS port's certificate where the cluster has signed none for it."""
         self._shown: TlsPortCertificate | None = None
         self._node_certificate: NodeCertificate | None = None
-
-    def load(self, loader: Loader) -> None:
-        """End in one line where the hub is loaded into a process again."""
-        if loader.master in self._masters:
-            logger.critical("addons/hub.py was loaded a second time: the hub ends, start it again")
-            raise SystemExit(1)
-        self._masters.add(loader.master)
 
     def configure(self, updated: set[str]) -> None:
         """An address that is set while the hub runs, in mitmproxy's interface for one, reaches open watches."""
@@ -160,7 +149,7 @@ class Assembly:
         logger.info("%s", preflight.start_line(settings, servers))
         if warning := preflight.doubt(settings, credentials):
             logger.warning("%s", self._options.as_typed(warning))
-        self._resolve.allow(settings.allowed_hosts)
+        self._request.resolve.allow(settings.allowed_hosts)
         # Each waits for the disk, at a first start, while the other computes.
         await asyncio.gather(self._open_copies(settings), self._make_certificate(settings))
         times = settings.probe_interval, settings.probe_timeout
@@ -230,7 +219,7 @@ class Assembly:
             certificate.load()
             self._run("the cluster's certificate of the TLS port", certificate.run(self._point_pods))
         self._shown = TlsPortCertificate(self._local, certificate)
-        self._identity.serve_with(credentials, self._shown)
+        self._request.identity.serve_with(credentials, self._shown)
         metrics.watch_expiry("serving", self._shown.expiry)
         self._point_pods()
 
@@ -321,8 +310,8 @@ class Assembly:
             observed_events(self._traffic.observations.add),
         )
         tell_log_and_terminal(self._traffic.observations, settings)
-        parts.rules.listen(self._router.rules_changed)
-        parts.sources.on_restore.append(self._router.restored)
+        parts.rules.listen(self._request.router.rules_changed)
+        parts.sources.on_restore.append(self._request.router.restored)
         parts.sources.idling.relayed_at = lambda: self._link.relayed_at
         self._link.start_probes(clients.hub)
         self._ask_for_certificates(settings, credentials, clients)
@@ -331,7 +320,7 @@ class Assembly:
             self._join_pool(settings, credentials, clients, parts)
         elif settings.mode == "edge":
             self._run("announcement of no peer port", announce_no_port(settings, clients.hub))
-        self._router.start(router_parts(parts, self._offline, self._pool, self._waits_for))
+        self._request.router.start(router_parts(parts, self._offline, self._pool, self._waits_for))
         if settings.leaders:
             self._run("rules without a cloud", parts.rules.begin_without_cloud(lambda: not cloud.is_up))
         self._run("events about bad rules", parts.events.run())
@@ -376,8 +365,8 @@ class Assembly:
             self._open_peer_port,
             close_client,
         )
-        self._identity.serve_peers(pool.port.admission)
-        self._egress.lend(pool.port.lent)
+        self._request.identity.serve_peers(pool.port.admission)
+        self._request.egress.lend(pool.port.lent)
 
     async def _open_peer_port(self, wanted: bool) -> None:
         """Open or close the peer port beside the other listeners. OSError, in the operator's words, where it cannot."""

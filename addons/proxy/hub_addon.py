@@ -1,4 +1,4 @@
-"""The hub as one addon of mitmproxy's: it calls its parts in their order, each under the one guard.
+"""The hub as one addon of mitmproxy's: it makes its parts, and calls them in their order, each under the one guard.
 
 mitmproxy looks each hook up in each addon at each event, and only logs what a hook raises.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar, Protocol
+from weakref import WeakSet
 
 from mitmproxy.addonmanager import Loader
 
@@ -18,19 +19,48 @@ logger = logging.getLogger(__name__)
 type Step = Callable[[Any], Awaitable[None] | None]
 
 
+class HubPart(Protocol):
+    """One part of the hub's addon, with any of the hooks below."""
+
+    @property
+    def name(self) -> str: ...
+
+
 class HubAddon:
-    """Dispatches the hooks that any of its parts has. A part needs a `name` and some of the hooks below."""
+    """Dispatches the hooks that any of its parts has."""
 
     name = "edgehub"
+    _masters: ClassVar[WeakSet[object]] = WeakSet()
+    """The masters that have loaded a hub; parts of two hubs in one of them would answer each other's requests."""
 
-    def __init__(self, parts: Sequence[object]) -> None:
-        self._parts = tuple(parts)
-        for hook in (*FLOW_HOOKS, *CONNECTION_HOOKS):
-            if steps := [guarded(part, hook) for part in parts if hasattr(part, hook)]:
-                setattr(self, hook, in_order(steps))
+    def __init__(self, make: Callable[[], Sequence[object]]) -> None:
+        """`make` makes the parts when mitmproxy loads the addon."""
+        self._make = make
+        self.parts: tuple[Any, ...] = ()
 
     def load(self, loader: Loader) -> None:
+        """Make the parts, and load them.
+
+        End the process where they cannot be made, and where the hub is loaded into it again: mitmproxy would only log
+        the error, open its own port, and send what comes there on unfiltered.
+        """
+        if loader.master in self._masters:
+            logger.critical("addons/hub.py was loaded a second time: the hub ends, start it again")
+            raise SystemExit(1)
+        self._masters.add(loader.master)
+        try:
+            self.make()
+        except Exception as error:
+            logger.critical("the hub cannot start", exc_info=error)
+            raise SystemExit(1) from error
         self._call("load", loader)
+
+    def make(self) -> None:
+        """Make the parts, and have the hooks that any of them has."""
+        self.parts = tuple(self._make())
+        for hook in (*FLOW_HOOKS, *CONNECTION_HOOKS):
+            if steps := [guarded(part, hook) for part in self.parts if hasattr(part, hook)]:
+                setattr(self, hook, in_order(steps))
 
     def configure(self, updated: set[str]) -> None:
         """OptionsError where a part refuses an option; those behind it are not asked then."""
@@ -41,14 +71,14 @@ class HubAddon:
 
     def done(self) -> None:
         """End every part, also where one fails to end."""
-        for part in self._parts:
+        for part in self.parts:
             try:
                 getattr(part, "done", _nothing)()
             except Exception:
                 logger.exception("a part of the hub failed to stop")
 
     def _call(self, hook: str, *arguments: object) -> None:
-        for part in self._parts:
+        for part in self.parts:
             getattr(part, hook, _nothing)(*arguments)
 
 

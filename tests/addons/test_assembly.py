@@ -18,7 +18,7 @@ from mitmproxy.addonmanager import Loader
 from mitmproxy.options import Options as MitmproxyOptions
 from mitmproxy.test import taddons
 
-from addons.assembly import Assembly
+from addons.assembly import Assembly, RequestParts
 from addons.connections import Connections
 from addons.console import Console
 from addons.egress import Egress
@@ -37,6 +37,7 @@ from addons.settings import Settings, parse_settings
 from addons.telemetry.log import Level, log_to_stderr
 from addons.traffic import Traffic
 from addons.ui.reports.text import status_text
+from tests.addons.support.hub_of import assembly
 from tests.addons.support.observed import STEP, ended, until
 from tests.addons.support.samples import SERVICES, cloud_service, config_map, secret, service
 from tests.cloud.kubeconfig import write_kubeconfig
@@ -69,30 +70,11 @@ class Running:
         opened = OpenConnections(1_000)
         self.link = Link()
         self.resolve, self.egress = Resolve(), Egress(opened, self.link)
-        identity, router = Identity(options), Router(options, self.egress.relay)
-        self.assembly = Assembly(
-            options,
-            self.resolve,
-            identity,
-            router,
-            self.egress,
-            self.link,
-            self.traffic,
-            Console(options, self.link.drills),
-            self.listeners,
-        )
-        chain = [
-            self.listeners,
-            options,
-            Connections(opened),
-            self.resolve,
-            identity,
-            router,
-            self.egress,
-            self.traffic,
-            self.assembly,
-        ]
-        self.addon = HubAddon(chain)
+        steps = RequestParts(self.resolve, Identity(options), Router(options, self.egress.relay), self.egress)
+        console = Console(options, self.link.drills)
+        self.assembly = Assembly(options, self.listeners, steps, self.traffic, console)
+        chain = [self.listeners, options, Connections(opened), *steps, self.traffic, self.assembly]
+        self.addon = HubAddon(lambda: chain)
         self.master = HubMaster(MitmproxyOptions(), self.addon)
         self.master.options.update(
             server=False, **{f"hub_{name}": value for name, value in self.given.items()}
@@ -284,11 +266,10 @@ async def test_a_taken_port_ends_the_start_in_one_line(
 async def test_a_kubeconfig_that_cannot_be_used_ends_the_start(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    none: Any = None
     options = Options()
     options.settings = settings(kubeconfig=str(tmp_path / "none"))
     with pytest.raises(SystemExit) as caught:
-        await Assembly(options, none, none, none, none, none, Traffic(), none, none)._open()
+        await assembly(options)._open()
     assert caught.value.code == 1
     assert str(tmp_path / "none") in caplog.text
 
@@ -360,11 +341,10 @@ async def test_a_second_load_into_the_same_mitmproxy_ends_the_process(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Somebody took the script away in mitmproxy's options, and put it back."""
-    none: Any = None
     with taddons.context() as context:
-        Assembly(Options(), none, none, none, none, none, none, none, none).load(Loader(context.master))
+        HubAddon(list).load(Loader(context.master))
         with pytest.raises(SystemExit) as caught:
-            Assembly(Options(), none, none, none, none, none, none, none, none).load(Loader(context.master))
+            HubAddon(list).load(Loader(context.master))
     assert caught.value.code == 1
     assert "a second time" in caplog.text
 
@@ -380,8 +360,7 @@ async def test_not_ready_while_the_cloud_is_silent(tmp_path: Path, cloud: Script
 
 
 def test_done_before_the_start_does_no_harm() -> None:
-    none: Any = None
-    alone = Assembly(Options(), none, none, none, none, Link(), none, none, none)
+    alone = assembly(Options())
     alone.done()
     alone.done()
     assert alone._tasks == []

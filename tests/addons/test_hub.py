@@ -21,7 +21,7 @@ from addons.connections import Connections
 from addons.console import Console
 from addons.egress import Egress
 from addons.filters.inputs import HubAddress
-from addons.hub import addon, order
+from addons.hub import addon
 from addons.identity import Identity
 from addons.inputs.filter_inputs import FilterInputs
 from addons.link.health import Cloud, ServerHealth
@@ -30,7 +30,6 @@ from addons.link.servers import parse_server
 from addons.memory import Memory
 from addons.options import Options
 from addons.parts import Parts
-from addons.proxy.hub_addon import HubAddon
 from addons.proxy.own_listeners import OwnListeners
 from addons.requests.caller import CredentialSource
 from addons.requests.request_context import context_of
@@ -44,9 +43,11 @@ from addons.settings import Settings, parse_settings
 from addons.traffic import Traffic
 from addons.ui.attached.attachments import Attachments
 from kube.http.kubeconfig import NO_CREDENTIALS
+from tests.addons.support.hub_of import assembly, hub_of
 from tests.addons.support.routed import ANSWERERS
 
-PARTS: list[Any] = [part for part, _, _ in order]
+ORDERED = hub.order()
+PARTS: list[Any] = [part for part, _, _ in ORDERED]
 
 WIRING = {
     OwnListeners: {"closed", "open"},
@@ -106,10 +107,13 @@ def test_every_addon_has_a_name_of_its_own_that_it_says_itself() -> None:
     assert all(name.startswith("edgehub-") for name in names)
 
 
-def test_the_module_is_the_list_and_its_parts_and_nothing_else() -> None:
+def test_to_import_the_module_makes_no_part() -> None:
+    """An addon that makes them when mitmproxy loads it is all that it makes."""
     body = ast.parse(Path(hub.__file__).read_text()).body
-    kinds = {type(statement) for statement in body}
-    assert kinds == {ast.Expr, ast.ImportFrom, ast.Assign}
+    assert {type(statement) for statement in body} == {ast.Expr, ast.ImportFrom, ast.FunctionDef, ast.Assign}
+    made = [ast.unparse(each.value) for each in body if isinstance(each, ast.Assign)]
+    assert [each.partition("(")[0] for each in made] == ["HubAddon", "[addon]"]
+    assert addon.parts == ()
 
 
 def test_every_hook_takes_what_mitmproxy_gives() -> None:
@@ -124,7 +128,7 @@ def test_every_hook_takes_what_mitmproxy_gives() -> None:
 # -- the order -----------------------------------------------------------------------------------------------------
 
 ORDER = [type(part) for part in PARTS]
-DEPENDENT = [(type(before), type(part)) for part, needed, _ in order for before in needed]
+DEPENDENT = [(type(before), type(part)) for part, needed, _ in ORDERED for before in needed]
 SPEC = "hub:plain@10261"
 
 
@@ -178,7 +182,7 @@ async def send(chain: dict[type, Any], order: list[type]) -> http.HTTPFlow:
 async def run(chain: dict[type, Any], order: Sequence[type], hook: hooks.Hook) -> None:
     """Call a hook of these parts of the chain as mitmproxy does."""
     with taddons.context() as context:
-        await context.master.addons.invoke_addon(HubAddon([chain[kind] for kind in order]), hook)
+        await context.master.addons.invoke_addon(hub_of(*(chain[kind] for kind in order)), hook)
 
 
 async def test_in_its_order_the_chain_sends_a_relay_to_the_cloud(chain: dict[type, Any]) -> None:
@@ -191,13 +195,13 @@ async def test_in_its_order_the_chain_sends_a_relay_to_the_cloud(chain: dict[typ
 
 
 def test_each_place_has_a_reason_of_its_own() -> None:
-    reasons = [reason for _, _, reason in order]
+    reasons = [reason for _, _, reason in ORDERED]
     assert all(re.fullmatch(r"[a-z].{30,}[^.]", reason) for reason in reasons)
     assert len(set(reasons)) == len(reasons)
 
 
 def test_each_addon_stands_behind_what_it_needs() -> None:
-    for at, (_, needed, _) in enumerate(order):
+    for at, (_, needed, _) in enumerate(ORDERED):
         assert all(PARTS.index(each) < at for each in needed)
 
 
@@ -263,10 +267,10 @@ async def hands_on_old_settings(_chain: dict[type, Any], order: list[type]) -> N
 async def moved_to(order: list[type]) -> tuple[str, ...]:
     """The pods' address that open watches hear of when it is set in the interface."""
     moved: list[HubAddress] = []
-    options, none = Options(), cast(Any, None)
-    lifecycle = Assembly(options, none, none, none, none, none, Traffic(), none, none)
+    options = Options()
+    lifecycle = assembly(options)
     made = {Options: options, Assembly: lifecycle}
-    chained = HubAddon([made[kind] for kind in order if kind in made])
+    chained = hub_of(*(made[kind] for kind in order if kind in made))
     with taddons.context(Proxyserver(), chained) as context:
         context.options.update(hub_server="https://cloud:6443", hub_pod_address="169.254.2.1")
         inputs = type("Inputs", (), {"move_hub": staticmethod(moved.append)})

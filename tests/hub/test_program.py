@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -136,3 +137,21 @@ def test_mitmdump_tells_a_mistake_in_a_line() -> None:
     assert done.returncode == 1
     (line,) = done.stdout.splitlines() + done.stderr.splitlines()
     assert line.endswith("the hub cannot start: there is no option hub_prot: is it hub_port?")
+
+
+@pytest.mark.parametrize("program", ["mitmdump", "mitmweb"])
+def test_parts_that_cannot_be_made_leave_no_open_proxy(tmp_path: Path, program: str) -> None:
+    """mitmproxy runs on where a script fails, and serves whoever comes to its own port."""
+    script, port = tmp_path / "hub.py", free_port()
+    source = (ROOT / "addons" / "hub.py").read_text()
+    script.write_text(
+        source.replace("    listeners = OwnListeners()\n", "    raise RuntimeError('on purpose')\n")
+    )
+    command = [str(MITMDUMP.with_name(program)), "-p", str(port), "-s", str(script)]
+    command += ["--set", "web_open_browser=false"] if program == "mitmweb" else []
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=60)
+    assert done.returncode == 1
+    said = done.stdout + done.stderr
+    assert "the hub cannot start" in said
+    assert "on purpose" in said

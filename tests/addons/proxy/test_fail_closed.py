@@ -15,20 +15,19 @@ from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from mitmproxy.test import taddons, tflow
 from OpenSSL import SSL
 
-from addons.hub import addon as hub_addon
-from addons.hub import order
+from addons import hub
 from addons.proxy.fail_closed import CONNECTION_HOOKS, FLOW_HOOKS, guarded
-from addons.proxy.hub_addon import HubAddon
 from addons.server import flow_hooks
 from addons.server.messages import refuse
 from addons.telemetry import metrics
 from kube.errors import StatusError, forbidden, unavailable
+from tests.addons.support.hub_of import hub_of
 from tests.addons.support.observed import value_of
 
 MESSAGE = "the secret reason"
 """The message of an unexpected error: for the log, never for a client."""
 
-CHAIN: list[Any] = [part for part, _, _ in order]
+CHAIN: list[Any] = [part for part, _, _ in hub.order()]
 
 HOOKS = [
     pytest.param(part, name, id=f"{part.name}.{name}")
@@ -180,7 +179,7 @@ def test_every_hook_of_every_part_is_guarded(part: object, name: str) -> None:
     A kind of hook that is not among these must be thought of, and the hub's addon does not call it.
     """
     assert name in (*FLOW_HOOKS, *CONNECTION_HOOKS, *LIFE)
-    assert callable(getattr(hub_addon, name))
+    assert callable(getattr(hub_of(*CHAIN), name))
 
 
 def broken(part: Any, name: str) -> object:
@@ -204,7 +203,7 @@ async def test_a_hook_that_raises_costs_its_client_a_500_that_tells_nothing_and_
     before = counted(name, part.name)
     with taddons.context() as context:
         # As mitmproxy calls it: an exception that got out would only be logged, and the flow would go on.
-        await context.master.addons.invoke_addon(HubAddon([broken(part, name)]), hooks.all_hooks[name](flow))
+        await context.master.addons.invoke_addon(hub_of(broken(part, name)), hooks.all_hooks[name](flow))
     assert flow.response is not None
     assert flow.response.status_code == 500
     said = flow.response.content or b""
@@ -224,7 +223,7 @@ async def test_a_hook_that_raises_ends_its_connection_and_is_counted_once(part: 
     elif name.startswith("tls_"):
         data = tls_data(client if name.endswith("client") else server)
     with taddons.context() as context:
-        await context.master.addons.invoke_addon(HubAddon([broken(part, name)]), hooks.all_hooks[name](data))
+        await context.master.addons.invoke_addon(hub_of(broken(part, name)), hooks.all_hooks[name](data))
     assert counted(name, part.name) == before + 1
     if name.startswith("tls_start"):
         assert data.ssl_conn is not None

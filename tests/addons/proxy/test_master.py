@@ -20,6 +20,7 @@ from addons.proxy import master
 from addons.proxy.hub_addon import HubAddon
 from addons.proxy.listeners import Listening
 from kube.errors import forbidden
+from tests.addons.support.hub_of import hub_of
 
 
 class Noting:
@@ -47,7 +48,7 @@ class Noting:
 
 
 def addon(part: Noting) -> HubAddon:
-    return HubAddon([part])
+    return hub_of(part)
 
 
 @pytest.fixture
@@ -145,7 +146,7 @@ def calls() -> list[str]:
 
 
 async def test_hooks_are_called_in_order(calls: list[str]) -> None:
-    made: Any = HubAddon([Part("first", calls), object(), Part("second", calls)])
+    made: Any = hub_of(Part("first", calls), object(), Part("second", calls))
     with taddons.context(made):
         await made.requestheaders(tflow.tflow())
         await made.response(tflow.tflow(resp=True))
@@ -159,13 +160,13 @@ async def test_hooks_are_called_in_order(calls: list[str]) -> None:
 
 
 def test_it_has_the_hooks_of_its_parts_and_no_others(calls: list[str]) -> None:
-    made = HubAddon([Part("one", calls)])
+    made = hub_of(Part("one", calls))
     assert not hasattr(made, "request")
     assert not hasattr(made, "server_connect")
 
 
 async def test_a_refused_request_comes_to_no_other_part(calls: list[str]) -> None:
-    made: Any = HubAddon([Part("refusing", calls, forbidden("no")), Part("next", calls)])
+    made: Any = hub_of(Part("refusing", calls, forbidden("no")), Part("next", calls))
     flow = tflow.tflow()
     await made.requestheaders(flow)
     assert flow.response is not None
@@ -175,13 +176,22 @@ async def test_a_refused_request_comes_to_no_other_part(calls: list[str]) -> Non
 
 
 def test_a_refused_option_is_the_callers_to_handle(calls: list[str]) -> None:
-    made = HubAddon([Part("refusing", calls, OptionsError("no")), Part("next", calls)])
+    made = hub_of(Part("refusing", calls, OptionsError("no")), Part("next", calls))
     with pytest.raises(OptionsError):
         made.configure({"hub_node"})
     assert calls == ["refusing.configure"]
 
 
+def test_parts_that_cannot_be_made_end_the_process(caplog: pytest.LogCaptureFixture) -> None:
+    """mitmproxy would log the error, and run on without the hub."""
+    made = HubAddon(lambda: [1 / 0])
+    with taddons.context() as context, pytest.raises(SystemExit) as caught:
+        context.master.addons.add(made)
+    assert caught.value.code == 1
+    assert "the hub cannot start" in caplog.text
+
+
 def test_each_part_ends(calls: list[str], caplog: pytest.LogCaptureFixture) -> None:
-    HubAddon([Part("failing", calls, ValueError("on purpose")), Part("next", calls)]).done()
+    hub_of(Part("failing", calls, ValueError("on purpose")), Part("next", calls)).done()
     assert calls == ["failing.done", "next.done"]
     assert "on purpose" in caplog.text

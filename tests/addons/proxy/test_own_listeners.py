@@ -19,9 +19,9 @@ from mitmproxy.optmanager import OptManager
 from mitmproxy.test import taddons
 
 from addons.proxy import own_listeners
-from addons.proxy.hub_addon import HubAddon
 from addons.proxy.own_listeners import OPTIONS, OwnListeners
 from addons.telemetry import metrics
+from tests.addons.support.hub_of import hub_of
 from tests.addons.support.listening import address_of
 from tests.addons.support.observed import value_of
 from tests.cloud.ports import LOOPBACK, free_port
@@ -47,7 +47,7 @@ class World:
 async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     monkeypatch.setattr(own_listeners, "LOOK", 0.05)
     own = OwnListeners()
-    with taddons.context(server := Proxyserver(), NextLayer(), HubAddon([own])) as context:
+    with taddons.context(server := Proxyserver(), NextLayer(), hub_of(own)) as context:
         made = World(server, own, context.options)
         await context.master.addons.trigger_event(hooks.RunningHook())
         await own.open([made.spec])
@@ -161,7 +161,7 @@ async def test_mitmproxys_own_start_is_cut_short() -> None:
         context.options.update(mode=[f"regular@{LOOPBACK}:{taken.getsockname()[1]}"])
         setup = asyncio.create_task(server.setup_servers(), name=own_listeners.SETUP)
         await asyncio.sleep(0)
-        context.master.addons.add(HubAddon([OwnListeners()]))
+        context.master.addons.add(hub_of(OwnListeners()))
         with pytest.raises(asyncio.CancelledError):
             await setup
         assert not any(each.listen_addrs for each in server.servers)

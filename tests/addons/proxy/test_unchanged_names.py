@@ -56,7 +56,7 @@ async def start():
         master.addons.add(*hub.addons)
     master.options.update(**json.loads({options!r}))
     running = asyncio.create_task(master.run())
-    own = next(part for part, _, _ in hub.order if isinstance(part, Own))
+    own = next(part for part in hub.addon.parts if isinstance(part, Own))
     modes = listener_specs(own.settings)
     while closed(modes):
         await asyncio.sleep(0.01)

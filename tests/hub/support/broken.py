@@ -12,20 +12,23 @@ from addons import command, hub
 from addons.proxy.fail_closed import CONNECTION_HOOKS, FLOW_HOOKS
 from addons.proxy.hub_addon import HubAddon
 
-HOOKS = [
-    (part, name)
-    for part, _, _ in hub.order
-    for name in (*FLOW_HOOKS, *CONNECTION_HOOKS)
-    if hasattr(part, name)
-]
-NAMES = [f"{part.name}.{name}" for part, name in HOOKS]
+
+def parts_and_hooks() -> tuple[list[Any], list[tuple[Any, str]]]:
+    """The parts of a hub, and each hook of each."""
+    parts = [part for part, _, _ in hub.order()]
+    hooks = (*FLOW_HOOKS, *CONNECTION_HOOKS)
+    return parts, [(part, hook) for part in parts for hook in hooks if hasattr(part, hook)]
 
 
-def make_breakable(file: Path) -> None:
-    """Let the body of the hook raise that the file names, as PART.HOOK."""
-    for part, hook in HOOKS:
+NAMES = [f"{part.name}.{hook}" for part, hook in parts_and_hooks()[1]]
+
+
+def breakable(file: Path) -> list[Any]:
+    """Make parts with hooks whose body raises while the file names it, as PART.HOOK."""
+    parts, found = parts_and_hooks()
+    for part, hook in found:
         setattr(part, hook, _breakable(getattr(part, hook), f"{part.name}.{hook}", file))
-    hub.addon = HubAddon([part for part, _, _ in hub.order])
+    return parts
 
 
 def _breakable(body: Callable[[Any], Any], name: str, file: Path) -> Callable[[Any], Any]:
@@ -45,5 +48,5 @@ def _breakable(body: Callable[[Any], Any], name: str, file: Path) -> Callable[[A
 
 
 if __name__ == "__main__":
-    make_breakable(Path(sys.argv[1]))
+    hub.addon = HubAddon(lambda: breakable(Path(sys.argv[1])))
     command.main(sys.argv[2:])

@@ -1,0 +1,26 @@
+"""The hub's addon with parts that a test chooses."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from addons.assembly import Assembly, RequestParts
+from addons.egress import Egress
+from addons.link.link import Link
+from addons.options import Options
+from addons.proxy.hub_addon import HubAddon
+from addons.server.limits.open_connections import OpenConnections
+from addons.traffic import Traffic
+
+
+def hub_of(*parts: object) -> HubAddon:
+    """The addon with these parts, as it is when mitmproxy has loaded it."""
+    made = HubAddon(lambda: parts)
+    made.make()
+    return made
+
+
+def assembly(options: Options) -> Assembly:
+    """An assembly that fails, or is told of an option, before it needs another part."""
+    none, egress = cast(Any, None), Egress(OpenConnections(1), Link())
+    return Assembly(options, none, RequestParts(none, none, none, egress), Traffic(), none)
