@@ -48,11 +48,6 @@ from tests.cloud.scriptable.access import User
 from tests.cloud.scriptable.faults import Silence
 
 LOOPBACK = "127.0.0.1"
-EXEC_VERSION = "client.authentication.k8s.io/v1"
-
-
-def settings(**given: Any) -> Settings:
-    return parse_settings({"server": "https://a:6443", **given})
 
 
 class Running:
@@ -180,16 +175,17 @@ async def test_no_level_of_the_log_tells_a_secret(
 async def test_an_exec_plugin_says_who_the_hub_is_and_again_when_the_cloud_refuses_it(
     tmp_path: Path, cloud: ScriptableCloud
 ) -> None:
+    exec_version = "client.authentication.k8s.io/v1"
     cloud.access.anonymous = False
     cloud.access.tokens["one"] = User("somebody")
     token, plugin = tmp_path / "token", tmp_path / "plugin"
     token.write_text("one")
     answer = '{"apiVersion":"%s","kind":"ExecCredential","status":{"token":"%s"}}'
-    plugin.write_text(f"#!/bin/sh\nprintf '{answer}' {EXEC_VERSION} $(cat {token})\n")
+    plugin.write_text(f"#!/bin/sh\nprintf '{answer}' {exec_version} $(cat {token})\n")
     plugin.chmod(0o755)
     kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", cloud.url)
     document = yaml.safe_load(kubeconfig.read_text())
-    document["users"][0]["user"] = {"exec": {"apiVersion": EXEC_VERSION, "command": "./plugin"}}
+    document["users"][0]["user"] = {"exec": {"apiVersion": exec_version, "command": "./plugin"}}
     kubeconfig.write_text(yaml.safe_dump(document))
     async with running(tmp_path, kubeconfig=str(kubeconfig)) as hub:
         await hub.ready()
@@ -266,6 +262,9 @@ async def test_a_taken_port_ends_the_start_in_one_line(
 async def test_a_kubeconfig_that_cannot_be_used_ends_the_start(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    def settings(**given: Any) -> Settings:
+        return parse_settings({"server": "https://a:6443", **given})
+
     options = Options()
     options.settings = settings(kubeconfig=str(tmp_path / "none"))
     with pytest.raises(SystemExit) as caught:

@@ -63,18 +63,6 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Started]:
     logging.getLogger("mitmproxy").setLevel(level)
 
 
-TOGETHER = {
-    "context": ("--kubeconfig", "{folder}/x"),
-    "tls_cert": ("--tls-key", "/key"),
-    "tls_key": ("--tls-cert", "/cert"),
-    "kubelet_client_certificate": ("--kubelet-client-key", "/key"),
-    "kubelet_client_key": ("--kubelet-client-certificate", "/cert"),
-    "peer_cert": ("--peer-key", "/key"),
-    "peer_key": ("--peer-cert", "/cert"),
-    "peer_clients": ("--mode", "cloud", "--peer-cert", "/cert", "--peer-key", "/key"),
-    "local_port": ("--local-endpoint", "10.0.0.1"),
-}
-"""Flags that go with another one."""
 VALUES = {
     **dict.fromkeys(("probe_interval", "probe_timeout"), "1.5"),
     "listen": "127.0.0.2",
@@ -95,15 +83,27 @@ VALUES = {
 """The valid value of each option for which `/x` or 1234 is none."""
 
 
-def _together(name: str, folder: Path) -> list[str]:
-    return [word.format(folder=folder) for word in TOGETHER.get(name, ())]
-
-
 @pytest.mark.parametrize("interface", ["none", "web"])
 @pytest.mark.parametrize("each", OPTIONS, ids=lambda each: each.name)
 def test_each_flag_reaches_the_settings_beside_each_interface(
     started: Started, tmp_path: Path, each: Option, interface: str
 ) -> None:
+    # Flags that go with another one.
+    together = {
+        "context": ("--kubeconfig", "{folder}/x"),
+        "tls_cert": ("--tls-key", "/key"),
+        "tls_key": ("--tls-cert", "/cert"),
+        "kubelet_client_certificate": ("--kubelet-client-key", "/key"),
+        "kubelet_client_key": ("--kubelet-client-certificate", "/cert"),
+        "peer_cert": ("--peer-key", "/key"),
+        "peer_key": ("--peer-cert", "/cert"),
+        "peer_clients": ("--mode", "cloud", "--peer-cert", "/cert", "--peer-key", "/key"),
+        "local_port": ("--local-endpoint", "10.0.0.1"),
+    }
+
+    def _together(name: str, folder: Path) -> list[str]:
+        return [word.format(folder=folder) for word in together.get(name, ())]
+
     write_kubeconfig(tmp_path / "x", "https://cloud:6443")
     value: Any = True
     if each.kind is not bool:

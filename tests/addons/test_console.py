@@ -19,8 +19,6 @@ from addons.options import Options
 from addons.ui.flows.annotations import DEFAULT_FILTER
 from addons.ui.flows.interface import WEB_COLUMNS
 
-FLOWS = "edgehub-flows"
-
 
 @pytest.fixture
 def web() -> Iterator[taddons.context]:
@@ -50,12 +48,13 @@ def test_a_hub_without_an_interface_loads_nothing_of_it() -> None:
 
 @pytest.mark.parametrize("interface", [View, Dumper])
 def test_beside_an_interface_the_addon_comes_and_goes(interface: type) -> None:
+    flows = "edgehub-flows"
     with taddons.context(interface()) as context:
         console = Console(Options(), Drills(lambda: None))
         context.master.addons.add(console)
-        assert context.master.addons.get(FLOWS) is not None
+        assert context.master.addons.get(flows) is not None
         context.master.addons.remove(console)
-        assert context.master.addons.get(FLOWS) is None
+        assert context.master.addons.get(flows) is None
         assert {"kubernetes", "kubernetes watch", "kubernetes table", "kubernetes diff"} <= set(
             contentviews.registry
         )

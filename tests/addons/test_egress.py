@@ -33,7 +33,6 @@ from tests.addons.support.samples import HUB, NOBODY, POD
 
 VIEW = Route(RouteKind.VIEW, "")
 FILTERED = Route(RouteKind.RELAY, "", ("masterservice",))
-TOKEN = Credentials("", "", False, DataOrFile(), DataOrFile(), DataOrFile(), DataOrFile(b"hub-token"))
 
 
 def code_of(flow: http.HTTPFlow) -> int:
@@ -104,7 +103,8 @@ def test_a_view_is_not_its_concern(egress: Egress) -> None:
 def test_the_hubs_token_goes_with_the_hubs_callers_alone(
     connections: Cut, caller: Caller, sent: str | None
 ) -> None:
-    egress = egress_on(connections, TOKEN)
+    token = Credentials("", "", False, DataOrFile(), DataOrFile(), DataOrFile(), DataOrFile(b"hub-token"))
+    egress = egress_on(connections, token)
     own = {"Authorization": caller.authorization} if caller.authorization else {}
     flow = flow_of(caller=caller, headers=own)
     hide(flow.request)
@@ -310,18 +310,18 @@ def test_another_address_and_a_client_that_leaves_say_nothing_of_the_cloud(
 # -- which connection --------------------------------------------------------------------------------------------
 
 
-def lane_of(egress: Egress, token: str, status: int) -> PoolKey:
-    """The connections of a request with a token, which the server answers with a status."""
-    caller = Caller(CredentialSource.OWN, f"Bearer {token}")
-    flow = flow_of(caller=caller, headers={"Authorization": f"Bearer {token}"})
-    egress.requestheaders(flow)
-    flow.response = http.Response.make(status)
-    egress.responseheaders(flow)
-    return way_of(flow)
-
-
 def test_a_bad_token_disturbs_no_connection_of_the_hub_or_of_good_callers(egress: Egress) -> None:
     """kube-apiserver ends a connection that brought a bad token, and with it all watches on that connection."""
+
+    def lane_of(egress: Egress, token: str, status: int) -> PoolKey:
+        """The connections of a request with a token, which the server answers with a status."""
+        caller = Caller(CredentialSource.OWN, f"Bearer {token}")
+        flow = flow_of(caller=caller, headers={"Authorization": f"Bearer {token}"})
+        egress.requestheaders(flow)
+        flow.response = http.Response.make(status)
+        egress.responseheaders(flow)
+        return way_of(flow)
+
     new = {lane_of(egress, token, 200) for token in ("good", "other")}
     good, other, again = (lane_of(egress, token, 200) for token in ("good", "other", "good"))
     bad = [lane_of(egress, f"bad {number}", 401) for number in range(1000)]

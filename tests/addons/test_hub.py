@@ -65,13 +65,6 @@ WIRING = {
 }
 """Public methods that are for the hub's other parts, by addon. mitmproxy calls none of them."""
 
-NOT_HOOKS = {
-    *{"attach", "detach", "ended", "holds_of", "may_hold", "visible"},
-    *{"web_address", "as_typed", "allow", "serve_peers", "serve_with"},
-    *{"start", "rules_changed", "restored", "lend", "relay"},
-    *{"closed", "open"},
-}
-
 
 def public_methods(addon: object) -> set[str]:
     return {
@@ -92,8 +85,14 @@ def test_mitmproxy_has_one_addon() -> None:
 
 
 def test_no_wiring_is_named_like_a_hook() -> None:
-    assert set[str]().union(*WIRING.values()) == NOT_HOOKS
-    assert NOT_HOOKS.isdisjoint(hooks.all_hooks)
+    not_hooks = {
+        *{"attach", "detach", "ended", "holds_of", "may_hold", "visible"},
+        *{"web_address", "as_typed", "allow", "serve_peers", "serve_with"},
+        *{"start", "rules_changed", "restored", "lend", "relay"},
+        *{"closed", "open"},
+    }
+    assert set[str]().union(*WIRING.values()) == not_hooks
+    assert not_hooks.isdisjoint(hooks.all_hooks)
 
 
 def test_nothing_in_the_module_itself_runs_as_a_hook() -> None:
@@ -209,6 +208,10 @@ def test_each_addon_stands_behind_what_it_needs() -> None:
 async def test_two_that_depend_on_each_other_cannot_change_places(
     one: type, other: type, chain: dict[type, Any]
 ) -> None:
+    def swapped(one: type, other: type) -> list[type]:
+        at = {one: other, other: one}
+        return [at.get(kind, kind) for kind in ORDER]
+
     order = swapped(one, other)
     if (one, other) in BREAKS:
         await BREAKS[one, other](chain, order)
@@ -286,11 +289,6 @@ BREAKS: dict[tuple[type, type], Callable[[dict[type, Any], list[type]], Awaitabl
     (Options, Assembly): hands_on_old_settings,
 }
 """The effect, where it is not that every request breaks."""
-
-
-def swapped(one: type, other: type) -> list[type]:
-    at = {one: other, other: one}
-    return [at.get(kind, kind) for kind in ORDER]
 
 
 def test_the_first_two_set_the_options_and_the_last_starts_the_rest() -> None:

@@ -89,6 +89,22 @@ async def test_full_collections_are_rare(collections: Counter[int]) -> None:
 
 async def test_the_garbage_of_connections_goes_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is a cycle when it is over. Python's own thresholds leave ten times as many together."""
+
+    class Connection:
+        """Refers to itself, as a connection does by its handlers."""
+
+        def __init__(self) -> None:
+            self.own = self
+
+    async def frozen_once() -> None:
+        """Return when the first full collection has been, at which what lives is frozen."""
+        before = gc.get_freeze_count()
+        async with asyncio.timeout(30):
+            while gc.get_freeze_count() == before:
+                living: list[list[int]] = [[] for _ in range(30_000)]
+                await asyncio.sleep(0.01)
+                del living
+
     monkeypatch.setattr("addons.memory.COLLECT_INTERVAL", 0.01)
     monkeypatch.setattr("addons.memory.FULL_INTERVAL", 0.01)
     monkeypatch.setattr("addons.memory.FULL_SHARE", 1000.0)  # the objects of all other tests live here, too
@@ -110,23 +126,6 @@ async def test_the_garbage_of_connections_goes_soon(monkeypatch: pytest.MonkeyPa
             await gone.wait()
     finally:
         collecting.cancel()
-
-
-async def frozen_once() -> None:
-    """Return when the first full collection has been, at which what lives is frozen."""
-    before = gc.get_freeze_count()
-    async with asyncio.timeout(30):
-        while gc.get_freeze_count() == before:
-            living: list[list[int]] = [[] for _ in range(30_000)]
-            await asyncio.sleep(0.01)
-            del living
-
-
-class Connection:
-    """Refers to itself, as a connection does by its handlers."""
-
-    def __init__(self) -> None:
-        self.own = self
 
 
 IS_GLIBC = hasattr(ctypes.CDLL(None), "mallopt")

@@ -65,6 +65,21 @@ def test_filters_of_others_stand_among_the_hubs(tmp_path: Path) -> None:
 async def test_an_address_that_is_set_under_a_running_hub_is_in_the_certificate_soon(
     tmp_path: Path, cloud: ScriptableCloud
 ) -> None:
+    async def shown_addresses(port: int, trusting: ssl.SSLContext) -> set[str]:
+        """The addresses in the certificate that a port shows."""
+        _, writer = await asyncio.open_connection(LOOPBACK, port, ssl=trusting)
+        names = writer.get_extra_info("peercert")["subjectAltName"]
+        writer.close()
+        return {name for kind, name in names if kind == "IP Address"}
+
+    async def shows(port: int, trusting: ssl.SSLContext, address: str) -> bool:
+        """Whether a port shows a certificate with an address within some seconds."""
+        for _ in range(100):
+            if address in await shown_addresses(port, trusting):
+                return True
+            await asyncio.sleep(0.05)
+        return False
+
     async with running(tmp_path, server=cloud.url) as hub:
         await hub.ready()
         hub.master.options.update(hub_pod_address="169.254.2.1")
@@ -73,23 +88,6 @@ async def test_an_address_that_is_set_under_a_running_hub_is_in_the_certificate_
         trusting = ssl.create_default_context(cafile=str(folder / "ca.crt"))
         port = hub.given["tls_port"]
         assert await shows(port, trusting, "169.254.2.1")
-
-
-async def shows(port: int, trusting: ssl.SSLContext, address: str) -> bool:
-    """Whether a port shows a certificate with an address within some seconds."""
-    for _ in range(100):
-        if address in await shown_addresses(port, trusting):
-            return True
-        await asyncio.sleep(0.05)
-    return False
-
-
-async def shown_addresses(port: int, trusting: ssl.SSLContext) -> set[str]:
-    """The addresses in the certificate that a port shows."""
-    _, writer = await asyncio.open_connection(LOOPBACK, port, ssl=trusting)
-    names = writer.get_extra_info("peercert")["subjectAltName"]
-    writer.close()
-    return {name for kind, name in names if kind == "IP Address"}
 
 
 async def test_or_the_operators(tmp_path: Path, cloud: ScriptableCloud) -> None:

@@ -120,7 +120,6 @@ async def test_what_no_view_answers_ends_when_the_cloud_was_restored(
 
 
 NODE = "/api/v1/nodes/n1"
-LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1"
 
 
 class Ended:
@@ -199,7 +198,9 @@ async def test_otherwise_the_hub_answers_it_as_it_is(relaying: World, why: str) 
 @pytest.mark.parametrize("is_up", [True, False])
 async def test_the_hub_answers_for_the_lease_of_the_node_at_all_times(relaying: World, is_up: bool) -> None:
     relaying.standing.is_up = is_up
-    flow = await relaying.request(LEASE, "cached", method="PUT")
+    flow = await relaying.request(
+        "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1", "cached", method="PUT"
+    )
     assert is_answered_here(flow)
     assert route_of(flow) is RouteKind.LOCAL
 

@@ -130,20 +130,25 @@ def test_before_the_first_certificate_the_token_is_what_there_is(tmp_path: Path,
     assert saved_credentials(load_kubeconfig(bootstrap), tmp_path).bearer == "Bearer a.b"
 
 
-class Opened:
-    """A session that counts its requests."""
-
-    count = 0
-
-    @asynccontextmanager
-    async def open(
-        self, method: str, url: str, *, headers: Iterable[tuple[str, str]], body: bytes | None, timeout: float
-    ) -> AsyncIterator[Response]:
-        self.count += 1
-        yield cast(Response, None)
-
-
 async def test_requests_with_the_hubs_identity_wait_for_it() -> None:
+    class Opened:
+        """A session that counts its requests."""
+
+        count = 0
+
+        @asynccontextmanager
+        async def open(
+            self,
+            method: str,
+            url: str,
+            *,
+            headers: Iterable[tuple[str, str]],
+            body: bytes | None,
+            timeout: float,
+        ) -> AsyncIterator[Response]:
+            self.count += 1
+            yield cast(Response, None)
+
     opened, known = Opened(), asyncio.Event()
     session = IdentifiedSession(cast(Session, opened), known)
 

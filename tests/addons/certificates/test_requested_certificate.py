@@ -246,9 +246,6 @@ async def test_it_is_for_what_else_the_port_is_called_by_and_the_cluster_certifi
     assert len(cluster.callers) == 1
 
 
-NAMES = ("10.0.0.1", "n1.example")
-
-
 async def ignore(_why: str) -> None:
     """Notify nobody."""
 
@@ -272,9 +269,10 @@ class Signer:
 
 
 async def test_the_request_is_a_kubelets() -> None:
+    names = ("10.0.0.1", "n1.example")
     signer = Signer(certificate=base64.b64encode(b"signed").decode())
     assert (
-        await signed_certificate(ScriptedClient(signer), serving_request("n1", NAMES, KEY), ignore)
+        await signed_certificate(ScriptedClient(signer), serving_request("n1", names, KEY), ignore)
         == b"signed"
     )
     assert signer.created["metadata"]["annotations"] == {"edgehub.io/peer": "true"}
@@ -284,7 +282,7 @@ async def test_the_request_is_a_kubelets() -> None:
     made = AUTHORITY.sign_request(base64.b64decode(spec["request"]), timedelta(hours=1))
     certificate = x509.load_pem_x509_certificate(made)
     assert node_of(certificate) == "n1"
-    assert names_of(certificate) == NAMES
+    assert names_of(certificate) == names
     assert certificate.public_key() == KEY.public_key()
 
 

@@ -83,10 +83,6 @@ async def test_a_certificate_of_a_time_to_come_is_signed_anew(
     assert made.current().certificate.not_valid_before_utc < first.not_valid_before_utc
 
 
-def broken(*_: object) -> None:
-    raise OSError(30, "Read-only file system")
-
-
 async def test_without_a_folder_the_first_certificate_is_made_elsewhere(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -101,6 +97,10 @@ async def test_a_renewal_that_fails_leaves_the_certificate_and_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No pod trusts the CA of another folder."""
+
+    def broken(*_: object) -> None:
+        raise OSError(30, "Read-only file system")
+
     monkeypatch.setattr(module, "CHECK_INTERVAL", 0.01)
     made = OwnCertificate(tmp_path)
     made.sign(ADDRESSES)
@@ -179,10 +179,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "state" / "pki"
 
 
-def load(folder: Path, name: str) -> x509.Certificate:
-    return x509.load_pem_x509_certificate((folder / name).read_bytes())
-
-
 def contents(folder: Path) -> dict[str, bytes]:
     return {name: (folder / name).read_bytes() for name in FILES}
 
@@ -198,12 +194,6 @@ def completes(folder: Path, made: Certificate, name: str = "127.0.0.1") -> bool:
     return True
 
 
-def new_key() -> bytes:
-    return ec.generate_private_key(ec.SECP256R1()).private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-
-
 @pytest.mark.parametrize("name", [*SERVICE_NAMES, *SERVED])
 def test_pods_that_trust_the_ca_can_call_the_hub_by_every_name(folder: Path, name: str) -> None:
     assert completes(folder, own_certificate(folder, SERVED), name)
@@ -215,6 +205,9 @@ def test_and_by_no_other(folder: Path, name: str) -> None:
 
 
 def test_it_is_a_certificate_for_servers_signed_by_the_local_ca(folder: Path) -> None:
+    def load(folder: Path, name: str) -> x509.Certificate:
+        return x509.load_pem_x509_certificate((folder / name).read_bytes())
+
     own_certificate(folder, SERVED)
     found, authority = load(folder, "serving.crt"), load(folder, "ca.crt")
     found.verify_directly_issued_by(authority)
@@ -289,6 +282,12 @@ def test_a_file_that_is_gone_or_not_whole_is_mended(folder: Path, name: str, con
 @pytest.mark.parametrize("name", ["serving.key", "ca.key"])
 def test_a_key_that_belongs_to_another_certificate_is_mended(folder: Path, name: str) -> None:
     """A stop between the two files of a pair leaves the new key with the old certificate."""
+
+    def new_key() -> bytes:
+        return ec.generate_private_key(ec.SECP256R1()).private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+
     own_certificate(folder, SERVED)
     (folder / name).write_bytes(new_key())
     if name == "ca.key":

@@ -166,20 +166,21 @@ def test_it_keeps_an_object_that_says_nothing(filter_: Filter, encoding: Encodin
         assert apply(filter_, nothing, World(), encoding).said()[0] == "kept"
 
 
-GARBAGE: list[object] = [
-    None,
-    7,
-    "x",
-    [7],
-    [None],
-    {"a": 7},
-    [{"addresses": 7, "conditions": "x", "env": 3}],
-    [["x"]],
-]
-
-
 @EACH
-@pytest.mark.parametrize("garbage", GARBAGE, ids=repr)
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        None,
+        7,
+        "x",
+        [7],
+        [None],
+        {"a": 7},
+        [{"addresses": 7, "conditions": "x", "env": 3}],
+        [["x"]],
+    ],
+    ids=repr,
+)
 def test_it_keeps_json_whose_fields_have_the_wrong_types(filter_: Filter, garbage: object) -> None:
     fields = ("spec", "endpoints", "subsets", "ports", "data", "addressType")
     for resource in filter_.resources:

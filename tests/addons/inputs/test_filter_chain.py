@@ -149,17 +149,6 @@ def test_a_change_that_cannot_be_written_hides_the_object(
 FIRST = {TRIGGERS[0]: "1"}
 
 
-def sliced(version: int, encoding: Encoding, **content: Any) -> Item:
-    sample: Sample = endpoint_slice(
-        [endpoint("10.0.0.1", content.pop("node", "n1"))], annotations=content or None
-    )
-    sample.content["metadata"]["resourceVersion"] = str(version)
-    store = Store()
-    raw = sample.build(encoding).encode()
-    store.replace(codec_for(encoding), sample.api_version, sample.kind, version, [raw])
-    return next(iter(store))
-
-
 @pytest.mark.parametrize("encoding", list(Encoding), ids=lambda each: each.name)
 @pytest.mark.parametrize(
     ("before", "after", "only"),
@@ -178,4 +167,14 @@ def sliced(version: int, encoding: Encoding, **content: Any) -> Item:
 def test_what_is_only_triggered(
     encoding: Encoding, before: dict[str, str], after: dict[str, str], only: bool
 ) -> None:
+    def sliced(version: int, encoding: Encoding, **content: Any) -> Item:
+        sample: Sample = endpoint_slice(
+            [endpoint("10.0.0.1", content.pop("node", "n1"))], annotations=content or None
+        )
+        sample.content["metadata"]["resourceVersion"] = str(version)
+        store = Store()
+        raw = sample.build(encoding).encode()
+        store.replace(codec_for(encoding), sample.api_version, sample.kind, version, [raw])
+        return next(iter(store))
+
     assert is_only_triggered(sliced(1, encoding, **before), sliced(2, encoding, **after)) is only

@@ -43,12 +43,6 @@ async def test_a_port_where_nobody_listens_is_unreachable() -> None:
 AUTHORITY, OTHER = Authority(), Authority()
 HASH, OTHER_HASH = (hash_of(x509.load_pem_x509_certificate(each.certificate)) for each in (AUTHORITY, OTHER))
 TOKEN, OTHER_TOKEN = "abcdef.0123456789abcdef", "abcdef.0123456789abcdee"
-OF_KUBERNETES = (
-    "Hello from the other side. I must have called a thousand times.",
-    "eyJhbGciOiJIUzI1NiIsImtpZCI6Impvc2h1YSJ9..VShe2taLd-YTrmWuRkcL_8QTNDHYxQIEBsAYYiIj1_8",
-    "joshua.my voice is my passcode",
-)
-"""Text, signature and token of Kubernetes' own test (k8s.io/cluster-bootstrap/token/jws)."""
 
 
 def b64(data: bytes) -> str:
@@ -138,7 +132,13 @@ async def test_a_ca_that_is_not_signed_for_the_token_is_not_taken(
 
 
 def test_a_signature_is_what_kubernetes_makes() -> None:
-    check_signature(*OF_KUBERNETES)
+    # Text, signature and token of Kubernetes' own test (k8s.io/cluster-bootstrap/token/jws).
+    of_kubernetes = (
+        "Hello from the other side. I must have called a thousand times.",
+        "eyJhbGciOiJIUzI1NiIsImtpZCI6Impvc2h1YSJ9..VShe2taLd-YTrmWuRkcL_8QTNDHYxQIEBsAYYiIj1_8",
+        "joshua.my voice is my passcode",
+    )
+    check_signature(*of_kubernetes)
 
 
 @pytest.mark.parametrize(

@@ -177,6 +177,20 @@ def test_the_hub_stays_while_kubelets_kubeconfig_cannot_be_given_back(root: Path
 
 
 def test_the_diff_that_is_shown_is_what_is_written(root: Path, spec: InstallSpec) -> None:
+    def patched(before: list[str], hunks: list[str]) -> list[str]:
+        """A file's lines after the hunks of a unified diff, whose context hides what the file holds."""
+        after, taken = list[str](), 0
+        for line in hunks:
+            if line.startswith("@@"):
+                start = max(0, int(line.split()[1].split(",")[0][1:]) - 1)
+                after += before[taken:start]
+                taken = start
+                continue
+            if line[0] in " +":
+                after.append(line[1:])
+            taken += line[0] in " -"
+        return after + before[taken:]
+
     installation(root, said := list[str]()).show(spec)
     shown = {text.splitlines()[1].split()[1]: text.splitlines()[2:] for text in said}
     before = files(root)
@@ -189,21 +203,6 @@ def test_the_diff_that_is_shown_is_what_is_written(root: Path, spec: InstallSpec
         whole = patched(before.get(path[1:], b"").decode().splitlines(), hunks)
         hidden = [line.replace("secret", "(not shown)") for line in whole]
         assert hidden == after[path[1:]].decode().replace("secret", "(not shown)").splitlines(), path
-
-
-def patched(before: list[str], hunks: list[str]) -> list[str]:
-    """A file's lines after the hunks of a unified diff, whose context hides what the file holds."""
-    after, taken = list[str](), 0
-    for line in hunks:
-        if line.startswith("@@"):
-            start = max(0, int(line.split()[1].split(",")[0][1:]) - 1)
-            after += before[taken:start]
-            taken = start
-            continue
-        if line[0] in " +":
-            after.append(line[1:])
-        taken += line[0] in " -"
-    return after + before[taken:]
 
 
 def test_an_upgrade_replaces_the_program(root: Path, spec: InstallSpec) -> None:

@@ -11,34 +11,33 @@ import pytest
 from addons.install.pod_processes import Container, containers_at, end
 
 UID, OTHER = "0d0fd4b3-5a0a-4c9e-9a1c-0a3f8f4e6b11", "7c3d4a7b-1f2e-4d5c-8b9a-0f1e2d3c4b5a"
-STATIC = "8f3c2b1a0d9e8f7c6b5a4d3e2f1a0b9c"
-SYSTEMD = f"/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice/cri-containerd-abc.scope"
-CGROUPFS = f"/kubepods/burstable/pod{OTHER}/def"
 ADDRESS = "169.254.2.1"
 
 
-def process(root: Path, pid: int, parent: int, cgroup: str, address: str | None) -> None:
-    folder = root / "proc" / str(pid)
-    folder.mkdir(parents=True)
-    (folder / "cgroup").write_text(f"0::{cgroup}\n")
-    (folder / "stat").write_text(f"{pid} (a ) name) S {parent} 1 1 0\n")
-    variables = ["PATH=/bin", *([f"KUBERNETES_SERVICE_HOST={address}"] if address else []), ""]
-    (folder / "environ").write_text("\0".join(variables))
-
-
 def test_a_container_is_found_by_the_address_in_its_environment(tmp_path: Path) -> None:
+    def process(root: Path, pid: int, parent: int, cgroup: str, address: str | None) -> None:
+        folder = root / "proc" / str(pid)
+        folder.mkdir(parents=True)
+        (folder / "cgroup").write_text(f"0::{cgroup}\n")
+        (folder / "stat").write_text(f"{pid} (a ) name) S {parent} 1 1 0\n")
+        variables = ["PATH=/bin", *([f"KUBERNETES_SERVICE_HOST={address}"] if address else []), ""]
+        (folder / "environ").write_text("\0".join(variables))
+
+    cgroupfs = f"/kubepods/burstable/pod{OTHER}/def"
+    systemd = f"/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice/cri-containerd-abc.scope"
+    static = "8f3c2b1a0d9e8f7c6b5a4d3e2f1a0b9c"
     process(tmp_path, 1, 0, "/init.scope", None)
-    process(tmp_path, 10, 1, SYSTEMD, ADDRESS)
-    process(tmp_path, 11, 10, SYSTEMD, ADDRESS)  # its child
-    process(tmp_path, 20, 1, CGROUPFS, ADDRESS)
-    process(tmp_path, 30, 1, f"/kubepods/pod{STATIC}/1", ADDRESS)
-    process(tmp_path, 40, 1, CGROUPFS.replace("def", "older"), "10.96.0.1")
+    process(tmp_path, 10, 1, systemd, ADDRESS)
+    process(tmp_path, 11, 10, systemd, ADDRESS)  # its child
+    process(tmp_path, 20, 1, cgroupfs, ADDRESS)
+    process(tmp_path, 30, 1, f"/kubepods/pod{static}/1", ADDRESS)
+    process(tmp_path, 40, 1, cgroupfs.replace("def", "older"), "10.96.0.1")
     process(tmp_path, 50, 1, "/user.slice", ADDRESS)
-    process(tmp_path, 55, 1, CGROUPFS.replace("def", "job"), ADDRESS)
+    process(tmp_path, 55, 1, cgroupfs.replace("def", "job"), ADDRESS)
     (tmp_path / "proc/self").symlink_to("55")  # a Job that uninstalls
     (tmp_path / "proc/60").mkdir()  # ended meanwhile
     (tmp_path / f"var/log/pods/default_web_{UID}").mkdir(parents=True)
-    (tmp_path / f"var/log/pods/kube-system_proxy_{STATIC}").mkdir()
+    (tmp_path / f"var/log/pods/kube-system_proxy_{static}").mkdir()
     assert containers_at([ADDRESS], tmp_path) == [
         Container(OTHER, 20),
         Container("default/web", 10),

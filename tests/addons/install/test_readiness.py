@@ -84,21 +84,6 @@ async def test_a_hub_is_gone_when_nobody_answers() -> None:
     await wait_until_gone(hub_at(url), time.monotonic() + 30)
 
 
-class OnceThen(dict[str, Any]):
-    """The answers of one hub until it has said when it started, then of another one."""
-
-    def __init__(self, first: dict[str, Any], later: dict[str, Any]) -> None:
-        super().__init__(first)
-        self._later = later
-
-    def get(self, path: str, default: Any = None) -> Any:
-        found = super().get(path, default)
-        if path == "/debug/status":
-            self.clear()
-            self.update(self._later)
-        return found
-
-
 def hub_that_started(at: str) -> dict[str, Any]:
     return {"/readyz": "ok", "/debug/status": {"started": at}, "/metrics": METRICS}
 
@@ -133,6 +118,20 @@ async def test_a_hub_that_stays_ready_is_well() -> None:
     ],
 )
 async def test_a_hub_that_does_not_stay_ready_is_not_well(later: dict[str, Any], why: str) -> None:
+    class OnceThen(dict[str, Any]):
+        """The answers of one hub until it has said when it started, then of another one."""
+
+        def __init__(self, first: dict[str, Any], later: dict[str, Any]) -> None:
+            super().__init__(first)
+            self._later = later
+
+        def get(self, path: str, default: Any = None) -> Any:
+            found = super().get(path, default)
+            if path == "/debug/status":
+                self.clear()
+                self.update(self._later)
+            return found
+
     async with small_api(OnceThen(hub_that_started("first"), later)) as url:
         with pytest.raises(NotReadyError, match=why):
             await watch_hub(hub_at(url), 60)

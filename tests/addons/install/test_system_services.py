@@ -58,10 +58,6 @@ def test_without_a_program_nothing_is_called() -> None:
     services.start_hub()
 
 
-EXPOSURE = 30
-"""Tenths, of 100, that `systemd-analyze security` may find: 2.9 and below is its word OK."""
-
-
 @pytest.fixture
 def systemd_analyze() -> str:
     found = shutil.which("systemd-analyze")
@@ -101,11 +97,13 @@ def test_systemd_takes_the_sockets_and_the_unit_that_needs_them(systemd_analyze:
 
 
 def test_systemd_finds_the_unit_confined(systemd_analyze: str, written: Path) -> None:
+    # Tenths, of 100, that `systemd-analyze security` may find: 2.9 and below is its word OK.
+    exposure = 30
     asked = [
         systemd_analyze,
         "security",
         "--offline=true",
-        f"--threshold={EXPOSURE}",
+        f"--threshold={exposure}",
         "--no-pager",
         str(written),
     ]

@@ -305,9 +305,6 @@ async def test_a_write_joins_the_one_that_the_cloud_could_not_take_yet(node: Nod
 
 # -- an answer that is newer than the copy -------------------------------------------------------------------------
 
-PODS = ResourceType("", "v1", "pods")
-POD_PATH = "/api/v1/namespaces/a/pods/p"
-
 
 def pod_at(version: int) -> Json:
     metadata = {"namespace": "a", "name": "p", "resourceVersion": str(version)}
@@ -330,13 +327,15 @@ async def test_no_client_sees_an_object_older_than_it_has_seen(
     node: Node, copy: list[Json], at: int, seen: int, shown: int
 ) -> None:
     """A client once got 404 for an object that it had just read: the object's event had not reached the copy."""
-    store = node.sources.get(HUB_IDENTITY, ListWatch(PODS, encoding=Encoding.JSON)).store
+    pod_path = "/api/v1/namespaces/a/pods/p"
+    pods = ResourceType("", "v1", "pods")
+    store = node.sources.get(HUB_IDENTITY, ListWatch(pods, encoding=Encoding.JSON)).store
     fill(store, copy, at, kind="Pod")
     if seen:
-        node.passed("GET", POD_PATH, 200, raw(pod_at(seen)), headers=TYPED)
+        node.passed("GET", pod_path, 200, raw(pod_at(seen)), headers=TYPED)
     node.health.failed("gone")
-    info = parse_request("GET", POD_PATH)
-    route = Route(RouteKind.CACHED_RELAY, "test", read=read_of(POD_PATH))
-    code, body, _ = await node.send_as(ClientRequest(info, "kubelet", HUB, route), POD_PATH)
+    info = parse_request("GET", pod_path)
+    route = Route(RouteKind.CACHED_RELAY, "test", read=read_of(pod_path))
+    code, body, _ = await node.send_as(ClientRequest(info, "kubelet", HUB, route), pod_path)
     found = 404 if code == 404 else int(json.loads(body)["metadata"]["resourceVersion"])
     assert found == shown

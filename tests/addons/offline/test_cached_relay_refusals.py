@@ -22,9 +22,6 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
         yield made
 
 
-OTHER = Caller(POD.credential_source, "Bearer another token of the pod's account")
-
-
 async def test_what_a_caller_got_with_its_own_token_is_for_its_user_alone(node: Node) -> None:
     node.cloud.users = {POD.authorization: "pod", "Bearer stranger": ""}
     node.passed("GET", OBJECT, 200, b"the pod's", caller=POD)
@@ -38,11 +35,12 @@ async def test_what_a_caller_got_with_its_own_token_is_for_its_user_alone(node: 
 
 async def test_a_caller_with_a_token_is_answered_by_a_remembered_right_alone(node: Node) -> None:
     """Pods of one account share what is kept. Each shows the cloud's word for its own token."""
-    node.cloud.users = {POD.authorization: "pod", OTHER.authorization: "pod"}
+    other = Caller(POD.credential_source, "Bearer another token of the pod's account")
+    node.cloud.users = {POD.authorization: "pod", other.authorization: "pod"}
     node.passed("GET", OBJECT, 200, b"the pod's", caller=POD)
-    node.passed("GET", OBJECT + "-other", 404, b"", caller=OTHER)
+    node.passed("GET", OBJECT + "-other", 404, b"", caller=other)
     await node.lose_cloud()
-    assert (await node.get(caller=OTHER))[0] == 503
+    assert (await node.get(caller=other))[0] == 503
     assert (await node.get(caller=POD))[:2] == (200, b"the pod's")
 
 

@@ -30,11 +30,10 @@ async def opened(folder: Path) -> AsyncIterator[CallerCache]:
         access.close()
 
 
-def contents(folder: Path) -> bytes:
-    return b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
-
-
 async def test_a_second_process_knows_a_caller_until_the_cloud_says_no(tmp_path: Path) -> None:
+    def contents(folder: Path) -> bytes:
+        return b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
+
     async with opened(tmp_path) as callers:
         callers.known.is_of(TOKEN, "the user")
         callers.known.has_right(TOKEN, RIGHT)

@@ -32,7 +32,6 @@ from tests.addons.support.offline_parts import JSON, Told, asked, read
 from tests.addons.support.samples import fill, metadata, raw, read_of, service
 
 PODS = ResourceType("", "v1", "pods")
-SERVICES = ResourceType("", "v1", "services")
 EVERYWHERE = ListWatch(PODS)
 OF_NODE = ListWatch(PODS, field_selector="spec.nodeName=n")
 OF_NAMESPACE = ListWatch(PODS, "a")
@@ -335,10 +334,11 @@ async def test_what_is_shared_is_listed_from_the_one_source_where_that_is_newer(
 
 async def test_a_copy_of_another_identity_is_never_refetched_as_the_hub(tmp_path: Path) -> None:
     """After a revocation a pod saw an object that was created later: its source had been started with no token."""
+    services = ResourceType("", "v1", "services")
     pod, credentials = CloudIdentity("pod", "Bearer pod"), []
     store = Store()
     async with copies_in(tmp_path) as copies:
-        copy = copies.copy("pod", ListWatch(SERVICES, "default", encoding=Encoding.JSON), store)
+        copy = copies.copy("pod", ListWatch(services, "default", encoding=Encoding.JSON), store)
         fill(store, [service("web", 3)], 5)
         await settled(copy)
         copy.close()

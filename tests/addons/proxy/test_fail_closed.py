@@ -35,8 +35,6 @@ HOOKS = [
     for name in hooks.all_hooks
     if inspect.isroutine(getattr(part, name, None))
 ]
-LIFE = ("load", "configure", "running", "done", "add_log", "update")
-"""Hooks of the process, not of a client."""
 
 
 class Failing:
@@ -103,17 +101,16 @@ async def test_a_status_error_is_the_answer_and_no_failure(hook: str, error: Sta
     assert counted(hook) == before
 
 
-class Streaming:
-    """An addon that has each answer streamed as it comes."""
-
-    name = "streaming"
-
-    def responseheaders(self, flow: http.HTTPFlow) -> None:
-        assert flow.response is not None
-        flow.response.stream = True
-
-
 async def test_no_later_part_has_upstreams_body_streamed_in_the_place_of_a_status() -> None:
+    class Streaming:
+        """An addon that has each answer streamed as it comes."""
+
+        name = "streaming"
+
+        def responseheaders(self, flow: http.HTTPFlow) -> None:
+            assert flow.response is not None
+            flow.response.stream = True
+
     flow = tflow.tflow(resp=True)
     for part in (Failing(unavailable("the rules have changed meanwhile")), Streaming()):
         await run(part, "responseheaders", flow)
@@ -153,6 +150,15 @@ def test_a_refusal_stops_the_stream_of_the_request(delay: int | None) -> None:
 
 
 async def test_a_handshake_cannot_succeed() -> None:
+    def shake_hands(one: SSL.Connection, other: SSL.Connection) -> None:
+        """In memory, until both are done or one raises."""
+        for _ in range(10):
+            for this, that in ((one, other), (other, one)):
+                with contextlib.suppress(SSL.WantReadError):
+                    this.do_handshake()
+                with contextlib.suppress(SSL.WantReadError):
+                    that.bio_write(this.bio_read(1 << 16))
+
     data = tls_data(tflow.tclient_conn())
     await run(Failing(RuntimeError(MESSAGE)), "tls_start_client", data)
     assert data.ssl_conn is not None, "mitmproxy would make one by its own rules"
@@ -162,23 +168,15 @@ async def test_a_handshake_cannot_succeed() -> None:
         shake_hands(data.ssl_conn, other)
 
 
-def shake_hands(one: SSL.Connection, other: SSL.Connection) -> None:
-    """In memory, until both are done or one raises."""
-    for _ in range(10):
-        for this, that in ((one, other), (other, one)):
-            with contextlib.suppress(SSL.WantReadError):
-                this.do_handshake()
-            with contextlib.suppress(SSL.WantReadError):
-                that.bio_write(this.bio_read(1 << 16))
-
-
 @pytest.mark.parametrize(("part", "name"), HOOKS)
 def test_every_hook_of_every_part_is_guarded(part: object, name: str) -> None:
     """A hook of a client's flow or connection without a guard fails open: mitmproxy only logs what it raises.
 
     A kind of hook that is not among these must be thought of, and the hub's addon does not call it.
     """
-    assert name in (*FLOW_HOOKS, *CONNECTION_HOOKS, *LIFE)
+    # Hooks of the process, not of a client.
+    life = ("load", "configure", "running", "done", "add_log", "update")
+    assert name in (*FLOW_HOOKS, *CONNECTION_HOOKS, *life)
     assert callable(getattr(hub_of(*CHAIN), name))
 
 

@@ -75,6 +75,11 @@ async def test_a_saved_flow_is_of_the_listener_that_is_open_there() -> None:
     ids=["HTTP", "TLS", "the first byte of TLS"],
 )
 async def test_a_client_says_first_whether_it_wants_tls(first: bytes, served: bool) -> None:
+    def _of(server: Proxyserver, writer: asyncio.StreamWriter) -> Any:
+        """The handler of this client."""
+        name = writer.get_extra_info("sockname")
+        return next((each for each in server.connections.values() if each.client.peername == name), None)
+
     with taddons.context(server := Proxyserver()):
         await open_listeners([ANY])
         _, writer = await asyncio.open_connection(*address_of(ANY))
@@ -86,18 +91,18 @@ async def test_a_client_says_first_whether_it_wants_tls(first: bytes, served: bo
         await server.servers.update([])
 
 
-class Faults:
-    """The failed handshakes that the addons were notified of."""
-
-    def __init__(self) -> None:
-        self.seen: list[str] = []
-
-    def tls_failed_client(self, data: tls.TlsData) -> None:
-        self.seen.append(data.conn.error or "")
-
-
 async def test_a_handshake_without_end_is_not_collected() -> None:
     """100 connections without a token took 70 MB in two seconds. What is no handshake was logged in whole."""
+
+    class Faults:
+        """The failed handshakes that the addons were notified of."""
+
+        def __init__(self) -> None:
+            self.seen: list[str] = []
+
+        def tls_failed_client(self, data: tls.TlsData) -> None:
+            self.seen.append(data.conn.error or "")
+
     before = value_of(metrics.CONNECTIONS_REFUSED.labels("handshake"))
     endless = b"\x16\x03\x01\x40\x00\x01\xff\xff\xff" + bytes(0x4000 - 4)
     malformed = b"\x16\x03\x01\x40\x00\x01\x00\x3f\xfc" + b"\xff" * (0x4000 - 4)
@@ -115,12 +120,6 @@ async def test_a_handshake_without_end_is_not_collected() -> None:
     assert value_of(metrics.CONNECTIONS_REFUSED.labels("handshake")) == before + 1
     assert len(endless) > MAX_HANDSHAKE
     assert [len(fault) <= LONGEST_FAULT for fault in faults.seen] == [True, True]
-
-
-def _of(server: Proxyserver, writer: asyncio.StreamWriter) -> Any:
-    """The handler of this client."""
-    name = writer.get_extra_info("sockname")
-    return next((each for each in server.connections.values() if each.client.peername == name), None)
 
 
 def test_the_listeners_are_modes_of_the_hub() -> None:

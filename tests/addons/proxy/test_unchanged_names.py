@@ -71,8 +71,6 @@ async def start():
 
 asyncio.run(start())
 '''
-DOCUMENTED = {"mitmproxy.ctx.master", "mitmproxy.ctx.options", "mitmproxy.ctx.log"}
-"""The names that every master of mitmproxy's sets."""
 
 
 def started(folder: Path, *, is_alone: bool, modules: list[str]) -> tuple[list[str], set[str], set[str]]:
@@ -99,8 +97,10 @@ def started(folder: Path, *, is_alone: bool, modules: list[str]) -> tuple[list[s
 
 @pytest.mark.parametrize("is_alone", [True, False], ids=["alone", "beside mitmdump"])
 def test_a_start_replaces_no_name(tmp_path: Path, is_alone: bool) -> None:
+    # The names that every master of mitmproxy's sets.
+    documented = {"mitmproxy.ctx.master", "mitmproxy.ctx.options", "mitmproxy.ctx.log"}
     modules, _, _ = started(tmp_path, is_alone=is_alone, modules=[])
     found, changed, added = started(tmp_path, is_alone=is_alone, modules=modules)
     assert set(modules) == set(found)
-    assert changed <= DOCUMENTED
-    assert added <= DOCUMENTED
+    assert changed <= documented
+    assert added <= documented

@@ -23,12 +23,11 @@ TOKEN = "Bearer t"
 LENT, OWN = cast(Session, "the hub's"), cast(Session, "the callers'")
 
 
-def carried(client: Client) -> tuple[Session, dict[str, str]]:
-    headers = {name: value for name, value in client._headers.items() if name != "User-Agent"}
-    return client._session, headers
-
-
 def test_what_each_client_carries() -> None:
+    def carried(client: Client) -> tuple[Session, dict[str, str]]:
+        headers = {name: value for name, value in client._headers.items() if name != "User-Agent"}
+        return client._session, headers
+
     made = Clients(LENT, OWN)
     own = {"Authorization": TOKEN}
     assert carried(made.hub) == carried(made.of(HUB_IDENTITY)) == (LENT, {})
@@ -125,20 +124,19 @@ async def test_the_tokens_of_a_user_are_bounded() -> None:
     assert cloud.asked[-1] == "1"
 
 
-class Refusing:
-    """A session whose server knows nobody."""
-
-    status, headers = 401, MappingProxyType[str, str]({})
-
-    @asynccontextmanager
-    async def open(self, *_: object, **__: object) -> AsyncIterator[Refusing]:
-        yield self
-
-    async def read(self, _limit: int) -> bytes:
-        return b""
-
-
 async def test_a_cloud_that_does_not_know_the_node_is_none_for_its_readers_alone() -> None:
+    class Refusing:
+        """A session whose server knows nobody."""
+
+        status, headers = 401, MappingProxyType[str, str]({})
+
+        @asynccontextmanager
+        async def open(self, *_: object, **__: object) -> AsyncIterator[Refusing]:
+            yield self
+
+        async def read(self, _limit: int) -> bytes:
+            return b""
+
     made = Clients(*[cast(Session, Refusing())] * 2)
     with pytest.raises(Unreachable, match="identity"):
         await made.of(HUB_IDENTITY).request("GET", "/")

@@ -13,20 +13,19 @@ from kube.http.transport.connection_pool import Connection
 from tests.repository.support.tree import label, parse, room_modules
 
 
-class Server:
-    """No connection to anything."""
-
-    scheme, host, port = "https", "cloud.example", 443
-
-    def available(self) -> Connection | None:
-        return None
-
-    async def opened(self) -> Connection:
-        raise ConnectionRefusedError
-
-
 @pytest.mark.parametrize("kind", [None, *RouteKind])
 def test_a_route_that_leads_to_no_server_sends_nothing(kind: RouteKind | None) -> None:
+    class Server:
+        """No connection to anything."""
+
+        scheme, host, port = "https", "cloud.example", 443
+
+        def available(self) -> Connection | None:
+            return None
+
+        async def opened(self) -> Connection:
+            raise ConnectionRefusedError
+
     route = Route(kind, "test") if kind is not None else None
     if kind in SENT:
         assert RelayUpstream(route, Server()).route is route

@@ -47,10 +47,6 @@ def route(
     return decide(info, component, caller, listener, accept, RULES)
 
 
-def names(found: Route) -> list[str]:
-    return list(found.filtered_by)
-
-
 FILTERED = "filtered by localpods, servicetopology"
 GET_FILTERED = "filtered by servicetopology"
 CACHED = "cached component"
@@ -102,6 +98,9 @@ NO_READ = "no read of objects"
     ],
 )
 def test_reads(target: str, component: str, kind: RouteKind, reason: str) -> None:
+    def names(found: Route) -> list[str]:
+        return list(found.filtered_by)
+
     found = route(target, component)
     assert (found.kind, found.reason.startswith(reason)) == (kind, True), found.reason
     assert ("servicetopology" in names(found)) is (reason in (FILTERED, GET_FILTERED))

@@ -21,7 +21,6 @@ from kube.wire.encoding import Encoding
 from tests.addons.support.noted_request import NotedRequest, hooks_of
 
 OFFER = WebSocketOffer("AAAA", "13", ("v1",), (), "http://here")
-PROTOBUF = f"{Encoding.PROTOBUF};stream=watch"
 
 
 class Events:
@@ -74,13 +73,6 @@ class Watching:
         self.send(self._protocol.close(CloseReason.GOING_AWAY))
 
 
-async def served(answerer: Answerer) -> NotedRequest:
-    """A request for a watch that is answered, to its end."""
-    client = NotedRequest()
-    await _serve(client, answerer)
-    return client
-
-
 async def _serve(client: NotedRequest, answerer: Answerer) -> None:
     def decide(_flow: http.HTTPFlow, context: RequestContext) -> None:
         context.route, context.answerer = Route(RouteKind.VIEW, "test"), answerer
@@ -110,9 +102,10 @@ async def test_events_of_json_are_messages_of_text_however_they_are_written() ->
 
 
 async def test_events_of_protobuf_are_binary_messages_without_their_length() -> None:
+    protobuf = f"{Encoding.PROTOBUF};stream=watch"
     first, second = b"event", bytes(range(256)) * 400
     framed = b"".join(len(event).to_bytes(4) + event for event in (first, second, first))
-    async with watching(PROTOBUF) as watch:
+    async with watching(protobuf) as watch:
         for piece in (framed[:2], framed[2:2000], framed[2000:]):
             watch.events.pieces.put_nowait(piece)
         found: dict[int, bytes] = {}
@@ -173,6 +166,12 @@ async def test_what_fails_after_the_handshake_breaks_off() -> None:
 
 
 async def test_a_refusal_before_the_handshake_is_an_answer_of_http() -> None:
+    async def served(answerer: Answerer) -> NotedRequest:
+        """A request for a watch that is answered, to its end."""
+        client = NotedRequest()
+        await _serve(client, answerer)
+        return client
+
     class Refuses:
         async def answer(self, _wanted: ClientRequest, _stream: ClientStream) -> Answer | None:
             raise forbidden("not yours")

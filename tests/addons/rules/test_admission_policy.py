@@ -17,7 +17,6 @@ from addons.rules.table import MAX_VALUE_BYTES, parse_rules
 from kube.json_type import Json
 from tests.cloud.real import RealCloud
 
-FILE = Path(__file__).parents[3] / "configmaps" / "rules-admission.yaml"
 FILTERS = build_filters(health=True)
 HERE = "rules-admission"
 """A namespace of the test's own: the rules of other tests may be bad."""
@@ -28,7 +27,8 @@ type Edit = Callable[[dict[str, str]], tuple[int, str]]
 
 
 def test_the_manifest_is_made_of_the_filters() -> None:
-    assert FILE.read_text() == manifest(), (
+    file = Path(__file__).parents[3] / "configmaps" / "rules-admission.yaml"
+    assert file.read_text() == manifest(), (
         "run `python -m addons.rules.admission_policy > configmaps/rules-admission.yaml`"
     )
     assert policy(FILTERS)[0]["spec"]["matchConstraints"]["namespaceSelector"]["matchLabels"] == {
@@ -59,27 +59,6 @@ def edit(real_cloud: RealCloud) -> Iterator[Edit]:
         real_cloud.admin.delete(f"/apis/admissionregistration.k8s.io/v1/{plural}/{each['metadata']['name']}")
 
 
-GOOD = [
-    {},
-    {"servicetopology": "", "filter_endpoints": " , ,"},
-    {
-        "servicetopology": "envoy, -coredns,*",
-        "filter_servicetopology": "*/endpointslices#list;watch;get, -kubectl",
-    },
-    {"filter_servicetopology": "a/endpointslices.discovery.k8s.io # ;list; ;watch;,b/ * ,c/endpoints"},
-    {"masterservice": "-kubelet/services#get,\n  x-y_z.1/services"},
-    {"cache_agents": "*, -kubectl, a\n"},
-    {
-        "cache_agents": "unknown, Kubernetes Java  Client, -a b",
-        "endpoints": "kubernetes java client/endpoints#list",
-    },
-    {"offline_leases": "kube-system/a, shop/web.leader,,\n x/y-1"},
-    {"pool_resources": "/v1/nodes, networking.k8s.io/v1/networkpolicies,,\n example.com/v1alpha1/things"},
-    {"localhealth": "kube-proxy"},
-    {"somebody-elses": "any thing # at / all", "another": "a,b/c#d"},
-    {"endpoints": "GET, list/endpoints"},
-    {"filter_acme-canary": "kube-proxy, a b"},
-]
 BAD = [
     ({"servicetopolgy": "a"}, "key servicetopolgy: there is no such key; did you mean servicetopology?"),
     ({"filter_servictopology": "a"}, "did you mean filter_servicetopology?"),
@@ -124,7 +103,31 @@ BAD = [
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("data", GOOD, ids=str)
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"servicetopology": "", "filter_endpoints": " , ,"},
+        {
+            "servicetopology": "envoy, -coredns,*",
+            "filter_servicetopology": "*/endpointslices#list;watch;get, -kubectl",
+        },
+        {"filter_servicetopology": "a/endpointslices.discovery.k8s.io # ;list; ;watch;,b/ * ,c/endpoints"},
+        {"masterservice": "-kubelet/services#get,\n  x-y_z.1/services"},
+        {"cache_agents": "*, -kubectl, a\n"},
+        {
+            "cache_agents": "unknown, Kubernetes Java  Client, -a b",
+            "endpoints": "kubernetes java client/endpoints#list",
+        },
+        {"offline_leases": "kube-system/a, shop/web.leader,,\n x/y-1"},
+        {"pool_resources": "/v1/nodes, networking.k8s.io/v1/networkpolicies,,\n example.com/v1alpha1/things"},
+        {"localhealth": "kube-proxy"},
+        {"somebody-elses": "any thing # at / all", "another": "a,b/c#d"},
+        {"endpoints": "GET, list/endpoints"},
+        {"filter_acme-canary": "kube-proxy, a b"},
+    ],
+    ids=str,
+)
 def test_what_hubs_can_read_passes(edit: Edit, data: dict[str, str]) -> None:
     assert edit(data) == (201, "")
     foreign = {"somebody-elses", "another", "localhealth", "filter_acme-canary"}

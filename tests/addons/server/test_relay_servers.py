@@ -26,9 +26,6 @@ from tests.addons.support.observed import until, value_of
 from tests.addons.support.proxied import ANSWER, FROM_NODE, Http2Server, Proxy, Raw, watching_proxy
 from tests.hub.support.http2 import Streams
 
-PSEUDO = {":method": "GET", ":scheme": "https", ":authority": "hub", ":path": "/"}
-SERVER_WINDOW = 65_535
-"""Bytes that a server of HTTP/2 takes before it gives more room (RFC 9113, 6.9.2)."""
 GET = b"GET / HTTP/1.1\r\nHost: hub\r\nConnection: close\r\n\r\n"
 
 
@@ -270,13 +267,16 @@ async def test_bodies_that_their_server_does_not_read_are_bounded_over_all_strea
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each stream had a bound, and a thousand streams had half a gigabyte."""
+    # Bytes that a server of HTTP/2 takes before it gives more room (RFC 9113, 6.9.2).
+    server_window = 65_535
+    pseudo = {":method": "GET", ":scheme": "https", ":authority": "hub", ":path": "/"}
     bound = 8 * STREAM_WINDOW
     monkeypatch.setattr(client_addresses, "MAX_UNSENT_OF_ADDRESS", bound)
     server = Http2Server(100)
     server.reads = False
     async with server.serve(), connected(server) as (proxy, streams):
         proxy.is_request_streamed = True
-        fields = {**PSEUDO, ":method": "POST", ":path": "/"}
+        fields = {**pseudo, ":method": "POST", ":path": "/"}
         server.is_silent = True
         uploads = [streams.send(fields, end=False) for _ in range(20)]
         for each in uploads:
@@ -287,7 +287,7 @@ async def test_bodies_that_their_server_does_not_read_are_bounded_over_all_strea
         assert set(streams.status.values()) == {429}
         address = proxy.layer.address
         # The end of the last upload is read in later turns.
-        await until(lambda: address.unsent.size >= bound - SERVER_WINDOW)
+        await until(lambda: address.unsent.size >= bound - server_window)
         assert address.unsent.size <= bound
         server.is_silent = False
         assert await ask(streams) == 200

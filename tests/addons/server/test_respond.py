@@ -20,7 +20,6 @@ from kube.wire.codec_base import PIECE
 from tests.addons.support.noted_request import NotedRequest, Part, hooks_of
 
 TEXT = {"Content-Type": "text/plain"}
-LARGE = bytes(2 * PIECE + 1)
 
 
 @dataclass
@@ -66,8 +65,9 @@ async def test_an_answer_goes_in_the_pieces_that_are_made_of_it(answer: Answer, 
 
 
 async def test_a_large_answer_goes_in_pieces_and_has_its_length() -> None:
-    first, *pieces, last = await told(Answer(LARGE, TEXT))
-    assert (first, last) == (head(len(LARGE)), ("end",))
+    large = bytes(2 * PIECE + 1)
+    first, *pieces, last = await told(Answer(large, TEXT))
+    assert (first, last) == (head(len(large)), ("end",))
     assert [len(bytes(piece)) for _, piece in pieces] == [PIECE, PIECE, 1]  # type: ignore[call-overload]  # of a body
 
 

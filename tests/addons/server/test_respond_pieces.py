@@ -13,8 +13,6 @@ from tests.addons.support.lasting_parts import connected
 from tests.addons.support.proxied import Raw, watching_proxy
 from tests.hub.support.http2 import Streams
 
-WHOLE_PIECE = bytes(LARGEST_FRAME)
-
 
 async def test_pieces_of_both_ways_come_in_their_order_and_the_addons_see_each() -> None:
     counted: list[bytes] = []
@@ -44,18 +42,19 @@ async def test_pieces_of_both_ways_come_in_their_order_and_the_addons_see_each()
 
 
 async def test_what_a_window_has_no_room_for_waits_and_nothing_overtakes_it() -> None:
+    whole_piece = bytes(LARGEST_FRAME)
     refused, opened = asyncio.Event(), asyncio.Event()
     sent: list[int] = []
 
     async def write(stream: ClientStream) -> None:
         outlet = stream.outlet
         assert outlet is not None
-        while outlet(WHOLE_PIECE):
-            sent.append(len(WHOLE_PIECE))
-        writing = asyncio.create_task(stream.write(WHOLE_PIECE))
+        while outlet(whole_piece):
+            sent.append(len(whole_piece))
+        writing = asyncio.create_task(stream.write(whole_piece))
         await asyncio.sleep(0)
         left = CLIENT_WINDOW - sum(sent)
-        assert left < len(WHOLE_PIECE)
+        assert left < len(whole_piece)
         assert not outlet(b"x"), "a piece waits for the window"
         refused.set()
         await opened.wait()
@@ -70,10 +69,10 @@ async def test_what_a_window_has_no_room_for_waits_and_nothing_overtakes_it() ->
         await streams.until(lambda: streams.received[stream] == CLIENT_WINDOW)
         streams.reads = True
         streams.take(stream)
-        await streams.until(lambda: streams.received[stream] == sum(sent) + len(WHOLE_PIECE))
+        await streams.until(lambda: streams.received[stream] == sum(sent) + len(whole_piece))
         opened.set()
         await streams.until(lambda: stream in streams.ended)
-        assert streams.received[stream] == sum(sent) + len(WHOLE_PIECE) + len("last")
+        assert streams.received[stream] == sum(sent) + len(whole_piece) + len("last")
 
 
 async def test_a_stream_that_its_client_cancelled_takes_nothing() -> None:

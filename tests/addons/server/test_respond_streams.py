@@ -114,21 +114,21 @@ async def test_an_answer_waits_for_a_client_of_http1_that_does_not_read_and_ends
             await answering.over.wait()
 
 
-class Counted(bytes):
-    """A piece that counts how many of its kind there are."""
-
-    alive = 0
-
-    def __new__(cls, size: int) -> Counted:
-        cls.alive += 1
-        return super().__new__(cls, size)
-
-    def __del__(self) -> None:
-        type(self).alive -= 1
-
-
 async def test_what_waits_for_a_client_is_a_socket_full_and_no_piece() -> None:
     """100 clients that did not read their lists had the hub hold 20 MB, twice what their sockets may."""
+
+    class Counted(bytes):
+        """A piece that counts how many of its kind there are."""
+
+        alive = 0
+
+        def __new__(cls, size: int) -> Counted:
+            cls.alive += 1
+            return super().__new__(cls, size)
+
+        def __del__(self) -> None:
+            type(self).alive -= 1
+
     answering = Answering(lambda stream: stream.write_all(Counted(len(PIECE)) for _ in range(MUCH)))
     with watching_proxy() as proxy:
         answer_here(proxy, answering)

@@ -100,12 +100,11 @@ async def test_an_answer_that_breaks_off_resets_the_stream_of_http2() -> None:
         assert proxy.hooks[-1] == "error"
 
 
-async def wait(_stream: ClientStream) -> None:
-    await asyncio.Event().wait()
-
-
 @pytest.mark.parametrize("delay", [0.0, 0.2])
 async def test_a_client_that_leaves_ends_its_answer_whatever_the_addons_still_do(delay: float) -> None:
+    async def wait(_stream: ClientStream) -> None:
+        await asyncio.Event().wait()
+
     answering = Answering(wait)
     async with connected(Raw(b"")) as (proxy, streams):
         answer_here(proxy, answering)
@@ -118,22 +117,21 @@ async def test_a_client_that_leaves_ends_its_answer_whatever_the_addons_still_do
         await answering.over.wait()
 
 
-class LeftAlone:
-    """Waits for ever, until it is cancelled."""
-
-    def __init__(self) -> None:
-        self.began, self.over = asyncio.Event(), asyncio.Event()
-
-    async def answer(self, _wanted: ClientRequest, _stream: ClientStream) -> Answer | None:
-        self.began.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            self.over.set()
-        raise ClientLeft
-
-
 async def test_a_client_of_http1_that_leaves_ends_what_would_answer_it() -> None:
+    class LeftAlone:
+        """Waits for ever, until it is cancelled."""
+
+        def __init__(self) -> None:
+            self.began, self.over = asyncio.Event(), asyncio.Event()
+
+        async def answer(self, _wanted: ClientRequest, _stream: ClientStream) -> Answer | None:
+            self.began.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.over.set()
+            raise ClientLeft
+
     alone = LeftAlone()
     with watching_proxy() as proxy:
         proxy.decide = lambda flow: have_answered(flow, alone, RouteKind.VIEW)
@@ -169,26 +167,25 @@ async def test_a_request_whose_server_fails_is_answered_to_its_end(breaks: bool)
 # -- what the hub leaves to the cloud ------------------------------------------------------------------------------
 
 
-class LeavesToCloud:
-    """An answerer that leaves a request to the cloud as often as it says, and then answers it."""
-
-    def __init__(self, times: int) -> None:
-        self.times = times
-        self.bodies: list[bytes] = []
-
-    async def answer(self, wanted: ClientRequest, _stream: ClientStream) -> Answer | None:
-        self.bodies.append(wanted.body)
-        if len(self.bodies) <= self.times:
-            raise ToCloud
-        return Answer(b"the hub's", TEXT)
-
-
 @pytest.mark.parametrize(
     ("says", "answer"), [(ANSWER, b"server"), (b"", b"the hub's")], ids=["answers", "fails each time"]
 )
 async def test_what_the_hub_leaves_to_the_cloud_is_sent_whole_and_comes_back_if_that_fails(
     says: bytes, answer: bytes
 ) -> None:
+    class LeavesToCloud:
+        """An answerer that leaves a request to the cloud as often as it says, and then answers it."""
+
+        def __init__(self, times: int) -> None:
+            self.times = times
+            self.bodies: list[bytes] = []
+
+        async def answer(self, wanted: ClientRequest, _stream: ClientStream) -> Answer | None:
+            self.bodies.append(wanted.body)
+            if len(self.bodies) <= self.times:
+                raise ToCloud
+            return Answer(b"the hub's", TEXT)
+
     answerer = LeavesToCloud(times=3)
     with watching_proxy() as proxy:
         proxy.server = Raw(says)

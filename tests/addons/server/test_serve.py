@@ -237,7 +237,6 @@ class Hasty(Raw):
         await reader.read(1)
 
 
-POST = {":method": "POST", ":scheme": "https", ":authority": "hub", ":path": "/"}
 TOO_LARGE = b"HTTP/1.1 413 Too Large\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nlarge\r\n0\r\n\r\n"
 
 
@@ -246,11 +245,12 @@ async def test_an_answer_that_comes_before_the_end_of_its_request_is_whole_over_
     is_streamed: bool,
 ) -> None:
     """Its client may wait for that end, and send no more."""
+    post = {":method": "POST", ":scheme": "https", ":authority": "hub", ":path": "/"}
     server = Hasty(TOO_LARGE)
     async with server.serve(), connected(server) as (proxy, streams):
         proxy.is_request_streamed, proxy.is_streamed = True, is_streamed
         for _ in range(2):
-            upload = streams.send(POST, end=False)
+            upload = streams.send(post, end=False)
             await streams.until(partial(streams.ended.__contains__, upload))
             assert (streams.status[upload], streams.bodies[upload]) == (413, b"large")
             streams.more(upload, b"what comes of it", end=True)

@@ -31,7 +31,6 @@ BROKEN = {
 }
 SOCKETS = 16 * 2**20
 """Bytes that the sockets' buffers between the server and the client may take, generously."""
-FAILED = metrics.HOOK_ERRORS.labels("edgehub-failover", "failover")
 
 
 @pytest.fixture
@@ -117,15 +116,17 @@ async def test_what_only_the_cloud_can_answer_is_a_502(proxy: Proxy[Raw], says: 
 
 
 async def test_a_rescue_that_fails_is_a_502_and_counted(proxy: Proxy[Raw]) -> None:
+    failed = metrics.HOOK_ERRORS.labels("edgehub-failover", "failover")
+
     def fail(_: http.HTTPFlow) -> None:
         raise RuntimeError("unforeseen")
 
-    before = value_of(FAILED)
+    before = value_of(failed)
     proxy.failover = fail
     proxy.server.says = b""
     async with proxy.serve():
         assert parts(await proxy.ask(GET))[0] == 502
-    assert value_of(FAILED) == before + 1
+    assert value_of(failed) == before + 1
     assert proxy.hooks.count("error") == 1
 
 
@@ -201,13 +202,6 @@ async def holding() -> AsyncIterator[tuple[Proxy[Raw], Streams]]:
         yield proxy, streams
 
 
-async def until_held(address: ClientAddress, size: int) -> None:
-    """Return when the hub holds so much of answers for the clients at an address, and all has come."""
-    async with asyncio.timeout(10):
-        while address.answers.size != size:  # noqa: ASYNC110 - nobody is told of a piece of a body
-            await asyncio.sleep(0.01)
-
-
 async def test_a_client_that_reads_gets_all_of_many_lists() -> None:
     """Two of the three lists of 4 MiB exceed the limit of unread data."""
     async with holding() as (proxy, streams):
@@ -220,6 +214,12 @@ async def test_a_client_that_reads_gets_all_of_many_lists() -> None:
 
 
 async def test_what_a_client_does_not_read_counts_as_held_and_goes_with_its_stream() -> None:
+    async def until_held(address: ClientAddress, size: int) -> None:
+        """Return when the hub holds so much of answers for the clients at an address, and all has come."""
+        async with asyncio.timeout(10):
+            while address.answers.size != size:  # noqa: ASYNC110 - nobody is told of a piece of a body
+                await asyncio.sleep(0.01)
+
     async with holding() as (proxy, streams):
         streams.reads = False
         asked = [streams.get("/", {}) for _ in range(LISTS)]

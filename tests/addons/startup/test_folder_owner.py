@@ -98,6 +98,11 @@ def test_what_cannot_be_set_aside_is_not_read(tmp_path: Path) -> None:
 
 
 def test_identity_and_cluster_are_read_from_the_credentials() -> None:
+    def _credentials(certificate: bytes = b"", authority: bytes = b"", token: bytes = b"") -> Credentials:
+        return Credentials(
+            "", "", False, DataOrFile(authority), DataOrFile(certificate), DataOrFile(), DataOrFile(token)
+        )
+
     servers, now = [parse_server("https://cloud:6443")], datetime.now(UTC)
     authority = make_authority("cluster", now, now + timedelta(days=1))
     pem = certificate_pem(authority.certificate)
@@ -111,9 +116,3 @@ def test_identity_and_cluster_are_read_from_the_credentials() -> None:
         _credentials(certificate=b"bad", authority=b"bad"),
     ):
         assert FolderOwner.of("n", nobody, servers)[1:3] == ("", ())
-
-
-def _credentials(certificate: bytes = b"", authority: bytes = b"", token: bytes = b"") -> Credentials:
-    return Credentials(
-        "", "", False, DataOrFile(authority), DataOrFile(certificate), DataOrFile(), DataOrFile(token)
-    )

@@ -137,10 +137,6 @@ HIDES = Tally("discardcloudservice", 5, 0, 2, ("load-balancer",))
 KEEPS = Tally("nodeportisolation", 5, 0, 0, ())
 
 
-def words(seen: Observation, **how: bool) -> list[str]:
-    return line(seen, **how).split()
-
-
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -171,6 +167,9 @@ def words(seen: Observation, **how: bool) -> list[str]:
     ],
 )
 def test_what_a_line_says(change: dict[str, object], told: str) -> None:
+    def words(seen: Observation, **how: bool) -> list[str]:
+        return line(seen, **how).split()
+
     time, *rest = words(LISTED._replace(**change))  # type: ignore[arg-type]  # a table of fields
     assert (time, " ".join(rest)) == ("03:29:01.123", told)
 

@@ -26,7 +26,6 @@ LOCAL = {ADDRESS: "169.254.20.11", PORT: "51003"}
 LOCAL_V6 = {ADDRESS: "fd00::20:11", PORT: "51003"}
 CLOUD = subset({"192.0.2.1": None}, {"192.0.2.2": "master-2"})
 HTTPS = {"name": "https", "protocol": "TCP", "port": 51003}
-OPTION = HubAddress(("169.254.2.1", "fd00::2:1"), 10268)
 
 
 def object_(annotations: dict[str, str] | None, *subsets: dict[str, Any]) -> Sample:
@@ -110,7 +109,8 @@ def test_endpoints_get_one_subset(encoding: Encoding) -> None:
 def test_the_hub_s_option_goes_before_the_annotations(
     encoding: Encoding, sample: Sample, address: str
 ) -> None:
-    applied = apply(LocalEndpoint(OPTION), sample, World(), encoding)
+    option = HubAddress(("169.254.2.1", "fd00::2:1"), 10268)
+    applied = apply(LocalEndpoint(option), sample, World(), encoding)
     assert applied.said() == ("changed", "local-address")
     assert addresses_of(applied.obj) == [address]
 

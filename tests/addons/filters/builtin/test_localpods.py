@@ -235,14 +235,6 @@ def test_a_new_pod_of_another_node_comes_on_that_node(sample: Sample, encoding: 
     assert (added.text("nodeName"), added.child("targetRef").text("name")) == ("n2", "web-0")
 
 
-def lists(obj: ApiObject) -> list[tuple[list[str], list[str]]]:
-    def ips(subset: Fields, name: str) -> list[str]:
-        return [each.text("ip") for each in subset.children(name)]
-
-    subsets = obj.fields.children("subsets")
-    return [(ips(each, "addresses"), ips(each, "notReadyAddresses")) for each in subsets]
-
-
 @pytest.mark.parametrize(
     ("sample", "seen", "expected"),
     [
@@ -267,6 +259,13 @@ def lists(obj: ApiObject) -> list[tuple[list[str], list[str]]]:
 def test_endpoints_follow(
     sample: Sample, seen: World, expected: list[object] | None, encoding: Encoding
 ) -> None:
+    def lists(obj: ApiObject) -> list[tuple[list[str], list[str]]]:
+        def ips(subset: Fields, name: str) -> list[str]:
+            return [each.text("ip") for each in subset.children(name)]
+
+        subsets = obj.fields.children("subsets")
+        return [(ips(each, "addresses"), ips(each, "notReadyAddresses")) for each in subsets]
+
     outcome = ("kept", "same-word") if expected is None else ("changed", "kubelets-word")
     applied = Case("endpoints", sample, *outcome, seen).check(LocalPods(), encoding)
     if expected is not None:

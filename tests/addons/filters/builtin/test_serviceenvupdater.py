@@ -28,11 +28,6 @@ def pod(*containers: Env, init: Env | None = None) -> Sample:
     return Sample("v1", "Pod", {"metadata": metadata("agent", "default"), "spec": spec})
 
 
-def env_of(obj: ApiObject, kind: str = "containers") -> list[Env]:
-    containers = obj.fields.child("spec").children(kind)
-    return [{v.text("name"): v.text("value") for v in container.children("env")} for container in containers]
-
-
 CLOUD = {HOST: "10.96.0.1", PORT: "443"}
 HUB = {HOST: "169.254.2.1", PORT: "10268"}
 
@@ -59,6 +54,12 @@ def test_every_reason_is_shown_above() -> None:
 
 
 def test_what_is_there_points_at_the_hub_and_nothing_is_added(encoding: Encoding) -> None:
+    def env_of(obj: ApiObject, kind: str = "containers") -> list[Env]:
+        containers = obj.fields.child("spec").children(kind)
+        return [
+            {v.text("name"): v.text("value") for v in container.children("env")} for container in containers
+        ]
+
     sample = pod({"A": "1"} | CLOUD | {"B": "2"}, {PORT: "443"}, {"C": "3"}, init=CLOUD)
     changed = apply(ServiceEnvUpdater(), sample, World(), encoding).obj
     assert env_of(changed) == [{"A": "1"} | HUB | {"B": "2"}, {PORT: "10268"}, {"C": "3"}]

@@ -71,13 +71,12 @@ class Ended(asyncio.Protocol):
         self.over.set()
 
 
-async def came_from(port: int, uplink: Uplink | None, host: str = LOOPBACK) -> str:
-    _, ended = await uplinks.connect(Ended, host, port, uplink)
-    await ended.over.wait()
-    return Seen.callers[-1]
-
-
 async def test_a_connection_leaves_by_its_uplink(port: int) -> None:
+    async def came_from(port: int, uplink: Uplink | None, host: str = LOOPBACK) -> str:
+        _, ended = await uplinks.connect(Ended, host, port, uplink)
+        await ended.over.wait()
+        return Seen.callers[-1]
+
     assert await came_from(port, None) == LOOPBACK
     assert await came_from(port, Uplink(OTHER, is_address=True)) == OTHER
     assert await came_from(port, Uplink("lo")) == LOOPBACK

@@ -232,7 +232,6 @@ def asked_for(target: str) -> OfflineRequest:
 TABLE = f"{Encoding.JSON};as=Table;v=v1;g=meta.k8s.io"
 METADATA = f"{Encoding.JSON};as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 PODS = ListWatch(ResourceType("", "v1", "pods"))
-OF_PROTOBUF = recorded.obj("pods.single", Encoding.PROTOBUF)
 
 
 def pod(name: str, version: int, namespace: str = "a", phase: str = "Running") -> Json:
@@ -267,10 +266,11 @@ async def test_each_object_is_as_the_newest_copy_has_it() -> None:
 
 
 async def test_copies_of_both_encodings_make_one_list() -> None:
+    of_protobuf = recorded.obj("pods.single", Encoding.PROTOBUF)
     protobuf = Store()
-    protobuf.replace(codec_for(Encoding.PROTOBUF), "v1", "Pod", 9, [OF_PROTOBUF.encode()])
+    protobuf.replace(codec_for(Encoding.PROTOBUF), "v1", "Pod", 9, [of_protobuf.encode()])
     found = await listed("/api/v1/pods", protobuf, store_of(5, pod("zzz", 4, "zzz")))
-    assert found == [f"{OF_PROTOBUF.name} {OF_PROTOBUF.version}", "zzz 4"]
+    assert found == [f"{of_protobuf.name} {of_protobuf.version}", "zzz 4"]
 
 
 @pytest.mark.parametrize(

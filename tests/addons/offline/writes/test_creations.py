@@ -48,7 +48,6 @@ IN_JSON = raw(
         "status": {"token": "secret", "expirationTimestamp": "2027-01-15T08:00:00Z"},
     }
 )
-CSINODES = "/apis/storage.k8s.io/v1/csinodes"
 
 
 def in_bytes(given: str = "secret") -> bytes:
@@ -162,17 +161,18 @@ async def test_an_answer_that_cannot_be_read_is_no_token(
 
 @pytest.mark.parametrize("encoding", [JSON, PROTOBUF])
 async def test_what_was_created_is_there_and_can_be_read(world: World, encoding: str) -> None:
+    csinodes = "/apis/storage.k8s.io/v1/csinodes"
     in_json = raw({"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": "n1"}})
     in_protobuf_ = body_of(in_protobuf("storage.k8s.io/v1", "CSINode", "n1"))
     body = in_json if encoding == JSON else in_protobuf_
-    made = asked("POST", CSINODES, body, accept=encoding, content_type=encoding)
-    assert await world.code(CSINODES, body, encoding=encoding) == 503
+    made = asked("POST", csinodes, body, accept=encoding, content_type=encoding)
+    assert await world.code(csinodes, body, encoding=encoding) == 503
     world.creations.keep("", made, {"content-type": encoding}, b"as created")
-    assert await world.code(CSINODES, body, encoding=encoding) == 409
-    kept = await world.answers.get(asked("GET", f"{CSINODES}/n1", accept=encoding).key(""))
+    assert await world.code(csinodes, body, encoding=encoding) == 409
+    kept = await world.answers.get(asked("GET", f"{csinodes}/n1", accept=encoding).key(""))
     assert kept is not None
     assert kept.body == b"as created"
-    assert await world.code(CSINODES, body, "somebody else", encoding) == 503
+    assert await world.code(csinodes, body, "somebody else", encoding) == 503
 
 
 async def test_what_a_source_has_is_there(world: World) -> None:

@@ -28,9 +28,6 @@ from kube.wire.encoding import Encoding
 from tests.addons.offline.writes.test_status_writes import NODE, QUESTIONS, Away, node_in
 from tests.addons.support.offline_parts import Told
 
-NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
-STAMP = "2026-01-02T03:04:05Z"
-
 
 def in_cloud(uid: str = "u", **states: str) -> Json:
     conditions = [{"type": kind, "status": state, "reason": "any"} for kind, state in states.items()]
@@ -125,16 +122,18 @@ async def test_what_fails_is_left_to_kubelet_and_the_next_outage_is_another(
 
 
 def test_only_unknown_conditions_of_this_very_node_change() -> None:
+    stamp = "2026-01-02T03:04:05Z"
+    now = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
     reported = in_cloud(Ready="True", MemoryPressure="False", DiskPressure="Unknown")
     node = in_cloud(Ready="Unknown", MemoryPressure="True", DiskPressure="Unknown")
-    assert return_patch(node, reported, NOW)["status"]["conditions"] == [
+    assert return_patch(node, reported, now)["status"]["conditions"] == [
         {
             "type": "Ready",
             "status": "True",
             "reason": "any",
-            "lastHeartbeatTime": STAMP,
-            "lastTransitionTime": STAMP,
+            "lastHeartbeatTime": stamp,
+            "lastTransitionTime": stamp,
         }
     ]
-    assert return_patch(in_cloud("other", Ready="Unknown"), reported, NOW) == {}
-    assert return_patch(node, {}, NOW) == {}
+    assert return_patch(in_cloud("other", Ready="Unknown"), reported, now) == {}
+    assert return_patch(node, {}, now) == {}

@@ -184,10 +184,6 @@ async def test_whatever_else_writes_needs_the_cloud(world: World) -> None:
 # -- what the cloud does not have yet ------------------------------------------------------------------------------
 
 
-def owe(world: World) -> StatusEntry:
-    return world.replaying.put("n1", Ready="False")
-
-
 @pytest.mark.parametrize(
     ("method", "target"),
     [
@@ -199,6 +195,9 @@ def owe(world: World) -> StatusEntry:
     ],
 )
 async def test_other_requests_owe_nothing(world: World, cloud_says: Told, method: str, target: str) -> None:
+    def owe(world: World) -> StatusEntry:
+        return world.replaying.put("n1", Ready="False")
+
     owe(world)
     info = parse_request(method, target)
     assert not world.writes.is_pending(info)

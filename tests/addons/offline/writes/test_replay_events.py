@@ -96,6 +96,13 @@ async def test_a_patch_waits_until_the_one_before_it_has_left_the_disk(
     tmp_path: Path, cloud_says: Told, settles: bool
 ) -> None:
     """A hub that was killed between replayed count 2 over count 3."""
+
+    @asynccontextmanager
+    async def settling(replaying: World, path: str) -> AsyncIterator[None]:
+        task = asyncio.create_task(replaying.replay.flush(path))
+        yield
+        await task
+
     device = Device(tmp_path)
     async with journal_in(tmp_path, device) as journal:
         replaying = World(journal, cloud_says)
@@ -108,13 +115,6 @@ async def test_a_patch_waits_until_the_one_before_it_has_left_the_disk(
             assert (len(cloud_says.heard), journal.events_of(first.path)) == (1, [second])
             device.goes_on.set()
             await replaying.until_empty()
-
-
-@asynccontextmanager
-async def settling(replaying: World, path: str) -> AsyncIterator[None]:
-    task = asyncio.create_task(replaying.replay.flush(path))
-    yield
-    await task
 
 
 async def test_settling_brings_what_waits_for_one_event_in_order(replaying: World, cloud_says: Told) -> None:

@@ -96,6 +96,9 @@ def cloud() -> Cloud:
 
 @pytest.mark.parametrize("is_first", [False, True], ids=["after the head", "before the head"])
 async def test_the_event_of_the_patch_is_the_answer(cloud: Cloud, is_first: bool) -> None:
+    def _later(come: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_later(EVENT_WAIT / 2, come)
+
     def come() -> None:
         by_another = node(6, volumesInUse=["v"])
         cloud.comes(by_another)
@@ -109,10 +112,6 @@ async def test_the_event_of_the_patch_is_the_answer(cloud: Cloud, is_first: bool
     assert (answer.status, json.loads(answer.body)) == (200, WRITTEN)
     assert dict(answer.headers) == {"Content-Type": JSON, "Audit-Id": "a"}
     assert cloud.asked == [("PATCH", STATUS, True)]
-
-
-def _later(come: Callable[[], None]) -> None:
-    asyncio.get_running_loop().call_later(EVENT_WAIT / 2, come)
 
 
 async def test_what_another_has_written_since_is_the_answer_too_where_the_patch_is_in_it(

@@ -64,21 +64,20 @@ async def server() -> AsyncIterator[Raw]:
         yield made
 
 
-def saved(path: bytes) -> http.HTTPFlow:
-    """A flow whose request had a token, as an interface has it again from its state."""
-    request = tutils.treq(
-        path=path, headers=http.Headers([(b"Authorization", b"Bearer secret")]), content=b""
-    )
-    hide(request)
-    flow = tflow.tflow(req=request)
-    flow.live = False
-    flow.client_conn.proxy_mode = HubMode.parse(ANY)
-    flow.client_conn.set_state(flow.client_conn.get_state())
-    return flow
-
-
 @pytest.mark.parametrize("at_once", [1, -1])
 async def test_a_replay_carries_what_the_flow_does_not_show(server: Raw, at_once: int) -> None:
+    def saved(path: bytes) -> http.HTTPFlow:
+        """A flow whose request had a token, as an interface has it again from its state."""
+        request = tutils.treq(
+            path=path, headers=http.Headers([(b"Authorization", b"Bearer secret")]), content=b""
+        )
+        hide(request)
+        flow = tflow.tflow(req=request)
+        flow.live = False
+        flow.client_conn.proxy_mode = HubMode.parse(ANY)
+        flow.client_conn.set_state(flow.client_conn.get_state())
+        return flow
+
     upstream = Straight(lambda: server)
     own, seen = ClientPlayback(), Seen(upstream)
     with taddons.context(servers := Proxyserver(), own, seen) as context:
@@ -98,17 +97,16 @@ async def test_a_replay_carries_what_the_flow_does_not_show(server: Raw, at_once
     assert b"\r\nauthorization: Bearer secret\r\n" in server.got[0]
 
 
-def comment_in_har(file: Path, *, is_hub: bool) -> str:
-    flow = tflow.tflow(resp=True)
-    flow.comment = "kubelet ▸ relay"
-    with taddons.context(SaveHar()) as context:
-        if is_hub:
-            change_addons(context.master)
-        context.master.commands.call("save.har", [flow], str(file))
-    return str(json.loads(file.read_text())["log"]["entries"][0].get("comment", ""))
-
-
 def test_it_is_there_where_mitmproxys_own_leaves_it_out(tmp_path: Path) -> None:
+    def comment_in_har(file: Path, *, is_hub: bool) -> str:
+        flow = tflow.tflow(resp=True)
+        flow.comment = "kubelet ▸ relay"
+        with taddons.context(SaveHar()) as context:
+            if is_hub:
+                change_addons(context.master)
+            context.master.commands.call("save.har", [flow], str(file))
+        return str(json.loads(file.read_text())["log"]["entries"][0].get("comment", ""))
+
     assert comment_in_har(tmp_path / "own.har", is_hub=False) == "", "mitmproxy has it now: the hub's can go"
     assert comment_in_har(tmp_path / "hub.har", is_hub=True) == "kubelet ▸ relay"
 

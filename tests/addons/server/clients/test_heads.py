@@ -135,6 +135,12 @@ async def test_a_servers_trailers_are_dropped(proxy: Proxy[Raw], caplog: pytest.
 async def test_what_comes_behind_an_answer_is_not_read_for_ever(
     proxy: Proxy[Raw], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    async def write_on(writer: asyncio.StreamWriter) -> None:
+        """Until the other side has enough."""
+        while True:
+            writer.write(b"x" * 1000)
+            await writer.drain()
+
     monkeypatch.setattr(http1_client, "MAX_DISCARDED", 10_000)
     async with proxy.serve(), asyncio.timeout(10):
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
@@ -163,13 +169,6 @@ async def test_a_body_that_comes_too_slowly_is_refused_and_its_rest_waited_for(
         assert held_bodies() == 0
         await until(lambda: handler.waits_since(1.0) is not None)
         writer.transport.abort()
-
-
-async def write_on(writer: asyncio.StreamWriter) -> None:
-    """Until the other side has enough."""
-    while True:
-        writer.write(b"x" * 1000)
-        await writer.drain()
 
 
 PSEUDO = {":method": "GET", ":path": "/", ":scheme": "http", ":authority": "hub"}

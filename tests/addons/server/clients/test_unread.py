@@ -32,12 +32,8 @@ from tests.addons.support.proxied import (
 )
 from tests.hub.support.http2 import Streams
 
-SOCKETS = 32 * 2**20
-"""Bytes that the sockets' buffers between the server and mitmproxy may take, generously."""
 CLIENT_WINDOW = 65_535
 """The initial window of HTTP/2, unless a client sets another one."""
-SERVER_READ = 256 * 1024
-"""Bytes that asyncio reads from a server at once."""
 MUCH = 4 * STREAM_WINDOW
 
 
@@ -48,13 +44,17 @@ def proxy() -> Iterator[Proxy[Raw]]:
 
 
 async def test_a_server_waits_for_a_client_of_http2_that_does_not_read() -> None:
+    # Bytes that asyncio reads from a server at once.
+    server_read = 256 * 1024
+    # Bytes that the sockets' buffers between the server and mitmproxy may take, generously.
+    sockets = 32 * 2**20
     server = Endless()
     async with connected(server) as (proxy, streams):
         streams.reads = False
         stream = streams.get("/watch", {})
         await streams.until(lambda: streams.received[stream] > 0)
-        assert await settled(server) < SOCKETS
-        assert 0 < proxy.layer.unread < STREAM_UNREAD + 2 * SERVER_READ
+        assert await settled(server) < sockets
+        assert 0 < proxy.layer.unread < STREAM_UNREAD + 2 * server_read
         streams.cancel(stream)
         async with asyncio.timeout(10):
             await server.ended.wait()
@@ -137,6 +137,12 @@ async def test_a_client_that_reads_loses_nothing_for_one_at_its_address_that_doe
 
 
 async def test_a_client_that_sends_on_behind_a_watch_is_closed(proxy: Proxy[Raw]) -> None:
+    async def write_on(writer: asyncio.StreamWriter) -> None:
+        """Until the other side has enough."""
+        while True:
+            writer.write(b"x" * 10_000)
+            await writer.drain()
+
     before = value_of(metrics.CONNECTIONS_REFUSED.labels("ahead"))
     async with proxy.serve(), asyncio.timeout(20):
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
@@ -145,16 +151,6 @@ async def test_a_client_that_sends_on_behind_a_watch_is_closed(proxy: Proxy[Raw]
         with pytest.raises(ConnectionError):
             await write_on(writer)
     assert value_of(metrics.CONNECTIONS_REFUSED.labels("ahead")) == before + 1
-
-
-async def write_on(writer: asyncio.StreamWriter) -> None:
-    """Until the other side has enough."""
-    while True:
-        writer.write(b"x" * 10_000)
-        await writer.drain()
-
-
-REQUEST = b"GET http://hub/api HTTP/1.1\r\nHost: hub\r\nConnection: close\r\n\r\n"
 
 
 @pytest.fixture
@@ -180,6 +176,6 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
 async def test_a_head_and_its_body_are_sent_at_once(answering: Proxy[Raw], sent: list[bytes]) -> None:
     async with answering.serve(), asyncio.timeout(20):
-        answer = await answering.ask(REQUEST)
+        answer = await answering.ask(b"GET http://hub/api HTTP/1.1\r\nHost: hub\r\nConnection: close\r\n\r\n")
     assert answer.lower() == ANSWER.lower().replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
     assert answer in sent

@@ -91,22 +91,21 @@ def test_an_address_that_holds_more_than_its_share_holds_too_much(
     assert addresses[0].leaves_too_much is is_too_much
 
 
-class Upload:
-    """A streamed request."""
-
-    def __init__(self, address: ClientAddress) -> None:
-        self.address = address
-        self.is_over = False
-
-    def holds(self, size: int) -> None:
-        self.address.hold_unsent(self, size)
-
-    def give_up(self) -> None:
-        self.is_over = True
-        self.address.hold_unsent(self, 0)
-
-
 def test_the_bodies_that_wait_for_servers_are_bounded_and_the_longest_ends() -> None:
+    class Upload:
+        """A streamed request."""
+
+        def __init__(self, address: ClientAddress) -> None:
+            self.address = address
+            self.is_over = False
+
+        def holds(self, size: int) -> None:
+            self.address.hold_unsent(self, size)
+
+        def give_up(self) -> None:
+            self.is_over = True
+            self.address.hold_unsent(self, 0)
+
     client, other = tflow.tclient_conn(), tflow.tclient_conn()
     client.peername, other.peername = ("10.0.0.1", 1), ("10.0.0.2", 1)
     one, beside = address_of(client), address_of(other)
@@ -199,11 +198,10 @@ async def test_an_address_with_many_connections_leaves_every_second_turn_to_anot
     assert [address for _, address in gone] == ["many", "many", "one", "many", "one", "many", "many"]
 
 
-def fail() -> None:
-    raise RuntimeError
-
-
 async def test_a_turn_that_fails_takes_no_other() -> None:
+    def fail() -> None:
+        raise RuntimeError
+
     turns, gone = ClientScheduler(), list[str]()
     loop = asyncio.get_running_loop()
     failed: list[object] = []
@@ -216,7 +214,6 @@ async def test_a_turn_that_fails_takes_no_other() -> None:
     assert (gone, len(failed)) == (["first", "last"], 1)
 
 
-MANY = 100_000
 _ids = itertools.count()
 
 
@@ -229,7 +226,8 @@ def address() -> ClientAddress:
 
 
 def test_an_address_has_a_bound_and_others_are_not_concerned() -> None:
-    opened, mine = OpenConnections(MANY), address()
+    many = 100_000
+    opened, mine = OpenConnections(many), address()
     assert not any(opened.opened(f"c{number}", Listener.TLS, mine) for number in range(MAX_CONNECTIONS))
     before = value_of(metrics.CONNECTIONS_REFUSED.labels("peer"))
     assert opened.opened("late", Listener.TLS, mine)

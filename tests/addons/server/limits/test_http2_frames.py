@@ -25,12 +25,6 @@ from tests.support.cpu_time import own_seconds
 BEGIN = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
-def heads(count: int) -> bytes:
-    return b"".join(
-        HeadersFrame(2 * number + 1, b"x", flags=["END_HEADERS"]).serialize() for number in range(count)
-    )
-
-
 def pieces(*data: bytes) -> list[bytes]:
     """The output for data in such pieces, a list entry for each call."""
     frames, found, came = Frames(), list[bytes](), bytearray()
@@ -45,13 +39,17 @@ def pieces(*data: bytes) -> list[bytes]:
 
 
 def test_a_few_requests_are_handed_out_at_once() -> None:
+    def heads(count: int) -> bytes:
+        return b"".join(
+            HeadersFrame(2 * number + 1, b"x", flags=["END_HEADERS"]).serialize() for number in range(count)
+        )
+
+    def _rest(count: int) -> list[bytes]:
+        size = len(heads(count))
+        return [heads(2 * count)[size:]]
+
     found = pieces(BEGIN + heads(2 * AT_ONCE + 1))
     assert found == [BEGIN + heads(AT_ONCE), *_rest(AT_ONCE), heads(2 * AT_ONCE + 1)[-10:]]
-
-
-def _rest(count: int) -> list[bytes]:
-    size = len(heads(count))
-    return [heads(2 * count)[size:]]
 
 
 @pytest.mark.parametrize("size", [1, 7, 10, 24, 100, 100_000])

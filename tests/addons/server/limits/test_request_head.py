@@ -87,7 +87,6 @@ class To:
         raise AssertionError("nobody asks for one")
 
 
-HEAD = [(b":method", b"GET"), (b":scheme", b"https"), (b":authority", b"a:6443"), (b":path", b"/api")]
 LENGTH = (b"content-length", b"5")
 
 
@@ -112,7 +111,8 @@ LENGTH = (b"content-length", b"5")
     ],
 )
 def test_what_was_for_one_connection_goes_no_further(fields: Fields, sent: Fields) -> None:
-    assert fields_to_send(b"GET", b"/api", fields, To(), None) == [*HEAD, *sent]
+    head = [(b":method", b"GET"), (b":scheme", b"https"), (b":authority", b"a:6443"), (b":path", b"/api")]
+    assert fields_to_send(b"GET", b"/api", fields, To(), None) == [*head, *sent]
     assert is_upgrade(fields) is ((b"connection", b"Upgrade") in sent)
 
 
