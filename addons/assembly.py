@@ -320,7 +320,7 @@ class Assembly:
             self._join_pool(settings, credentials, clients, parts)
         elif settings.mode == "edge":
             self._run("announcement of no peer port", announce_no_port(settings, clients.hub))
-        self._request.router.start(router_parts(parts, self._offline, self._pool, self._waits_for))
+        self._request.router.start(router_parts(settings, parts, self._offline, self._pool, self._waits_for))
         if settings.leaders:
             self._run("rules without a cloud", parts.rules.begin_without_cloud(lambda: not cloud.is_up))
         self._run("events about bad rules", parts.events.run())

@@ -30,7 +30,7 @@ def order() -> tuple[tuple[HubPart, tuple[HubPart, ...], str], ...]:
     identity = Identity(options)
     link = Link()
     egress = Egress(open_connections, link)
-    router = Router(options, egress.relay)
+    router = Router(egress.relay)
     console = Console(options, link.drills)
     traffic = Traffic()
     return (

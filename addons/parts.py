@@ -26,6 +26,7 @@ from addons.rules.filter_modules import FilterModules
 from addons.rules.given_versions import GivenVersions
 from addons.rules.in_force import RulesInForce
 from addons.rules.table import OFF_IN_CLOUD_MODE
+from addons.server.filtered_get import FilteredGets
 from addons.settings import Settings
 from addons.views.reviews import Reviews
 from addons.views.serving import Serving
@@ -95,14 +96,14 @@ def make_parts(
 
 
 def router_parts(
-    parts: Parts, offline: Offline | None, pool: Pool | None, waits_for: Callable[[], str]
+    settings: Settings, parts: Parts, offline: Offline | None, pool: Pool | None, waits_for: Callable[[], str]
 ) -> RouterParts:
     """Build the router's dependencies; `waits_for` as in `RouterParts`."""
     answerers = dict(parts.answerers)
     if pool is not None:
         answerers[RouteKind.PEER] = pool.port.serving
     return RouterParts(
-        *(answerers, parts.rules, parts.inputs, parts.sources.of_others),
+        *(answerers, FilteredGets(parts.rules, parts.inputs, settings.wait), parts.sources.of_others),
         cached_relay=offline.cached_relay if offline is not None else None,
         peer_headers=pool.headers if pool is not None else dict,
         waits_for=waits_for,

@@ -1,26 +1,18 @@
-"""Routes requests: local answer or upstream. Filters single objects on their way back."""
+"""Routes requests: local answer or upstream."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from mitmproxy import http
 
-from addons.filters.chain import apply_chain
-from addons.filters.filter import Filter
-from addons.filters.verdict import Outcome
-from addons.inputs.filter_inputs import FilterInputs
 from addons.offline.accepted.accepted_writes import is_write, returns_full_object
 from addons.offline.cached_relay import CachedRelay
-from addons.offline.cached_response import CachedResponse
 from addons.offline.offline_request import OfflineRequest
-from addons.options import Options
 from addons.requests.answers import Answerer
-from addons.requests.caller import CredentialSource, Listener
+from addons.requests.caller import CredentialSource
 from addons.requests.hidden_credentials import lend, path_of, redirect
 from addons.requests.request_context import RequestContext, context_of
 from addons.requests.route_decision import (
@@ -31,22 +23,13 @@ from addons.requests.route_decision import (
     is_of_others,
     may_be_filtered,
 )
-from addons.rules.in_force import RulesInForce
+from addons.server.filtered_get import FilteredGets, ask_for_object, is_filtered_get
 from addons.server.messages import NOWHERE, SWITCHED
 from addons.server.relay import finish
 from addons.telemetry import metrics
-from addons.views.tables.single_object import single_object
-from addons.views.tally import tallies_of_one
-from kube.errors import StatusError, internal, not_found, unavailable
+from kube.errors import StatusError, internal, unavailable
 from kube.http.client import RawResponse
-from kube.json_type import Json
 from kube.requests.request_info import ResourceType
-from kube.tables.cloud_cells import CloudCells
-from kube.tables.server_table import is_known
-from kube.wire.encoded_objects import Encoded
-from kube.wire.encoding import Encoding
-from kube.wire.json_fields import parse_object, write_json
-from kube.wire.negotiation import TABLE_KIND
 
 CLOUDS = frozenset({RouteKind.RELAY, RouteKind.CACHED_RELAY})
 """The kinds of requests that the cloud answers."""
@@ -56,8 +39,7 @@ class RouterParts(NamedTuple):
     """The router's dependencies."""
 
     answerers: Mapping[RouteKind, Answerer]
-    rules: RulesInForce
-    inputs: FilterInputs
+    filtered_gets: FilteredGets
     of_others: Callable[[ResourceType], int]
     """The newest version that a client may hold of other rules, or of another history."""
     cached_relay: CachedRelay | None = None
@@ -73,9 +55,8 @@ class Router:
 
     name = "edgehub-router"
 
-    def __init__(self, options: Options, relay: Callable[[http.HTTPFlow], None]) -> None:
+    def __init__(self, relay: Callable[[http.HTTPFlow], None]) -> None:
         """`relay` sends a request to a server that the hub was to answer: `addons.egress.Egress.relay`."""
-        self._options = options
         self._relay_to_server = relay
         self._relayed: WeakValueDictionary[str, http.HTTPFlow] = WeakValueDictionary()
         """Watches that are relayed. Of one by WebSocket no hook tells the end."""
@@ -95,7 +76,7 @@ class Router:
     def rules_changed(self) -> None:
         """End the relayed watches that the rules now filter: their clients come back to a view."""
         for flow in list(self._relayed.values()):
-            if (context := context_of(flow)) is not None and self._filters(context):
+            if (context := context_of(flow)) is not None and self._parts.filtered_gets.filters(context):
                 finish(flow, "the rules changed")
 
     def restored(self, resource: str) -> None:
@@ -114,23 +95,23 @@ class Router:
         parts = self._parts
         if missing := parts.waits_for():
             raise unavailable(missing, retry_after=1)
-        is_filterable = may_be_filtered(context.info, context.listener, parts.rules.rules)
-        if is_filterable:
-            await parts.rules.wait_known(self._options.settings.wait)
+        rules = parts.filtered_gets.rules
+        if may_be_filtered(context.info, context.listener, rules.rules):
+            await rules.wait_known(parts.filtered_gets.wait)
         context.route = decide(
             context.info,
             context.component,
             context.caller,
             context.listener,
             context.accept,
-            parts.rules.rules,
+            rules.rules,
             offline_policy=parts.cached_relay.offline_policy(context.caller) if parts.cached_relay else None,
         )
         is_relayed = context.route.kind is RouteKind.RELAY
         if is_relayed and is_of_others(context.info, parts.of_others):
             context.route = corrected(context.info, context.caller, context.accept)
         if context.route.filtered_by and context.route.kind is not RouteKind.VIEW:
-            _ask_for(flow.request, context.route)
+            ask_for_object(flow.request, context.route)
         is_seen_here = context.route.filtered_by or context.route.kind is RouteKind.CACHED_RELAY
         if is_seen_here and context.info.verb != "watch":
             # As kube-apiserver, which answers it by HTTP. Behind a 101 the hub would see nothing.
@@ -160,7 +141,7 @@ class Router:
         if (
             context.route.kind is not RouteKind.VIEW
             and not context.route.filtered_by
-            and self._filters(context)
+            and self._parts.filtered_gets.filters(context)
         ):
             raise unavailable("the rules have changed meanwhile", retry_after=1)
         cached_relay = self._parts.cached_relay
@@ -192,8 +173,8 @@ class Router:
             cached_relay.keep_response(context.caller, request, answer, context.asked_at)
         code = 500
         try:
-            if _is_to_be_filtered(flow, context):
-                await self._filter(flow.response, context)
+            if is_filtered_get(flow, context):
+                await self._parts.filtered_gets.filter(flow.response, context)
             code = flow.response.status_code
         except StatusError as error:
             code = error.code
@@ -266,46 +247,6 @@ class Router:
             context.is_write = False
             cached_relay.lost(context.info, was_sent=context.upstream is not None)
 
-    def _filters(self, context: RequestContext) -> tuple[Filter, ...]:
-        """The filters that the rules in force bind to a read of a client."""
-        type_ = context.info.type
-        if type_ is None or context.info.subresource or context.listener is Listener.PEER:
-            return ()
-        return self._parts.rules.rules.chain(
-            context.component, type_.group, type_.resource, context.info.verb
-        )
-
-    async def _filter(self, response: http.Response, context: RequestContext) -> None:
-        """Put what the filters make of the object into the response, or 404 where they hide it."""
-        route = context.route
-        assert route is not None
-        assert route.representation is not None
-        assert context.info.type is not None
-        sent, cells = _read(response)
-        try:
-            async with asyncio.timeout(self._options.settings.wait):
-                filtered = await self._judge(sent, context)
-        except TimeoutError:
-            raise unavailable("an input of the filters is not known yet", retry_after=1) from None
-        if filtered is None:
-            raise not_found(context.info.type.group_resource, context.info.name)
-        made = single_object(sent._replace(raw=filtered), route.representation, route.read, cells)
-        if made != sent:
-            response.content, response.headers["Content-Type"] = made.body(), made.codec.content_type
-
-    async def _judge(self, sent: Encoded, context: RequestContext) -> bytes | None:
-        """Filter an object by the rules in force; None where they hide it."""
-        inputs = self._parts.inputs
-        while True:
-            recorded = inputs.ask()
-            with _readable():
-                obj = sent.decode()
-            verdict = apply_chain(self._filters(context), obj, recorded)
-            if not recorded.pending:
-                context.served.filters = tallies_of_one(verdict.steps)
-                return None if verdict.outcome is Outcome.DROPPED else obj.encode()
-            await inputs.learned.wait()
-
 
 def _offline_request(context: RequestContext, request: http.Request) -> OfflineRequest:
     target, body = path_of(request).decode(), request.raw_content or b""
@@ -314,51 +255,6 @@ def _offline_request(context: RequestContext, request: http.Request) -> OfflineR
 
 def _answer_in(response: http.Response) -> RawResponse:
     return RawResponse(response.status_code, response.headers, response.raw_content or b"")
-
-
-def _is_to_be_filtered(flow: http.HTTPFlow, context: RequestContext) -> bool:
-    """Whether the response is a single object, whole, that a filter must see first. A HEAD's answer has no body."""
-    if context.route is None or context.route.kind is RouteKind.VIEW or not context.route.filtered_by:
-        return False
-    return flow.response is not None and flow.response.status_code == 200 and flow.request.method != "HEAD"
-
-
-def _ask_for(request: http.Request, route: Route) -> None:
-    """The object must come whole and unpacked, or it could not be filtered."""
-    assert route.representation is not None
-    protobuf = route.representation.encoding is Encoding.PROTOBUF
-    request.headers["Accept"] = f"{Encoding.PROTOBUF},{Encoding.JSON}" if protobuf else Encoding.JSON
-    is_table = route.representation.kind == TABLE_KIND and route.kind is RouteKind.RELAY
-    if is_table and route.read is not None and not is_known(route.read.type):
-        # The cloud alone knows the columns. The filters see the object in the Table's row. What the node keeps comes as
-        # an object: filters see that when there is no cloud.
-        version = route.representation.version
-        request.headers["Accept"] = f"application/json;as=Table;v={version};g=meta.k8s.io,application/json"
-        request.query["includeObject"] = "Object"
-    request.headers.pop("Accept-Encoding", None)
-
-
-def _read(response: http.Response) -> tuple[Encoded, CloudCells | None]:
-    """The object in the cloud's answer, and its cells where that is a Table of one row. StatusError for neither."""
-    with _readable():
-        # The cloud may pack what was asked for unpacked; `response.content` would unpack it without a bound.
-        sent = CachedResponse(response.headers, response.raw_content or b"").single()
-        if sent.kind != TABLE_KIND:
-            return sent, None
-        cells = CloudCells()
-        cells.learn(sent.raw)
-        table: Json = parse_object(sent.raw)
-        obj = table["rows"][0]["object"]
-        return Encoded(sent.codec, obj["apiVersion"], obj["kind"], write_json(obj)), cells
-
-
-@contextmanager
-def _readable() -> Iterator[None]:
-    """StatusError where the cloud's answer cannot be read: it is not filtered then, and so not handed out."""
-    try:
-        yield
-    except (ValueError, LookupError, TypeError) as error:
-        raise internal(f"the cloud's answer cannot be read, and so not be filtered: {error}") from error
 
 
 def _counted(node: str) -> Callable[[bytes], bytes]:

@@ -65,7 +65,7 @@ class Running:
         opened = OpenConnections(1_000)
         self.link = Link()
         self.resolve, self.egress = Resolve(), Egress(opened, self.link)
-        steps = RequestParts(self.resolve, Identity(options), Router(options, self.egress.relay), self.egress)
+        steps = RequestParts(self.resolve, Identity(options), Router(self.egress.relay), self.egress)
         console = Console(options, self.link.drills)
         self.assembly = Assembly(options, self.listeners, steps, self.traffic, console)
         chain = [self.listeners, options, Connections(opened), *steps, self.traffic, self.assembly]

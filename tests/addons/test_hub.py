@@ -37,6 +37,7 @@ from addons.resolve import Resolve
 from addons.router import Router, RouterParts
 from addons.rules.in_force import RulesInForce
 from addons.rules.table import parse_rules
+from addons.server.filtered_get import FilteredGets
 from addons.server.flow_hooks import HOOKS
 from addons.server.limits.open_connections import OpenConnections
 from addons.settings import Settings, parse_settings
@@ -151,10 +152,10 @@ def chain() -> Iterator[dict[type, Any]]:
     options.settings = hub_settings()
     link = Link()
     egress = Egress(opened, link)
-    identity, router = Identity(options), Router(options, egress.relay)
+    identity, router = Identity(options), Router(egress.relay)
     known: Any = Known()
     rules, inputs = _as(RulesInForce, known), _as(FilterInputs, known)
-    router.start(RouterParts(ANSWERERS, rules, inputs, lambda _: True))
+    router.start(RouterParts(ANSWERERS, FilteredGets(rules, inputs, 1.0), lambda _: True))
     link.start(Cloud([ServerHealth(parse_server("https://cloud:6443"))], "priority"), NO_CREDENTIALS)
     chained = (options, Connections(opened), resolve, identity, router, egress, Traffic())
     yield {type(each): each for each in chained}

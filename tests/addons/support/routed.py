@@ -11,7 +11,6 @@ from mitmproxy.test import tflow, tutils
 from addons.filters.inputs import HubAddress
 from addons.inputs.filter_inputs import FilterInputs
 from addons.offline.cached_relay import CachedRelay
-from addons.options import Options
 from addons.requests.answers import Answer, Answerer, ClientRequest, ClientStream
 from addons.requests.caller import Caller, Listener
 from addons.requests.request_context import RequestContext, begin, context_of
@@ -19,6 +18,7 @@ from addons.requests.route_decision import RouteKind
 from addons.router import Router, RouterParts
 from addons.rules.in_force import RulesInForce
 from addons.rules.table import Rules, parse_rules
+from addons.server.filtered_get import FilteredGets
 from addons.views.source import Source
 from kube.errors import unavailable
 from kube.json_type import Json
@@ -60,10 +60,8 @@ class Known:
             raise unavailable(f"not within {wait}", retry_after=1)
 
 
-class HubSettings:
-    """All that the router reads of the settings."""
-
-    wait = 0.05
+WAIT = 0.05
+"""Seconds in which rules and inputs must be known."""
 
 
 def _nowhere(_flow: http.HTTPFlow) -> None:
@@ -72,7 +70,7 @@ def _nowhere(_flow: http.HTTPFlow) -> None:
 
 def router_before_the_start() -> Router:
     """One that knows nothing yet."""
-    return under_guard(Router(cast(Options, None), _nowhere))
+    return under_guard(Router(_nowhere))
 
 
 class Routed:
@@ -83,17 +81,18 @@ class Routed:
         self.sources: dict[str, HandSource] = {}
         self.inputs = FilterInputs("n1", "", HubAddress(("169.254.2.1",), 1))
         self.inputs.start(self._open, lambda _: None)
-        options = cast(Options, type("Held", (), {"settings": HubSettings}))
         self.relayed: list[http.HTTPFlow] = []
         """The flows that the hub should have answered, and that went to a server."""
-        self.router = under_guard(Router(options, self.relayed.append))
+        self.router = under_guard(Router(self.relayed.append))
         self.of_others = 0
         """The newest version that a client may hold from before the last edit of the rules."""
         self.missing = ""
         """The reason why every client has to wait; "" without one."""
         self.router.start(
             RouterParts(
-                *(ANSWERERS, cast(RulesInForce, self.known), self.inputs, lambda _type: self.of_others),
+                ANSWERERS,
+                FilteredGets(cast(RulesInForce, self.known), self.inputs, WAIT),
+                lambda _type: self.of_others,
                 *(cached_relay, dict, lambda: self.missing),
             )
         )

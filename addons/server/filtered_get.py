@@ -1,0 +1,121 @@
+"""Filters the object in the cloud's answer to a GET, for what no view answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mitmproxy import http
+
+from addons.filters.chain import apply_chain
+from addons.filters.filter import Filter
+from addons.filters.verdict import Outcome
+from addons.inputs.filter_inputs import FilterInputs
+from addons.offline.cached_response import CachedResponse
+from addons.requests.caller import Listener
+from addons.requests.request_context import RequestContext
+from addons.requests.route_decision import Route, RouteKind
+from addons.rules.in_force import RulesInForce
+from addons.views.tables.single_object import single_object
+from addons.views.tally import tallies_of_one
+from kube.errors import internal, not_found, unavailable
+from kube.json_type import Json
+from kube.tables.cloud_cells import CloudCells
+from kube.tables.server_table import is_known
+from kube.wire.encoded_objects import Encoded
+from kube.wire.encoding import Encoding
+from kube.wire.json_fields import parse_object, write_json
+from kube.wire.negotiation import TABLE_KIND
+
+
+class FilteredGets:
+    """Applies the rules in force to single objects."""
+
+    def __init__(self, rules: RulesInForce, inputs: FilterInputs, wait: float) -> None:
+        """`wait`: the seconds that rules, and inputs of the filters, have to become known."""
+        self.rules = rules
+        self._inputs = inputs
+        self.wait = wait
+
+    def filters(self, context: RequestContext) -> tuple[Filter, ...]:
+        """The filters that the rules in force bind to a read of a client."""
+        type_ = context.info.type
+        if type_ is None or context.info.subresource or context.listener is Listener.PEER:
+            return ()
+        return self.rules.rules.chain(context.component, type_.group, type_.resource, context.info.verb)
+
+    async def filter(self, response: http.Response, context: RequestContext) -> None:
+        """Put what the filters make of the object into the response, or 404 where they hide it."""
+        route = context.route
+        assert route is not None
+        assert route.representation is not None
+        assert context.info.type is not None
+        sent, cells = _read(response)
+        try:
+            async with asyncio.timeout(self.wait):
+                filtered = await self._judge(sent, context)
+        except TimeoutError:
+            raise unavailable("an input of the filters is not known yet", retry_after=1) from None
+        if filtered is None:
+            raise not_found(context.info.type.group_resource, context.info.name)
+        made = single_object(sent._replace(raw=filtered), route.representation, route.read, cells)
+        if made != sent:
+            response.content, response.headers["Content-Type"] = made.body(), made.codec.content_type
+
+    async def _judge(self, sent: Encoded, context: RequestContext) -> bytes | None:
+        """Filter an object by the rules in force; None where they hide it."""
+        while True:
+            recorded = self._inputs.ask()
+            with _readable():
+                obj = sent.decode()
+            verdict = apply_chain(self.filters(context), obj, recorded)
+            if not recorded.pending:
+                context.served.filters = tallies_of_one(verdict.steps)
+                return None if verdict.outcome is Outcome.DROPPED else obj.encode()
+            await self._inputs.learned.wait()
+
+
+def is_filtered_get(flow: http.HTTPFlow, context: RequestContext) -> bool:
+    """Whether the response is a single object, whole, that a filter must see first. A HEAD's answer has no body."""
+    if context.route is None or context.route.kind is RouteKind.VIEW or not context.route.filtered_by:
+        return False
+    return flow.response is not None and flow.response.status_code == 200 and flow.request.method != "HEAD"
+
+
+def ask_for_object(request: http.Request, route: Route) -> None:
+    """The object must come whole and unpacked, or it could not be filtered."""
+    assert route.representation is not None
+    protobuf = route.representation.encoding is Encoding.PROTOBUF
+    request.headers["Accept"] = f"{Encoding.PROTOBUF},{Encoding.JSON}" if protobuf else Encoding.JSON
+    is_table = route.representation.kind == TABLE_KIND and route.kind is RouteKind.RELAY
+    if is_table and route.read is not None and not is_known(route.read.type):
+        # The cloud alone knows the columns. The filters see the object in the Table's row. What the node keeps comes as
+        # an object: filters see that when there is no cloud.
+        version = route.representation.version
+        request.headers["Accept"] = f"application/json;as=Table;v={version};g=meta.k8s.io,application/json"
+        request.query["includeObject"] = "Object"
+    request.headers.pop("Accept-Encoding", None)
+
+
+def _read(response: http.Response) -> tuple[Encoded, CloudCells | None]:
+    """The object in the cloud's answer, and its cells where that is a Table of one row. StatusError for neither."""
+    with _readable():
+        # The cloud may pack what was asked for unpacked; `response.content` would unpack it without a bound.
+        sent = CachedResponse(response.headers, response.raw_content or b"").single()
+        if sent.kind != TABLE_KIND:
+            return sent, None
+        cells = CloudCells()
+        cells.learn(sent.raw)
+        table: Json = parse_object(sent.raw)
+        obj = table["rows"][0]["object"]
+        return Encoded(sent.codec, obj["apiVersion"], obj["kind"], write_json(obj)), cells
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """StatusError where the cloud's answer cannot be read: it is not filtered then, and so not handed out."""
+    try:
+        yield
+    except (ValueError, LookupError, TypeError) as error:
+        raise internal(f"the cloud's answer cannot be read, and so not be filtered: {error}") from error
