@@ -83,7 +83,7 @@ def steps(cloud: RealCloud, hub: Hub, link: Link, recorder: Recorder, size: int)
             partial(listed, hub, "resourceVersion=0"),
         ),
     }
-    whole = 0
+    total = 0
     for what, step in table.items():
         recorder.start()
         before = link.traffic
@@ -91,8 +91,8 @@ def steps(cloud: RealCloud, hub: Hub, link: Link, recorder: Recorder, size: int)
             do()
         time.sleep(QUIET)
         bytes_ = link.traffic.up - before.up + link.traffic.down - before.down
-        whole = whole or bytes_
-        print(f"{what:50}{bytes_ / 1e3:9.1f}{100 * bytes_ / whole:6.1f} %{recorder.requests:10}")
+        total = total or bytes_
+        print(f"{what:50}{bytes_ / 1e3:9.1f}{100 * bytes_ / total:6.1f} %{recorder.requests:10}")
     recorder.add("TLS handshake", DOWN, bytes_ - sum(recorder.counts.values()))
     return Counter(recorder.counts)
 

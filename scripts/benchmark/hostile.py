@@ -22,9 +22,9 @@ LONGEST = 0.1
 
 def measure(services: int, endpoints: int, seconds: float) -> tuple[float, Siege]:
     """Resident megabytes after the bench's load, and the result of the attacks."""
-    with hubs_cloud() as (cloud, place):
+    with hubs_cloud() as (cloud, root):
         fill(cloud, services, endpoints)
-        folder, kubeconfig = place / "hub", cloud.node_kubeconfig("node-1")
+        folder, kubeconfig = root / "hub", cloud.node_kubeconfig("node-1")
         folder.mkdir()
         env = {FILE: str(folder / PAUSES), "MALLOC_ARENA_MAX": "1"}
         program = ("tests.hub.support.pauses",)

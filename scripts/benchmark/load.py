@@ -88,8 +88,8 @@ def slice_of(service: str, endpoints: list[Json], name: str = "") -> Json:
 @contextmanager
 def new_cloud() -> Iterator[tuple[RealCloud, Path]]:
     """A control plane of its own, and a folder for what runs before it."""
-    with tempfile.TemporaryDirectory() as place, RealCloud(Path(place) / "cloud", ensure_binaries()) as cloud:
-        yield cloud, Path(place)
+    with tempfile.TemporaryDirectory() as root, RealCloud(Path(root) / "cloud", ensure_binaries()) as cloud:
+        yield cloud, Path(root)
 
 
 @contextmanager

@@ -203,18 +203,18 @@ def measure_watches(
     """
     kubeconfig = cloud.node_kubeconfig("node-1")
     with (
-        Hub(folder / "edge", cloud.url, kubeconfig=kubeconfig, flags=("--mode", "edge")) as hub_kept,
-        Hub(folder / "cloud", cloud.url, kubeconfig=kubeconfig, flags=("--mode", "cloud")) as unkept,
+        Hub(folder / "edge", cloud.url, kubeconfig=kubeconfig, flags=("--mode", "edge")) as caching,
+        Hub(folder / "cloud", cloud.url, kubeconfig=kubeconfig, flags=("--mode", "cloud")) as uncached,
     ):
-        turns: list[tuple[Hub, list[float]]] = [(hub_kept, []), (unkept, [])]
-        (_, with_disk), (_, without_disk) = turns
+        samples: list[tuple[Hub, list[float]]] = [(caching, []), (uncached, [])]
+        (_, with_disk), (_, without_disk) = samples
         several = min(services, WATCH_UPDATES * updates)
         for _ in range(WATCH_ROUNDS):
-            for hub, seconds in turns:
+            for hub, seconds in samples:
                 spent = asyncio.run(watches(hub.url, hub.process.pid, cloud, watchers, several))
                 seconds.append(spent.p99)
-            turns.reverse()
-        return with_disk, without_disk, asyncio.run(slices(hub_kept.url))
+            samples.reverse()
+        return with_disk, without_disk, asyncio.run(slices(caching.url))
 
 
 def measure(services: int, endpoints: int, watchers: int, updates: int) -> None:

@@ -85,7 +85,7 @@ def bare(cloud: RealCloud, folder: Path) -> Iterator[Started]:
         *("--set", f"ssl_verify_upstream_trusted_ca={cloud.authority_file}", "--set", f"client_certs={both}"),
         *("--set", "connection_strategy=lazy"),
     ]
-    process = Process("mitmdump", [str(word) for word in command], folder)
+    process = Process("mitmdump", [str(argument) for argument in command], folder)
     url = f"http://{LOOPBACK}:{port}"
     http = urllib3.PoolManager(retries=False)
     try:

@@ -185,8 +185,8 @@ class Frames:
 def cause_of(method: str, target: str) -> str:
     """Classify a request by its purpose."""
     path, _, query = target.partition("?")
-    words = re.sub(r"^/api/v1/|^/apis/|namespaces/[^/]+/(?=.)", "", path).split("/")
-    return f"{'watch' if 'watch=' in query else method} {'/'.join(words[-3:])}"
+    segments = re.sub(r"^/api/v1/|^/apis/|namespaces/[^/]+/(?=.)", "", path).split("/")
+    return f"{'watch' if 'watch=' in query else method} {'/'.join(segments[-3:])}"
 
 
 NODE = "quiet-1"

@@ -69,14 +69,14 @@ class Builder:
         CannotBuildError where no base can be made, or the package index does not answer; BuildError where the
         Containerfile fails.
         """
-        self._make_room()
+        self._prune_layers()
         self.make_base()
         name = f"localhost/{TARGETS[target]}:{VERSION}"
         former = self.run("images", "--quiet", "--no-trunc", "--filter", f"reference={name}")
         try:
             self._build(target, name)
         except BuildError as error:
-            if any(word in str(error) for word in NO_INDEX):
+            if any(phrase in str(error) for phrase in NO_INDEX):
                 raise CannotBuildError("the package index does not answer") from error
             raise
         if former and former != self.run("images", "--quiet", "--no-trunc", name):
@@ -90,7 +90,7 @@ class Builder:
             *(f"--build-arg=BASE={BASE}", *mounts, f"--target={target}", f"--tag={name}", str(ROOT)),
         )
 
-    def _make_room(self) -> None:
+    def _prune_layers(self) -> None:
         """Delete the kept layers once there are many: no build uses layers of former sources."""
         if len(self.run("images", "--quiet", "--filter", "dangling=true").split()) > MOST_LAYERS:
             self.run("rmi", "--prune", "--force")

@@ -70,7 +70,7 @@ RUNBOOK = re.compile(r"(?<= )runbook: ")
 LOADED = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=["']?(https?://[^"'\s>]+)""")
 
 
-def place_of(path: str) -> str:
+def site_path(path: str) -> str:
     """Where a page of the tree stands in the site."""
     return OTHERS.get(path, Path(path).name)
 
@@ -83,7 +83,7 @@ def rewritten(page: str, text: str) -> str:
         path = str(target.relative_to(ROOT))
         if path not in OTHERS and target.parent != DOCS:
             raise ValueError(f"{page} leads to {path}, which is no page of the site")
-        return match["before"] + place_of(path) + match["rest"]
+        return match["before"] + site_path(path) + match["rest"]
 
     return LINK.sub(link, text)
 
@@ -95,7 +95,7 @@ def lay_out(folder: Path, address: str = "") -> None:
     for source in DOCS.iterdir():
         shutil.copy(source, folder)
     for page in (*OTHERS, *(f"docs/{path.name}" for path in DOCS.glob("*.md"))):
-        (folder / place_of(page)).write_text(rewritten(page, (ROOT / page).read_text()))
+        (folder / site_path(page)).write_text(rewritten(page, (ROOT / page).read_text()))
     if address:
         alerts = folder / "alerts.yaml"
         alerts.write_text(RUNBOOK.sub(f"runbook_url: {address.rstrip('/')}/", alerts.read_text()))
@@ -121,7 +121,7 @@ def configuration(pages: Path, output: Path) -> str:
                 {"toc": {"permalink": True}},
             ],
             "extra": {"generator": False},
-            "nav": [{heading: [place_of(page) for page in those]} for heading, those in NAVIGATION.items()],
+            "nav": [{heading: [site_path(page) for page in those]} for heading, those in NAVIGATION.items()],
             "validation": {"links": {"anchors": "warn"}},
         },
         sort_keys=False,
@@ -143,11 +143,11 @@ def main() -> int:
     )
     options = parser.parse_args()
     serve: bool = options.serve
-    with tempfile.TemporaryDirectory() as place:
-        pages = Path(place) / "pages"
+    with tempfile.TemporaryDirectory() as temporary:
+        pages = Path(temporary) / "pages"
         pages.mkdir()
         lay_out(pages, options.address)
-        settings = Path(place) / "mkdocs.yml"
+        settings = Path(temporary) / "mkdocs.yml"
         settings.write_text(configuration(pages, OUTPUT))
         verb = ["serve"] if serve else ["build", "--strict", "--quiet"]
         command = [sys.executable, "-m", "mkdocs", *verb, "--config-file", str(settings)]

@@ -12,7 +12,7 @@ from tests.cloud.processes import Process
 
 LOOK = 0.05
 """Seconds between two looks at what a program has said."""
-TOLD = 3
+NAMES_SHOWN = 3
 """Names that a difference tells."""
 
 
@@ -60,9 +60,11 @@ class Client:
         older = sorted(
             name for name in wanted.keys() & self.services.keys() if wanted[name] != self.services[name]
         )
-        told = {"missing": missing, "ghosts": more, "not current": older}
+        differences = {"missing": missing, "ghosts": more, "not current": older}
         return "; ".join(
-            f"{len(names)} {what}: {', '.join(names[:TOLD])}" for what, names in told.items() if names
+            f"{len(names)} {what}: {', '.join(names[:NAMES_SHOWN])}"
+            for what, names in differences.items()
+            if names
         )
 
     @property

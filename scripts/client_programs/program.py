@@ -35,8 +35,8 @@ def table(route: str, ecosystems: Sequence[str], outcomes: Outcomes) -> str:
     lines = [f"{route:<10} {'':<8} " + "  ".join(f"{check:<{width}}" for check in outcomes)]
     for name in ecosystems:
         for door in DOORS:
-            told = "  ".join(f"{verdict(wrong, name, door):<{width}}" for wrong in outcomes.values())
-            lines.append(f"{name:<10} {door:<8} {told}".rstrip())
+            cells = "  ".join(f"{verdict(wrong, name, door):<{width}}" for wrong in outcomes.values())
+            lines.append(f"{name:<10} {door:<8} {cells}".rstrip())
             lines += [
                 f"    {check}: {wrong[name, door]}"
                 for check, wrong in outcomes.items()

@@ -1,1 +1,1 @@
-"""Kubernetes' own end-to-end tests through a hub: which specs, by which ways, and with what outcome."""
+"""Kubernetes' own end-to-end tests through a hub: which specs, on which paths to the API, and with what outcome."""

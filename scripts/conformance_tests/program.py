@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from scripts.conformance_tests import on_node, specs, ways
+from scripts.conformance_tests import api_paths, on_node, specs
 from scripts.node_machine.commands import LackError, say
 from tests.cloud.build import E2E, ensure_binaries
 from tests.cloud.real import RealCloud
@@ -32,10 +32,12 @@ def outcomes(programs: Mapping[str, Path], names: Sequence[str], mode: str, fold
     with RealCloud(
         folder / "cloud", programs, controllers=controllers, apiserver_flags=[COMPACTION]
     ) as cloud:
-        ways.add_node(cloud)
+        api_paths.add_node(cloud)
         straight = nullcontext(cloud.admin_kubeconfig())
-        way = straight if mode == DIRECT else ways.through_hub(cloud, mode, folder / "hub")
-        with way as kubeconfig:
+        kubeconfig_of_mode = (
+            straight if mode == DIRECT else api_paths.through_hub(cloud, mode, folder / "hub")
+        )
+        with kubeconfig_of_mode as kubeconfig:
             return specs.run(programs, kubeconfig, names, folder / "specs")
 
 
@@ -43,7 +45,7 @@ def verdict(name: str, mode: str, why: str | None) -> str:
     """Return the table's cell of a spec in a mode: `why` is as in `specs.run`, None where it was not run there."""
     if why is None:
         return "-"
-    modes, _ = ways.FORBIDDEN.get(name, ((), ""))
+    modes, _ = api_paths.FORBIDDEN.get(name, ((), ""))
     if mode in modes:
         return "forbidden" if why else "ALLOWED"
     return "FAILED" if why else "passed"
@@ -63,8 +65,8 @@ def table(direct: Mapping[str, str], modes: Mapping[str, Mapping[str, str]]) -> 
                 lines.append(f"    {mode}: {columns[mode][name]}")
     for mode, counted in sums.items():
         del counted["-"]
-        told = ", ".join(f"{count} {text}" for text, count in counted.items())
-        lines.append(f"{mode}: {counted['passed']} of {counted.total()} ({told})")
+        outcome_counts = ", ".join(f"{count} {text}" for text, count in counted.items())
+        lines.append(f"{mode}: {counted['passed']} of {counted.total()} ({outcome_counts})")
     return "\n".join(lines)
 
 
@@ -72,7 +74,9 @@ def main() -> int:
     """Exit status 1 where a spec passes straight and fails through a hub, in a mode that does not forbid it; 2 where
     the machine lacks what a node needs."""
     parser = argparse.ArgumentParser(prog="scripts/conformance", description=__doc__)
-    parser.add_argument("--mode", nargs="+", choices=ways.MODES, default=ways.MODES, help="Default: all.")
+    parser.add_argument(
+        "--mode", nargs="+", choices=api_paths.MODES, default=api_paths.MODES, help="Default: all."
+    )
     parser.add_argument("--focus", default="", help="A regular expression; only specs whose names have it.")
     parser.add_argument(
         "--node", action="store_true", help="Specs with containers, on a node of scripts/node; no modes."

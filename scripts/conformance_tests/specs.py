@@ -94,6 +94,6 @@ def read_report(report: bytes) -> dict[str, str]:
         if status == "passed":
             outcomes[name] = ""
             continue
-        told = next((element.text or "" for tag in ("failure", "error") for element in case.iter(tag)), "")
-        outcomes[name] = " ".join(told.split()) or status
+        message = next((element.text or "" for tag in ("failure", "error") for element in case.iter(tag)), "")
+        outcomes[name] = " ".join(message.split()) or status
     return outcomes

@@ -31,7 +31,7 @@ WEB_PORT = 8081
 CHANGE_INTERVAL = 10.0
 """Seconds between two changes in the cloud, so that open watches have something to show."""
 RULES = {"filter_servicetopology": "flanneld/endpointslices#list;watch", "cache_agents": "inventory"}
-WORDS = """\
+INTRODUCTION = """\
 A node with kube-proxy, kubelet, flanneld and a program `inventory`, behind its hub.
   The hub's page:          {admin}
   From another terminal:   scripts/hub status --admin {admin}
@@ -126,8 +126,8 @@ class Components:
 
 
 def _status(now: str) -> Json:
-    told = {"status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}
-    conditions = [{"type": "Ready", **told, "lastHeartbeatTime": now}]
+    ready = {"status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}
+    conditions = [{"type": "Ready", **ready, "lastHeartbeatTime": now}]
     return {"status": {"conditions": conditions}}
 
 
@@ -146,8 +146,8 @@ def _lease(node: str, now: str) -> bytes:
 
 async def show(interface: str) -> int:
     """Run the hub with its interface on this terminal until it ends, or until somebody ends the demo; its status."""
-    with tempfile.TemporaryDirectory(prefix="edgehub-demo-") as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory(prefix="edgehub-demo-") as temporary:
+        folder = Path(temporary)
         async with embedded_cluster(folder) as cluster:
             for path, document in extras():
                 await cluster.write(path, document)
@@ -158,7 +158,7 @@ async def show(interface: str) -> int:
             )
             flags = ("--ui", interface, *(("--", *settings) if settings else ()))
             hub = Hub(folder, cluster.url, node=NODE, kubeconfig=cluster.kubeconfig(NODE), flags=flags)
-            print(WORDS.format(admin=hub.admin_url, end=ENDS[interface]), flush=True)
+            print(INTRODUCTION.format(admin=hub.admin_url, end=ENDS[interface]), flush=True)
             process = await asyncio.create_subprocess_exec(
                 *hub.command, env={**os.environ, "PYTHONPATH": str(ROOT)}
             )

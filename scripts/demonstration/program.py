@@ -159,8 +159,8 @@ async def run(*, real: bool) -> None:
         "edgehub: a hub on each of two nodes, before "
         + ("a real control plane" if real else "an embedded cloud")
     )
-    with tempfile.TemporaryDirectory(prefix="edgehub-demo-") as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory(prefix="edgehub-demo-") as temporary:
+        folder = Path(temporary)
         async with AsyncExitStack() as stack:
             cluster = await stack.enter_async_context(
                 real_cluster(folder) if real else embedded_cluster(folder)

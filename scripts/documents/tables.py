@@ -55,7 +55,9 @@ def options(own: Sequence[Option]) -> Iterator[str]:
     """A table for each group."""
     for heading, those in grouped(own):
         yield f"### {heading}\n"
-        rows = ((f"`{option.flag}`", _told(option.default_text), _flags(option.text)) for option in those)
+        rows = (
+            (f"`{option.flag}`", _default_cell(option.default_text), _flags(option.text)) for option in those
+        )
         yield from _table(("option", "default", "meaning"), rows)
         yield ""
 
@@ -64,7 +66,7 @@ def _flags(text: str) -> str:
     return re.sub(r"\bhub_[a-z_]+", lambda match: f"`--{match[0][4:].replace('_', '-')}`", text)
 
 
-def _told(default: str) -> str:
+def _default_cell(default: str) -> str:
     """A value as code; a rule as it is."""
     return (
         f"`{default}`" if re.fullmatch(r"[\w./*-]+", default) and "hub_" not in default else _flags(default)

@@ -30,14 +30,14 @@ OWN_SYSCTLS = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a machine is laid out. `layers` are folders, the uppermost first; `binds` are pairs of a source and its
-    place in the machine, `kept` folders of the machine that cannot lie on an overlay."""
+    """The layout of a machine. `layers` are folders, the uppermost first; `binds` are pairs of a source and its
+    path in the machine, `persistent` folders of the machine that cannot lie on an overlay."""
 
     folder: str
     hostname: str
     layers: list[str]
     binds: list[tuple[str, str]]
-    kept: list[str]
+    persistent: list[str]
     cgroups: list[tuple[str, str]]
     """Kind and controllers of each hierarchy."""
 
@@ -51,12 +51,12 @@ def main(plan: Plan) -> None:
     root = _overlay(plan)
     _mount_kernel(root, plan)
     _fill_devices(root)
-    for name in plan.kept:
+    for name in plan.persistent:
         own = Path(plan.folder) / "kept" / name.strip("/").replace("/", "-")
         own.mkdir(parents=True, exist_ok=True)
         bind(own, root / name.lstrip("/"))
-    for source, place in plan.binds:
-        bind(Path(source), root / place.lstrip("/"), read_only=True)
+    for source, target in plan.binds:
+        bind(Path(source), root / target.lstrip("/"), read_only=True)
     _run("hostname", plan.hostname)
     os.chdir(root)
     (root / "old").mkdir(exist_ok=True)
@@ -80,16 +80,16 @@ def main(plan: Plan) -> None:
     os.execve(SYSTEMD, command, environment)  # noqa: S606 - PID 1 is what this process is to become
 
 
-def bind(source: Path, place: Path, *, read_only: bool = False) -> None:
+def bind(source: Path, target: Path, *, read_only: bool = False) -> None:
     """Bind-mount a file or a folder at another path."""
     if source.is_dir():
-        place.mkdir(parents=True, exist_ok=True)
+        target.mkdir(parents=True, exist_ok=True)
     else:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.touch()
-    _run("mount", "--bind", source, place)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.touch()
+    _run("mount", "--bind", source, target)
     if read_only:
-        _run("mount", "-o", "remount,bind,ro", place)
+        _run("mount", "-o", "remount,bind,ro", target)
 
 
 def _overlay(plan: Plan) -> Path:
@@ -102,15 +102,15 @@ def _overlay(plan: Plan) -> Path:
 
 
 def _mount_kernel(root: Path, plan: Plan) -> None:
-    for kind, place, options in (
+    for kind, target, options in (
         ("proc", "proc", "nosuid,nodev,noexec"),
         ("sysfs", "sys", "nosuid,nodev,noexec"),
         ("tmpfs", "run", "mode=0755"),
         ("tmpfs", "tmp", "mode=1777"),
         ("tmpfs", "dev", "mode=0755"),
     ):
-        (root / place).mkdir(exist_ok=True)
-        _run("mount", "-t", kind, "-o", options, kind, root / place)
+        (root / target).mkdir(exist_ok=True)
+        _run("mount", "-t", kind, "-o", options, kind, root / target)
     _mount_cgroups(root / "sys/fs/cgroup", plan)
     sysctls, own = root / "proc/sys", root / "run/machine"
     own.mkdir()
@@ -127,13 +127,13 @@ def _mount_kernel(root: Path, plan: Plan) -> None:
         _run("mount", "-o", "remount,bind,rw", sysctls / name)
 
 
-def _mount_cgroups(place: Path, plan: Plan) -> None:
+def _mount_cgroups(target: Path, plan: Plan) -> None:
     if [kind for kind, _ in plan.cgroups] == ["cgroup2"]:
-        _run("mount", "-t", "cgroup2", "cgroup2", place)
+        _run("mount", "-t", "cgroup2", "cgroup2", target)
         return
-    _run("mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", place)
+    _run("mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", target)
     for kind, controllers in plan.cgroups:
-        folder = place / controllers.removeprefix("name=")
+        folder = target / controllers.removeprefix("name=")
         folder.mkdir()
         _run("mount", "-t", kind, "-o", controllers, kind, folder)
 
@@ -157,7 +157,7 @@ def _fill_devices(root: Path) -> None:
 
 
 def _run(*command: str | Path) -> None:
-    subprocess.run([str(word) for word in command], check=True, stdin=subprocess.DEVNULL)
+    subprocess.run([str(argument) for argument in command], check=True, stdin=subprocess.DEVNULL)
 
 
 if __name__ == "__main__":

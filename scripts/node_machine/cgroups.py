@@ -21,9 +21,9 @@ END_TIMEOUT = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Hierarchy:
-    """Where one is mounted, of which kind (`cgroup` or `cgroup2`), and its mount options."""
+    """A mounted hierarchy, its kind (`cgroup` or `cgroup2`), and its mount options."""
 
-    place: Path
+    mount_point: Path
     kind: str
     options: str
 
@@ -31,14 +31,14 @@ class Hierarchy:
     def controllers(self) -> str:
         """The mount options that name a hierarchy of the first version, as in `cpu` or `name=systemd`."""
         general = {"rw", "ro", "nosuid", "nodev", "noexec", "relatime", "xattr", "clone_children"}
-        return ",".join(word for word in self.options.split(",") if word not in general)
+        return ",".join(option for option in self.options.split(",") if option not in general)
 
 
 def hierarchies(mounts: str) -> list[Hierarchy]:
     """The hierarchies of a machine by its /proc/mounts. Where there are both versions, those of the first."""
     found = [
-        Hierarchy(Path(place), kind, options)
-        for _, place, kind, options, *_ in map(str.split, mounts.splitlines())
+        Hierarchy(Path(mount_point), kind, options)
+        for _, mount_point, kind, options, *_ in map(str.split, mounts.splitlines())
         if kind in ("cgroup", "cgroup2")
     ]
     return [each for each in found if each.kind == "cgroup"] or found
@@ -51,14 +51,14 @@ def here() -> list[Hierarchy]:
 
 def groups(instance: str, machine: str = "") -> list[Path]:
     """The groups of an instance, or of one of its machines, whether they exist or not."""
-    return [each.place / PARENT / instance / machine for each in here()]
+    return [each.mount_point / PARENT / instance / machine for each in here()]
 
 
 def make(instance: str, machine: str) -> list[Path]:
     """Make the groups of a machine."""
     made = groups(instance, machine)
     for each in here():
-        folder = each.place
+        folder = each.mount_point
         for name in (PARENT, instance, machine):
             above, folder = folder, folder / name
             folder.mkdir(exist_ok=True)
@@ -98,7 +98,7 @@ def end(instance: str, machine: str = "") -> None:
         time.sleep(0.05)
     for each in here():
         # With the last of an instance goes the instance's, and the last instance takes the parent.
-        for folder in (each.place / PARENT / instance, each.place / PARENT):
+        for folder in (each.mount_point / PARENT / instance, each.mount_point / PARENT):
             with contextlib.suppress(OSError):
                 folder.rmdir()
 

@@ -135,8 +135,8 @@ def lay_out(cloud: Machine, *, legacy_cgroups: bool) -> None:
 
 def command(manifest: Json) -> list[str]:
     """The command line of the container in a manifest of kubeadm's."""
-    words: list[str] = manifest["spec"]["containers"][0]["command"]
-    return [f"/usr/bin/{words[0]}", *words[1:], *FASTER.get(words[0], [])]
+    own: list[str] = manifest["spec"]["containers"][0]["command"]
+    return [f"/usr/bin/{own[0]}", *own[1:], *FASTER.get(own[0], [])]
 
 
 def is_ready(cloud: Machine) -> bool:

@@ -31,16 +31,16 @@ def say(text: str) -> None:
 
 def run(*command: str | Path, stdin: str = "", timeout: float = 600.0) -> str:
     """Run a command, and return what it prints. Raises FailedError with its last lines."""
-    words = [str(word) for word in command]
+    arguments = [str(argument) for argument in command]
     try:
         done = subprocess.run(
-            words, input=stdin, capture_output=True, text=True, check=False, timeout=timeout, cwd="/"
+            arguments, input=stdin, capture_output=True, text=True, check=False, timeout=timeout, cwd="/"
         )
     except subprocess.TimeoutExpired as error:
-        raise FailedError(f"{' '.join(words)}: no end in {timeout:g} s") from error
+        raise FailedError(f"{' '.join(arguments)}: no end in {timeout:g} s") from error
     if done.returncode:
         last = (done.stdout + done.stderr).splitlines()[-30:]
-        raise FailedError("\n".join([f"{' '.join(words)} failed ({done.returncode}):", *last]))
+        raise FailedError("\n".join([f"{' '.join(arguments)} failed ({done.returncode}):", *last]))
     return done.stdout
 
 

@@ -129,24 +129,24 @@ def kubeadm_images(kubeadm: Path) -> dict[str, str]:
 def ensure_images(programs: Mapping[str, Path], base: Path) -> Path:
     """The archive of all images, for `ctr images import`; it is made when a program is new."""
     made_of = [FORMAT, base.name, *(f"{name} {path.parent.name}" for name, path in sorted(programs.items()))]
-    place = (
+    archive = (
         cache_folder(os.environ)
         / f"images-{hashlib.sha256(chr(0).join(made_of).encode()).hexdigest()[:16]}.tar"
     )
-    if not place.exists():
-        with locked(place):
-            if not place.exists():
+    if not archive.exists():
+        with locked(archive):
+            if not archive.exists():
                 say("making the images")
-                unfinished = place.with_suffix(".unfinished")
+                unfinished = archive.with_suffix(".unfinished")
                 write_archive(unfinished, images(programs, base))
-                unfinished.rename(place)
-    return place
+                unfinished.rename(archive)
+    return archive
 
 
-def write_archive(place: Path, wanted: Sequence[Image]) -> None:
+def write_archive(file: Path, wanted: Sequence[Image]) -> None:
     """Write a docker archive: a layer and a configuration for each image, and a list of them."""
     listed = []
-    with tarfile.open(place, "w") as archive:
+    with tarfile.open(file, "w") as archive:
         for image in wanted:
             layer = _layer(image)
             digest = hashlib.sha256(layer).hexdigest()
@@ -187,11 +187,11 @@ def _layer(image: Image) -> bytes:
                 made = tarfile.TarInfo(folder.lstrip("/"))
                 made.type, made.mode = tarfile.DIRTYPE, 0o1777 if folder == TMP else 0o755
                 layer.addfile(made)
-        for place, path in sorted(image.files.items()):
-            _add(layer, place.lstrip("/"), path.read_bytes(), mode=path.stat().st_mode & 0o755)
-        for place, target in sorted(image.links.items()):
-            if place not in image.files:
-                link = tarfile.TarInfo(place.lstrip("/"))
+        for inside, path in sorted(image.files.items()):
+            _add(layer, inside.lstrip("/"), path.read_bytes(), mode=path.stat().st_mode & 0o755)
+        for inside, target in sorted(image.links.items()):
+            if inside not in image.files:
+                link = tarfile.TarInfo(inside.lstrip("/"))
                 link.type, link.linkname = tarfile.SYMTYPE, target
                 layer.addfile(link)
     return held.getvalue()

@@ -27,8 +27,8 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
 
 def default_name(checkout: Path) -> str:
     """The name of a checkout's own instance: checkouts do not get in each other's way."""
-    words = re.sub(r"[^a-z0-9]+", "-", checkout.name.lower()).strip("-")[:20]
-    return "-".join(filter(None, (words, hashlib.sha256(str(checkout).encode()).hexdigest()[:6])))
+    slug = re.sub(r"[^a-z0-9]+", "-", checkout.name.lower()).strip("-")[:20]
+    return "-".join(filter(None, (slug, hashlib.sha256(str(checkout).encode()).hexdigest()[:6])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +70,19 @@ class Instance:
 
     def remember(self, machine: str, pid: int) -> None:
         """Write down which process is PID 1 of a machine."""
-        kept = self.disk(machine) / "machine.json"
-        beside = kept.with_suffix(".new")
+        record = self.disk(machine) / "machine.json"
+        beside = record.with_suffix(".new")
         beside.write_text(json.dumps({"pid": pid, "started": started(pid)}))
-        beside.replace(kept)
+        beside.replace(record)
 
     def pid(self, machine: str) -> int | None:
         """PID 1 of a machine, as this machine numbers it; None where it has ended."""
         try:
-            kept = json.loads((self.disk(machine) / "machine.json").read_text())
+            record = json.loads((self.disk(machine) / "machine.json").read_text())
         except (FileNotFoundError, ValueError):
             return None
-        pid = int(kept["pid"])
-        return pid if started(pid) == kept["started"] else None
+        pid = int(record["pid"])
+        return pid if started(pid) == record["started"] else None
 
     def forget(self) -> None:
         """Remove all that is kept of it; nothing of it runs any more."""

@@ -59,7 +59,7 @@ def up(instance: Instance, nodes: int) -> None:
             _up(instance, names_of_nodes(nodes), made)
             instance.mark_up()
         except BaseException:
-            _keep_words(instance)
+            _show_last_logs(instance)
             _down(instance)
             raise
 
@@ -165,10 +165,10 @@ def _move_clocks(node: Machine, clouds: Machine, later: str) -> None:
     units.move_node(node, moved)
 
 
-def _keep_words(instance: Instance) -> None:
+def _show_last_logs(instance: Instance) -> None:
     """Say where the last words of the machines are, before they are ended."""
     for name in instance.machines:
         machine = Machine(instance, name)
         if machine.runs:
-            told = machine.try_run("journalctl", "--no-pager", "--lines=40", "--priority=warning").stdout
-            say(f"the last words of {name}:\n{told}")
+            lines = machine.try_run("journalctl", "--no-pager", "--lines=40", "--priority=warning").stdout
+            say(f"the last words of {name}:\n{lines}")

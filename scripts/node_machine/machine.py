@@ -19,7 +19,7 @@ from scripts.node_machine.commands import FailedError, run, until
 from scripts.node_machine.instances import ROOT, Instance
 
 NAMESPACES = ("--mount", "--pid", "--uts", "--ipc", "--net", "--cgroup")
-KEPT = ("/var/lib/containerd", "/var/lib/kubelet", "/var/lib/etcd", "/var/lib/edgehub")
+PERSISTENT = ("/var/lib/containerd", "/var/lib/kubelet", "/var/lib/etcd", "/var/lib/edgehub")
 """Folders that are no overlay: containerd lays overlays in its own, and databases lock and map files."""
 BOOT_TIMEOUT = 60.0
 BEGIN = f"""\
@@ -71,11 +71,11 @@ class Machine:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._give_identity()
         plan = self.folder / "plan.json"
-        pairs = [(str(source), place) for source, places in binds.items() for place in places]
+        pairs = [(str(source), target) for source, targets in binds.items() for target in targets]
         trees = [(each.kind, each.controllers) for each in cgroups.here()]
-        Plan(str(self.folder), self.name, [str(each) for each in layers], pairs, list(KEPT), trees).write(
-            plan
-        )
+        Plan(
+            str(self.folder), self.name, [str(each) for each in layers], pairs, list(PERSISTENT), trees
+        ).write(plan)
         groups = " ".join(map(str, cgroups.make(self.instance.name, self.name)))
         boot = [sys.executable, "-m", "scripts.node_machine.boot", str(plan)]
         with (self.folder / "console.log").open("ab") as console:
@@ -130,8 +130,8 @@ class Machine:
     @property
     def moved(self) -> int:
         """The seconds by which its clock has been moved on."""
-        kept = self.folder / "later"
-        return int(kept.read_text()) if kept.exists() else 0
+        offset = self.folder / "later"
+        return int(offset.read_text()) if offset.exists() else 0
 
     def enter(self, *command: str) -> list[str]:
         """The command line that runs a command on the machine, with root's environment and the machine's clock."""

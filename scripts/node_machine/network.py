@@ -127,8 +127,8 @@ def cloud_of(instance: Instance) -> Machine:
     return Machine(instance, CLOUD)
 
 
-def _ip(machine: Machine, words: str) -> None:
-    machine.in_network("ip", *words.split())
+def _ip(machine: Machine, arguments: str) -> None:
+    machine.in_network("ip", *arguments.split())
 
 
 def _forward(machine: Machine) -> None:

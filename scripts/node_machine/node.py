@@ -88,7 +88,7 @@ ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELE
 
 def programs(paths: Mapping[str, Path], archive: Path) -> dict[Path, list[str]]:
     """Where a node has its programs and images."""
-    return {archive: [IMAGES], **{paths[name]: [place] for name, place in PROGRAMS.items()}}
+    return {archive: [IMAGES], **{paths[name]: [target] for name, target in PROGRAMS.items()}}
 
 
 def network_configuration(node: str) -> str:

@@ -81,13 +81,13 @@ def run(instance: Instance, given: argparse.Namespace) -> int:
             for name in instance.machines:
                 print(name, instance.pid(name) or "ended", network.cut_of(clouds, name) or "")
         case "sh":
-            become(Machine(instance, given.on).enter(*(_words(given.words) or ["bash", "--login"])))
+            become(Machine(instance, given.on).enter(*(_command(given.words) or ["bash", "--login"])))
         case "kubectl":
-            become(clouds.enter("kubectl", f"--kubeconfig={cloud.KUBECONFIG}", *_words(given.words)))
+            become(clouds.enter("kubectl", f"--kubeconfig={cloud.KUBECONFIG}", *_command(given.words)))
     return 0
 
 
-def _words(given: Sequence[str]) -> list[str]:
+def _command(given: Sequence[str]) -> list[str]:
     return [*given[1:]] if given and given[0] == "--" else [*given]
 
 

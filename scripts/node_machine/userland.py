@@ -79,27 +79,27 @@ def ensure_userland() -> list[Path]:
 def _ensure(kind: str, made_of: Sequence[str], make: Callable[[Path], None]) -> Path:
     """The folder of this kind that is made of this; it is made under another name, so that it is whole or not there."""
     digest = hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:16]
-    place = cache_folder(os.environ) / f"{kind}-{digest}"
-    if not place.exists():
-        with locked(place):
-            if not place.exists():
-                unfinished = place.with_suffix(".unfinished")
+    folder = cache_folder(os.environ) / f"{kind}-{digest}"
+    if not folder.exists():
+        with locked(folder):
+            if not folder.exists():
+                unfinished = folder.with_suffix(".unfinished")
                 shutil.rmtree(unfinished, ignore_errors=True)
                 unfinished.mkdir(parents=True)
                 make(unfinished)
-                unfinished.rename(place)
-    return place
+                unfinished.rename(folder)
+    return folder
 
 
 @contextmanager
-def locked(place: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """Keep other runs from making the same."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with place.with_suffix(".lock").open("w") as lock:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"another run makes {place}; waiting for it")
+            say(f"another run makes {folder}; waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

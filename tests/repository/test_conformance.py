@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from scripts.conformance_tests.api_paths import FORBIDDEN
 from scripts.conformance_tests.program import table, verdict
 from scripts.conformance_tests.specs import CANDIDATES, ON_NODE, chosen, read_report
-from scripts.conformance_tests.ways import FORBIDDEN
 
 REPORT = b"""<?xml version="1.0" encoding="UTF-8"?>
 <testsuites><testsuite name="Kubernetes e2e suite">

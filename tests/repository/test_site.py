@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from scripts.building.site import DOCS, LINK, NAVIGATION, OTHERS, external, lay_out, place_of, rewritten
+from scripts.building.site import DOCS, LINK, NAVIGATION, OTHERS, external, lay_out, site_path, rewritten
 from tests.repository.support.tree import ROOT
 
 PAGES = [page for those in NAVIGATION.values() for page in those]
@@ -16,7 +16,7 @@ PAGES = [page for those in NAVIGATION.values() for page in those]
 
 def test_every_page_is_under_one_heading() -> None:
     assert sorted(PAGES) == sorted([*OTHERS, *(f"docs/{path.name}" for path in DOCS.glob("*.md"))])
-    assert len({place_of(page) for page in PAGES}) == len(PAGES)
+    assert len({site_path(page) for page in PAGES}) == len(PAGES)
 
 
 def test_links_lead_to_pages_and_pictures_of_the_site(tmp_path: Path) -> None:

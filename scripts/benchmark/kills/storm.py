@@ -96,8 +96,8 @@ def found_in(obj: Json) -> tuple[int, bool]:
 def path_of(obj: Json) -> str:
     """The path of a node, pod or event."""
     metadata = obj["metadata"]
-    place = f"namespaces/{metadata['namespace']}/" if "namespace" in metadata else ""
-    return f"/api/v1/{place}{obj['kind'].lower()}s/{metadata['name']}"
+    scope = f"namespaces/{metadata['namespace']}/" if "namespace" in metadata else ""
+    return f"/api/v1/{scope}{obj['kind'].lower()}s/{metadata['name']}"
 
 
 PODS = 3

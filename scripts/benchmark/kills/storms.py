@@ -75,14 +75,14 @@ class CloudWatch:
 def measure(kills: int, seed: int) -> Figures:
     """Kill hubs so often."""
     with ExitStack() as stack:
-        cloud, place = stack.enter_context(new_cloud())
+        cloud, root = stack.enter_context(new_cloud())
         nodes = [f"node-{number}" for number in range(NODES)]
         _prepare(cloud, nodes)
         hubs = []
         for node in nodes:
             link = stack.enter_context(Link(cloud.host, cloud.port))
             server, kubeconfig = f"https://{LOOPBACK}:{link.port}", cloud.node_kubeconfig(node)
-            hub = Hub(place / node, server, node=node, kubeconfig=kubeconfig)
+            hub = Hub(root / node, server, node=node, kubeconfig=kubeconfig)
             stack.callback(hub.stop)
             hubs.append((hub, link))
         return asyncio.run(_measured(hubs, cloud, kills, seed))

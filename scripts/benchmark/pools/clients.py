@@ -92,9 +92,9 @@ class Leaders:
         codings: str,
         resumes: bool = False,
     ) -> ApiResponse:
-        whole = {name: text for name, text in query.items() if name != "limit"}
+        unpaged = {name: text for name, text in query.items() if name != "limit"}
         version = str(self._store.newest_given)
-        newest = {**whole, "resourceVersion": version, "resourceVersionMatch": "NotOlderThan"}
+        newest = {**unpaged, "resourceVersion": version, "resourceVersionMatch": "NotOlderThan"}
         return await self._clients[self.at].request(
             method, path, query=newest, accept=accept, codings=codings
         )
@@ -128,9 +128,9 @@ class Follower:
         self.gap = 0.0
         """The longest time without an event, in seconds, since the bench last asked."""
 
-    async def run(self, turn: asyncio.Semaphore) -> None:
+    async def run(self, slots: asyncio.Semaphore) -> None:
         """Follow until cancelled. The first list is taken in `turn`."""
-        async with turn:
+        async with slots:
             running = asyncio.create_task(self.reflector.run())
             while not self.store.complete:
                 await self.store.next_update()
@@ -180,8 +180,8 @@ async def serve(given: Mapping[str, object], started_at_once: int = 4) -> None:
     followers = [Follower(Caller(*caller), authority, leaders) for caller in callers]
     lines = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-    turn = asyncio.Semaphore(started_at_once)
-    async with beside(*(follower.run(turn) for follower in followers)):
+    slots = asyncio.Semaphore(started_at_once)
+    async with beside(*(follower.run(slots) for follower in followers)):
         while await lines.readline():
             print(json.dumps(state(followers)), flush=True)
 

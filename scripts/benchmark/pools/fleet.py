@@ -58,14 +58,14 @@ class Row:
     """Something that changes: what one event takes as the cloud sends it and as a difference, and their number."""
 
     name: str
-    whole: float
+    plain: float
     difference: float
     events: int
 
     def megabytes(self) -> tuple[float, float, float]:
         """Over all links of the cloud: plain, with a leader in each pool, and with a relay for the leaders."""
         count = self.events / 1e6
-        return self.whole * count * HUBS, self.whole * count * POOLS, self.difference * count * POOLS
+        return self.plain * count * HUBS, self.plain * count * POOLS, self.difference * count * POOLS
 
 
 def measure() -> None:
@@ -86,9 +86,9 @@ def measure() -> None:
     report(f"a rolling restart of {PODS} pods", [row_of(*slices)])
 
 
-def row_of(traffic: Traffic, whole: Cost, difference: Cost) -> Row:
+def row_of(traffic: Traffic, plain_cost: Cost, difference_cost: Cost) -> Row:
     count = len(traffic.events)
-    return Row("an update of the slice", whole.events / count, difference.events / count, count)
+    return Row("an update of the slice", plain_cost.events / count, difference_cost.events / count, count)
 
 
 def report(title: str, rows: list[Row]) -> None:
@@ -98,7 +98,7 @@ def report(title: str, rows: list[Row]) -> None:
         cells = "".join(
             f"{figure:{width}.2f}" for figure, width in zip(row.megabytes(), (12, 11, 9), strict=True)
         )
-        print(f"{row.name:42}{row.whole:7.0f}{row.difference:9.0f}{row.events:8}{cells}")
+        print(f"{row.name:42}{row.plain:7.0f}{row.difference:9.0f}{row.events:8}{cells}")
 
 
 def mean(traffic: Traffic) -> tuple[float, float]:

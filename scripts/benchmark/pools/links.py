@@ -203,9 +203,9 @@ def report_codings(traffic: Traffic) -> None:
     print(f"\n{traffic.name}, {len(traffic.events)} updates, recorded from kube-apiserver")
     heads = f"{'state KB':>10}{'events KB':>11}{'B/event':>9}{'of plain':>10}{'write ms':>10}{'read ms':>9}"
     print(f"{'':14}{heads}")
-    whole = plain(traffic)
+    full = plain(traffic)
     for name, cost in (
-        ("plain", whole),
+        ("plain", full),
         ("gzip", gzipped(traffic)),
         ("zstd", zstd_stream(traffic)),
         ("differences", differences(traffic)),
@@ -213,23 +213,23 @@ def report_codings(traffic: Traffic) -> None:
         count = len(traffic.events)
         print(
             f"{name:14}{cost.state / 1e3:10.1f}{cost.events / 1e3:11.1f}{cost.events / count:9.0f}"
-            f"{cost.events / whole.events:10.2%}{cost.written / count * 1e3:10.3f}{cost.read / count * 1e3:9.3f}"
+            f"{cost.events / full.events:10.2%}{cost.written / count * 1e3:10.3f}{cost.read / count * 1e3:9.3f}"
         )
 
 
 def report_example(traffic: Traffic) -> None:
     """Print the example of `docs/measured.md`: the bytes that one link carries, times the links."""
     size = sum(map(len, traffic.events)) / len(traffic.events)
-    whole, packed = plain(traffic), differences(traffic)
-    told = f"{len(traffic.events)} updates, {POOLS} pools of {NODES} nodes: MB over all cloud links"
-    print(f"\na slice of {size / 1e3:.1f} KB, {told}")
+    full, packed = plain(traffic), differences(traffic)
+    heading = f"{len(traffic.events)} updates, {POOLS} pools of {NODES} nodes: MB over all cloud links"
+    print(f"\na slice of {size / 1e3:.1f} KB, {heading}")
     for name, cost, links in (
-        ("plain", whole, POOLS * NODES),
-        ("with leaders", whole, POOLS),
+        ("plain", full, POOLS * NODES),
+        ("with leaders", full, POOLS),
         ("with a relay", packed, POOLS),
     ):
         total = (cost.state + cost.events) * links
-        share = total / ((whole.state + whole.events) * POOLS * NODES)
+        share = total / ((full.state + full.events) * POOLS * NODES)
         print(f"{name:14}{links:6} links{total / 1e6:12.2f}{share:10.4%}")
 
 

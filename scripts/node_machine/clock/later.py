@@ -72,8 +72,8 @@ def _becomes(pid: int, status: int) -> bool:
 
 def _ptrace(request: int, pid: int, data: int = 0) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    words = (ctypes.c_long(request), ctypes.c_int(pid), ctypes.c_void_p(0), ctypes.c_void_p(data))
-    if libc.ptrace(*words):
+    arguments = (ctypes.c_long(request), ctypes.c_int(pid), ctypes.c_void_p(0), ctypes.c_void_p(data))
+    if libc.ptrace(*arguments):
         raise OSError(ctypes.get_errno(), f"ptrace {request:#x}")
 
 
@@ -101,11 +101,11 @@ def change_clock(pid: int, moved: int) -> None:
     mapped = next(
         line for line in Path(f"/proc/{pid}/maps").read_text().splitlines() if line.endswith("[vdso]")
     )
-    begin, end = (int(word, 16) for word in mapped.split()[0].split("-"))
+    begin, end = (int(address, 16) for address in mapped.split()[0].split("-"))
     with open(f"/proc/{pid}/mem", "r+b", buffering=0) as memory:
         memory.seek(begin)
-        function, place, code = replacement(memory.read(end - begin), moved)
-        for where, written in ((place, code), (function, b"\xe9" + struct.pack("<i", place - function - 5))):
+        function, free, code = replacement(memory.read(end - begin), moved)
+        for where, written in ((free, code), (function, b"\xe9" + struct.pack("<i", free - function - 5))):
             memory.seek(begin + where)
             memory.write(written)
 
@@ -121,10 +121,10 @@ def replacement(mapped: bytes, moved: int) -> tuple[int, int, bytes]:
             b"\xc3",  # ret
         )
     )
-    place = len(mapped) - 64
-    if any(mapped[place:]):
-        raise RuntimeError("the kernel's functions leave no place behind them")
-    return _find(mapped, FUNCTION), place, code
+    free = len(mapped) - 64
+    if any(mapped[free:]):
+        raise RuntimeError("the kernel's functions leave no free space behind them")
+    return _find(mapped, FUNCTION), free, code
 
 
 def _find(mapped: bytes, name: bytes) -> int:

@@ -86,9 +86,9 @@ def _remember(machine: Machine, moved: int) -> None:
 def _write(machine: Machine, path: str, text: str) -> None:
     """Write a file of a machine, whether that runs or not; none where the text is empty."""
     root = Path(f"/proc/{machine.pid}/root") if machine.runs else machine.folder / "upper"
-    place = root / path.lstrip("/")
-    place.unlink(missing_ok=True)
+    file = root / path.lstrip("/")
+    file.unlink(missing_ok=True)
     if text:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text)
-        place.chmod(0o755 if text.startswith("#!") else 0o644)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        file.chmod(0o755 if text.startswith("#!") else 0o644)

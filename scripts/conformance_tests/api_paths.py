@@ -1,4 +1,4 @@
-"""The ways to the API: straight to kube-apiserver, and through a hub in each of the modes."""
+"""The paths to the API: straight to kube-apiserver, and through a hub in each of the modes."""
 
 from __future__ import annotations
 
