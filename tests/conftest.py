@@ -52,10 +52,10 @@ def pytest_configure() -> None:
 
 def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     is_package = "PYTEST_XDIST_WORKER" in os.environ and (path / "__init__.py").is_file()
-    return _FromAnotherPlace.from_parent(parent, path=path) if is_package else None
+    return _RotatedPackage.from_parent(parent, path=path) if is_package else None
 
 
-class _FromAnotherPlace(pytest.Package):
+class _RotatedPackage(pytest.Package):
     """Each process that shares the tests begins to collect elsewhere, and finds there what others have compiled."""
 
     def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
@@ -71,7 +71,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _leave_out(config, items, "node")
     if not config.getoption("--real"):
         _leave_out(config, items, "real")
-        items.sort(key=_in_turns(items).__getitem__)
+        items.sort(key=_interleaved(items).__getitem__)
     else:
         # Files with real processes take long, and come first: at the end, one of them would run alone beside a process
         # that has nothing left. Those of one folder stay together, because its control plane ends when it is left.
@@ -84,16 +84,16 @@ def _leave_out(config: pytest.Config, items: list[pytest.Item], marker: str) -> 
     items[:] = [item for item in items if not item.get_closest_marker(marker)]
 
 
-def _in_turns(items: list[pytest.Item]) -> dict[pytest.Item, float]:
+def _interleaved(items: list[pytest.Item]) -> dict[pytest.Item, float]:
     """The place of each test, from 0 to 1. Files that start hubs wait most of their time, and the others compute: they
     take turns, so that the processes that share them have both to do, and the last quarter has no file that waits."""
     files = list(dict.fromkeys(item.path for item in items))
     waiting = [*(HUBS / name for name in LONGEST), *(path for path in files if path.parent == HUBS)]
     waiting = [path for path in dict.fromkeys(waiting) if path in files]
     others = [path for path in files if path.parent != HUBS]
-    places = {path: 0.75 * number / len(waiting) for number, path in enumerate(waiting)}
-    places |= {path: number / len(others) for number, path in enumerate(others)}
-    return {item: places[item.path] for item in items}
+    positions = {path: 0.75 * number / len(waiting) for number, path in enumerate(waiting)}
+    positions |= {path: number / len(others) for number, path in enumerate(others)}
+    return {item: positions[item.path] for item in items}
 
 
 @pytest.fixture

@@ -236,8 +236,8 @@ def _go_candidates() -> Iterator[Path]:
 def _go_environment() -> dict[str, str]:
     """Ours, without what would make Go use another toolchain, or build something else than is pinned."""
     dropped = {"GOROOT", "GOFLAGS", "GOOS", "GOARCH"}
-    kept = {name: value for name, value in os.environ.items() if name not in dropped}
-    return {**kept, "GOTOOLCHAIN": "local", "GOWORK": "off"}
+    environment = {name: value for name, value in os.environ.items() if name not in dropped}
+    return {**environment, "GOTOOLCHAIN": "local", "GOWORK": "off"}
 
 
 def ensure_helm() -> Path:
@@ -302,7 +302,7 @@ def _build(names: Sequence[str], folder: Path, recipe: Recipe) -> None:
 
 def _compile(command: Sequence[str], module: Path, name: str) -> None:
     """Runs `go build -v`, which names each package that it downloads or compiles on a line of its own."""
-    start = told = time.monotonic()
+    start = reported = time.monotonic()
     last: deque[str] = deque(maxlen=ERROR_LINES)
     steps = 0
     with subprocess.Popen(
@@ -318,8 +318,8 @@ def _compile(command: Sequence[str], module: Path, name: str) -> None:
             last.append(line.rstrip())
             steps += 1
             now = time.monotonic()
-            if now - told >= PROGRESS_INTERVAL:
-                told = now
+            if now - reported >= PROGRESS_INTERVAL:
+                reported = now
                 _say(f"{name}: {now - start:.0f} s, {steps} packages so far, now {last[-1]}")
     if go.returncode:
         raise BuildError("\n".join((f"{' '.join(command)} failed:", *last)))

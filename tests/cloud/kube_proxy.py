@@ -133,10 +133,10 @@ def states_of(lines: Iterable[str]) -> Iterator[tuple[str, dict[str, frozenset[s
         match line.split(maxsplit=2):
             case ["#", day, time_of_day]:
                 at = f"{day} {time_of_day}"
-            case [word] if word.startswith("*"):
-                table, pending = word, {}
-            case [word, _, _] if word.startswith(":"):
-                pending[word[1:]] = []
+            case [chain_field] if chain_field.startswith("*"):
+                table, pending = chain_field, {}
+            case [chain_field, _, _] if chain_field.startswith(":"):
+                pending[chain_field[1:]] = []
             case ["-A", chain, rule]:
                 pending.setdefault(chain, []).append(rule)
             case ["COMMIT"] if table == "*nat":

@@ -251,26 +251,26 @@ class Link:
 
     async def _carry(self, source: socket.socket, sink: socket.socket, direction: _Direction) -> None:
         """Hands on what one side sends, in order, each chunk `delay` after it came, up to and with FIN."""
-        under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(IN_FLIGHT)
+        in_flight: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(IN_FLIGHT)
 
         async def fetch() -> None:
             while True:
                 chunk = await self._loop.sock_recv(source, CHUNK)
-                await under_way.put((self._loop.time() + self._time_under_way(), chunk))
+                await in_flight.put((self._loop.time() + self._transit_time(), chunk))
                 if not chunk:
                     return
 
         async with asyncio.TaskGroup() as group:
             group.create_task(fetch(), name="fetch")
             while True:
-                due, chunk = await under_way.get()
+                due, chunk = await in_flight.get()
                 await self._hold(due)
                 if not chunk:
                     sink.shutdown(socket.SHUT_WR)
                     return
                 await self._deliver(chunk, sink, direction)
 
-    def _time_under_way(self) -> float:
+    def _transit_time(self) -> float:
         """Seconds that a chunk takes one way. The chunks behind it on its connection do not overtake it."""
         seconds = self._delay + self._chance.uniform(0, self._jitter)
         resend = max(LEAST_RESEND, 2 * self._delay)

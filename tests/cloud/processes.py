@@ -38,7 +38,7 @@ class Process:
         self._changed = threading.Condition()
         self._ended = False
         self._child = subprocess.Popen(
-            [str(word) for word in command],
+            [str(argument) for argument in command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -241,17 +241,17 @@ class RealCloud:
         """
         if isinstance(manifests, Path):
             files = served(manifests) if manifests.is_dir() else [manifests]
-            told = self.kubectl("apply", *(f"--filename={file}" for file in files)).stdout
+            output = self.kubectl("apply", *(f"--filename={file}" for file in files)).stdout
         else:
             listed = {"apiVersion": "v1", "kind": "List"}
             text = manifests if isinstance(manifests, str) else json.dumps({**listed, "items": [*manifests]})
-            told = self.kubectl("apply", "-f", "-", stdin=text).stdout
-        for name in re.findall(r"^customresourcedefinition\S*/(\S+) (?!unchanged)", told, re.MULTILINE):
+            output = self.kubectl("apply", "-f", "-", stdin=text).stdout
+        for name in re.findall(r"^customresourcedefinition\S*/(\S+) (?!unchanged)", output, re.MULTILINE):
             spec = self._wait_for(CRDS, name, partial(is_true, condition="Established"))["spec"]
             stored = next(version["name"] for version in spec["versions"] if version["storage"])
             # A kube-apiserver takes some seconds to its first answer about a new kind; kubectl tries again.
             self.kubectl("get", "--raw", f"/apis/{spec['group']}/{stored}/{spec['names']['plural']}")
-        return told
+        return output
 
     def audit_mark(self) -> int:
         """The present end of the audit log, for `audit(since=…)`."""

@@ -64,7 +64,7 @@ class SmallDisk:
                 if error.errno != errno.ENOSPC:
                     raise
 
-    def make_room(self) -> None:
+    def free_space(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             (self.seen / "filler").unlink()
 

@@ -48,8 +48,8 @@ def why_left_out(item: pytest.Item) -> str:
     """Why a test of the real control plane does not run with the chosen version; "" where it does."""
     if chosen() == required_version(control_plane(PINNED).go_mod):
         return ""
-    for place, why in OF_THE_PINNED.items():
-        if item.nodeid.startswith(place):
+    for source, why in OF_THE_PINNED.items():
+        if item.nodeid.startswith(source):
             return why
     for marker in item.iter_markers("since"):
         minor, why = marker.args

@@ -78,7 +78,7 @@ def test_pools_of_older_versions_are_read_as_they_are(
     # All but NodePool itself: it changes no kind that is there.
     before = scene.admin.get(CRD)
     rest = [each for each in served(MANIFESTS) if each.name != "nodepools.yaml"]
-    managed_cloud.kubectl("apply", *(word for each in rest for word in ("-f", str(each))))
+    managed_cloud.kubectl("apply", *(argument for each in rest for argument in ("-f", str(each))))
     start_manager().wait_until_leading()
     old = POOLS.replace("v1beta2", "v1beta1")
     pool = scene.name("pool")

@@ -85,7 +85,7 @@ def test_failover_under_load(scene: Scene, start_manager: StartManager) -> None:
     settled(scene, pools, [])
 
     # Three managers, one after the other: nobody wrote after a successor had begun.
-    assert turns(scene, mark) == 2
+    assert writer_changes(scene, mark) == 2
 
 
 def test_one_that_slept_through_its_lease_begins_no_write(scene: Scene, start_manager: StartManager) -> None:
@@ -306,23 +306,23 @@ def settled(scene: Scene, pools: list[str], grids: list[str]) -> None:
         raise AssertionError(wrong(scene, pools, grids)) from error
 
 
-def turns(scene: Scene, mark: int) -> int:
+def writer_changes(scene: Scene, mark: int) -> int:
     """How often another manager wrote than the one before; the User-Agent names the process."""
     agents = [event.user_agent for event in scene.writes(mark)]
     return sum(1 for before, after in itertools.pairwise(agents) if before != after)
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "words"),
+    ("option", "value", "message"),
     [
         ("--kubeconfig", "/none", "manager: kubeconfig /none: there is no such file"),
         ("--controllers", "nonsense", "there is no controller 'nonsense'"),
     ],
 )
-def test_a_wrong_option_or_kubeconfig_ends_it_at_once(option: str, value: str, words: str) -> None:
+def test_a_wrong_option_or_kubeconfig_ends_it_at_once(option: str, value: str, message: str) -> None:
     done = subprocess.run([program(), option, value], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert words in done.stderr
+    assert message in done.stderr
 
 
 def test_verbose_is_about_its_own_rooms() -> None:

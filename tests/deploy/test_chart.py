@@ -70,7 +70,7 @@ def test_helm_finds_nothing_to_complain_of(helm: Path, tmp_path: Path, values: d
 
 
 @pytest.mark.parametrize(
-    ("values", "word"),
+    ("values", "message"),
     [
         ({"manger": {}}, "manger"),
         ({"manager": {"replicas": "two"}}, "replicas"),
@@ -82,11 +82,11 @@ def test_helm_finds_nothing_to_complain_of(helm: Path, tmp_path: Path, values: d
         ({"manager": {"serviceMonitor": {"interval": "often"}}}, "interval"),
     ],
 )
-def test_the_schema_refuses(helm: Path, tmp_path: Path, values: dict[str, Any], word: str) -> None:
+def test_the_schema_refuses(helm: Path, tmp_path: Path, values: dict[str, Any], message: str) -> None:
     with pytest.raises(subprocess.CalledProcessError) as refused:
         template(helm, values, tmp_path)
     assert "don't meet the specifications of the schema" in refused.value.stderr
-    assert word in refused.value.stderr
+    assert message in refused.value.stderr
 
 
 def test_the_schema_knows_every_value() -> None:
@@ -263,11 +263,11 @@ def test_the_hub_of_the_chart_is_that_of_the_static_pod(helm: Path, tmp_path: Pa
     of_chart, of_file = daemons["containers"][0], static["containers"][0]
     for field in ("command", "securityContext", "livenessProbe", "resources", "image"):
         assert of_chart[field] == of_file[field], field
-    places = [
+    mounts = [
         {each["mountPath"]: each.get("readOnly", False) for each in it["volumeMounts"]}
         for it in (of_chart, of_file)
     ]
-    assert places[0] == places[1]
+    assert mounts[0] == mounts[1]
     assert [daemons[field] for field in ("hostNetwork", "priorityClassName")] == [
         static[field] for field in ("hostNetwork", "priorityClassName")
     ]

@@ -99,10 +99,10 @@ class Jobs(Worker):
     def _run(self, job: Json) -> None:
         pod = job["spec"]["template"]["spec"]
         node = self._nodes[pod["nodeName"]]
-        action, *words = pod["containers"][0]["args"]
-        assert words[:3] == ["--root", "/host", "--systemctl"]
+        action, *options = pod["containers"][0]["args"]
+        assert options[:3] == ["--root", "/host", "--systemctl"]
         self.ran.append((action, node.node))
-        command = [*node.enter, PROGRAM, action, *words[4:]]
+        command = [*node.enter, PROGRAM, action, *options[4:]]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         print(node.node, action, done.returncode, done.stdout[-400:], done.stderr[-800:])
         _end(self._client, job, is_well=not done.returncode)
@@ -180,12 +180,12 @@ class Rollout:
     def until(self, reason: str, message: str = "") -> float:
         """Wait for what the pool says. Return the minutes that it took."""
         began = time.monotonic()
-        while not (self.told()[0] == reason and self.told()[1].startswith(message)):
-            assert time.monotonic() < began + LIMIT, self.told()
+        while not (self.pool_condition()[0] == reason and self.pool_condition()[1].startswith(message)):
+            assert time.monotonic() < began + LIMIT, self.pool_condition()
             time.sleep(0.5)
         return (time.monotonic() - began) / 60
 
-    def told(self) -> tuple[str, str]:
+    def pool_condition(self) -> tuple[str, str]:
         try:
             said = condition(self._admin.get(f"{POOLS}/{POOL}"), "HubsInstalled")
         except KeyError:

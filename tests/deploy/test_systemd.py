@@ -217,8 +217,8 @@ class Person:
 
     def observed(self, component: str) -> Json:
         """The last request of a component, as `edgehub observe` tells of it."""
-        told = self.node.run(PROGRAM, "observe", "--component", component, "--since", "5m", "-o", "json")
-        found: Json = json.loads(told.splitlines()[-1])
+        output = self.node.run(PROGRAM, "observe", "--component", component, "--since", "5m", "-o", "json")
+        found: Json = json.loads(output.splitlines()[-1])
         return found
 
     @contextlib.contextmanager
@@ -257,9 +257,9 @@ def test_five_minutes_find_what_is_wrong_without_a_restart(
     # A rule hides too much: from the line of the request to the entry, and what its removal would give.
     empty_cloud.apply([shop, rules])
     installed.until(lambda: "shop" not in person.ask("dashboard/v1", services))
-    told = person.observed("dashboard")
-    assert (told["verdict"], told["status"]) == ("filtered", 200)
-    assert told["filters"][0]["filter"] == "discardcloudservice"
+    line = person.observed("dashboard")
+    assert (line["verdict"], line["status"]) == ("filtered", 200)
+    assert line["filters"][0]["filter"] == "discardcloudservice"
     asked = ("--component", "dashboard", "--resource", "services", "--namespace", "default", "--name", "shop")
     assert "discardcloudservice" in installed.run(PROGRAM, "explain", *asked)
     assert "dashboard" in installed.run(PYTHON, "-c", PAGE)
@@ -272,9 +272,9 @@ def test_five_minutes_find_what_is_wrong_without_a_restart(
     installed.delay = 0.5
     assert person.ask("slowpoke/v1", services).startswith("200 ")
     installed.delay = 0.0
-    told = person.observed("slowpoke")
-    assert (told["verdict"], told["source"]) == ("relayed", "cloud")
-    assert told["seconds"] >= 1, "to the cloud and back"
+    line = person.observed("slowpoke")
+    assert (line["verdict"], line["source"]) == ("relayed", "cloud")
+    assert line["seconds"] >= 1, "to the cloud and back"
     assert installed.run(PROGRAM, "status").startswith("Online")
 
     # A token has ended: its flow says what the cloud answered, and whom.

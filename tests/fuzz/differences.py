@@ -8,7 +8,7 @@ from kube.differences.records import state_records
 from kube.wire.codec import codec_for
 from kube.wire.codec_base import WatchFrame
 from kube.wire.encoding import Encoding
-from tests.fuzz.objects import ENCODINGS, check_object, choose, whole_and_cut
+from tests.fuzz.objects import ENCODINGS, check_object, choose, uncut_and_cut
 from tests.kube.support.differences import Holder, written
 from tests.kube.support.recorded import STREAMS, body
 
@@ -24,9 +24,9 @@ def seeds() -> Iterator[bytes]:
 
 def run(data: bytes) -> None:
     encoding, rest = choose(data)
-    (whole, is_broken), (pieces, are_broken) = whole_and_cut(rest, lambda chunks: _read(encoding, chunks))
+    (uncut, is_broken), (pieces, are_broken) = uncut_and_cut(rest, lambda chunks: _read(encoding, chunks))
     assert is_broken == are_broken
-    assert [each[:4] for each in whole] == [each[:4] for each in pieces]
+    assert [each[:4] for each in uncut] == [each[:4] for each in pieces]
     for each in pieces[:4]:
         if each.status is None:
             check_object(encoding, each.api_version, each.kind, each.raw)

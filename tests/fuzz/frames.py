@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from kube.wire.codec import codec_for
 from kube.wire.codec_base import WatchFrame
 from kube.wire.encoding import Encoding
-from tests.fuzz.objects import ENCODINGS, check_object, choose, whole_and_cut
+from tests.fuzz.objects import ENCODINGS, check_object, choose, uncut_and_cut
 from tests.kube.support.recorded import STREAMS, body
 
 
@@ -20,10 +20,10 @@ def seeds() -> Iterator[bytes]:
 
 def run(data: bytes) -> None:
     encoding, rest = choose(data)
-    (whole, is_broken), (pieces, are_broken) = whole_and_cut(rest, lambda chunks: _read(encoding, chunks))
+    (uncut, is_broken), (pieces, are_broken) = uncut_and_cut(rest, lambda chunks: _read(encoding, chunks))
     assert is_broken == are_broken
     if not is_broken:
-        assert [_said(each) for each in whole] == [_said(each) for each in pieces]
+        assert [_said(each) for each in uncut] == [_said(each) for each in pieces]
     for each in pieces[:4]:
         assert (each.status is not None) == (each.type == "ERROR")
         if each.status is None:

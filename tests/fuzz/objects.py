@@ -20,7 +20,7 @@ def choose(data: bytes) -> tuple[Encoding, bytes]:
     return ENCODINGS[data[0] % len(ENCODINGS)] if data else ENCODINGS[0], data[1:]
 
 
-def whole_and_cut[T](data: bytes, read: Callable[[Iterable[bytes]], T]) -> tuple[T, T]:
+def uncut_and_cut[T](data: bytes, read: Callable[[Iterable[bytes]], T]) -> tuple[T, T]:
     """Read a stream in one piece, and in pieces as long as the first byte says."""
     step, stream = data[0] + 1 if data else 1, data[1:]
     return read([stream]), read(stream[at : at + step] for at in range(0, len(stream), step))

@@ -13,7 +13,7 @@ from tests.support.cpu_time import own_seconds
 TIMES = 16
 SIZE = 8_000
 """Bytes of the shorter input."""
-ROOM = 4
+MARGIN = 4
 """How much more than in proportion: what a busy machine does to a measurement."""
 LEAST = 0.004
 """Seconds of CPU that the shorter input counts for at least: below it the clock says little."""
@@ -112,7 +112,7 @@ def test_time_grows_with_the_bytes(name: str) -> None:
         count = SIZE // len(piece)
         short = max(LEAST, min(seconds(beginning + piece * count) for _ in range(2)))
         # The second try is for a machine that was busy with the first.
-        limit = TIMES * ROOM * short
+        limit = TIMES * MARGIN * short
         assert any(seconds(beginning + piece * count * TIMES) <= limit for _ in range(2))
 
     check()

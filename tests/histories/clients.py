@@ -328,6 +328,6 @@ class Reflector:
 async def _lines(exchange: Exchange) -> AsyncIterator[bytes]:
     rest = b""
     async for piece in exchange.pieces():
-        *whole, rest = (rest + piece).split(b"\n")
-        for line in whole:
+        *complete, rest = (rest + piece).split(b"\n")
+        for line in complete:
             yield line

@@ -25,10 +25,12 @@ LIMITS: dict[str, tuple[tuple[ModuleType, str, int], ...]] = {
 """The constants that each word makes small, and their values then."""
 
 
-def shrink(words: tuple[str, ...]) -> Callable[[], None]:
+def shrink(groups: tuple[str, ...]) -> Callable[[], None]:
     """Make these bounds small. What this returns makes them as they were."""
     changed = [
-        (module, name, getattr(module, name), small) for word in words for module, name, small in LIMITS[word]
+        (module, name, getattr(module, name), small)
+        for group in groups
+        for module, name, small in LIMITS[group]
     ]
     for module, name, _, small in changed:
         setattr(module, name, small)

@@ -182,11 +182,11 @@ class Line:
         await asyncio.sleep(self.latency)
         if self.link is Link.DOWN:
             raise ConnectionResetError("the cloud does not answer")
-        told, until = self._pause
-        self.impatient += is_hubs and told < sent < until
+        paused_at, until = self._pause
+        self.impatient += is_hubs and paused_at < sent < until
         if self.link is Link.BUSY:
             if is_hubs:
-                self._pause = (clock() if sent >= until else told), clock() + RETRY_AFTER
+                self._pause = (clock() if sent >= until else paused_at), clock() + RETRY_AFTER
             raise StatusError(429, "TooManyRequests", "please try again later", retry_after=RETRY_AFTER)
         if self.link is Link.CLOSED and info.method == "GET":
             raise StatusError(403, "Forbidden", "nobody may read")

@@ -143,15 +143,15 @@ CAUSES = frozenset({"compact", "restore", "kill", "stop", "rules", "sweep", "lin
 
 async def take(world: World, step: Step) -> None:
     """Take one step, and let what it causes begin. Finding where something is wrong at once."""
-    who, _, word = step[0].rpartition(":")
+    who, _, action = step[0].rpartition(":")
     node = world.nodes[LEADERS.index(f"{who}:")] if who else world.node
-    world.steps += word in CAUSES
+    world.steps += action in CAUSES
     if step[0] in ("kill", "stop"):
-        done: Awaitable[None] | None = world.kill() if word == "kill" else world.stop()
-    elif word in OF_NODE:
-        done = OF_NODE[word](node, *step[1:])
+        done: Awaitable[None] | None = world.kill() if action == "kill" else world.stop()
+    elif action in OF_NODE:
+        done = OF_NODE[action](node, *step[1:])
     else:
-        done = STEPS[word](world, *step[1:])
+        done = STEPS[action](world, *step[1:])
     if done is not None:
         await done
     await asyncio.sleep(0.01)
@@ -181,7 +181,7 @@ put 30, delete 14, elsewhere 4, annotate 3, label 3, rules 5, stall 6, flood 1, 
 latency 4, bookmarks 12, link 8, backup 3, restore 2, kill 3, stop 2, damage 1, start 5, disk 2, come 12, go 8, slow 3,
 sweep 2, remind 3, status 5, event 4, read 3, pool 2, wait 25, settle 1"""
 """How often each word comes, of all of them together."""
-WEIGHTS = {word: int(weight) for word, weight in (each.split() for each in OFTEN.split(","))}
+WEIGHTS = {action: int(weight) for action, weight in (each.split() for each in OFTEN.split(","))}
 
 
 def made_up(chance: random.Random, most: int) -> History:
@@ -202,14 +202,14 @@ def made_up(chance: random.Random, most: int) -> History:
 
 
 def _made_up_step(chance: random.Random, coming: list[str], has_pool: bool) -> Step:
-    word = chance.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
-    match word:
+    action = chance.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+    match action:
         case "put":
-            return word, chance.choice(RESOURCES), chance.choice("abc"), chance.choice("012")
+            return action, chance.choice(RESOURCES), chance.choice("abc"), chance.choice("012")
         case "delete":
-            return word, chance.choice(RESOURCES[:-1]), chance.choice("abc")
+            return action, chance.choice(RESOURCES[:-1]), chance.choice("abc")
         case "come" | "go" | "slow":
-            return word, chance.choice(coming)
-    who = chance.choice(("", *LEADERS)) if has_pool and word in OF_NODE else ""
-    arguments = chance.choice(CHOICES[word]).split() if word in CHOICES else ()
-    return f"{who}{word}", *arguments
+            return action, chance.choice(coming)
+    who = chance.choice(("", *LEADERS)) if has_pool and action in OF_NODE else ""
+    arguments = chance.choice(CHOICES[action]).split() if action in CHOICES else ()
+    return f"{who}{action}", *arguments

@@ -142,9 +142,9 @@ class World:
         stores = (store for each, store in running.items() if each.type.resource == resource)
         if any(version <= each.newest_given and not each.history.is_in_gap(version) for each in stores):
             return True
-        kept = self.hub.offline.copies.list_watches("").items()
+        copies = self.hub.offline.copies.list_watches("").items()
         return any(
-            version <= at for each, at in kept if each not in running and each.type.resource == resource
+            version <= at for each, at in copies if each not in running and each.type.resource == resource
         )
 
     def asked(self, client: Reflector, verb: str) -> Callable[[State], None]:
@@ -371,9 +371,9 @@ class World:
         for client in self.clients.values():
             client.is_lost |= self.is_restored
 
-    def shrink(self, *words: str) -> None:
+    def shrink(self, *groups: str) -> None:
         """Like `tests.histories.limits.shrink`, to the end of the history."""
-        self._ends.append(shrink(words))
+        self._ends.append(shrink(groups))
 
     async def close(self) -> None:
         for end in reversed(self._ends):

@@ -37,17 +37,24 @@ MAX_LEFT = 2 * 1024
 """KiB that two who were attached after another may leave. Each flow held on to would be 50 KB."""
 
 
-def command(hub: Hub, *words: str) -> list[str]:
-    return [sys.executable, str(ROOT / "addons" / "command.py"), "attach", "--admin", hub.admin_url, *words]
+def command(hub: Hub, *arguments: str) -> list[str]:
+    return [
+        sys.executable,
+        str(ROOT / "addons" / "command.py"),
+        "attach",
+        "--admin",
+        hub.admin_url,
+        *arguments,
+    ]
 
 
 def environment(hub: Hub) -> dict[str, str]:
     return {"PYTHONPATH": str(ROOT), "HOME": str(hub.folder), "PATH": "/usr/bin"}
 
 
-async def attach(hub: Hub, *words: str) -> asyncio.subprocess.Process:
+async def attach(hub: Hub, *arguments: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        *command(hub, *words),
+        *command(hub, *arguments),
         env=environment(hub),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -55,10 +62,10 @@ async def attach(hub: Hub, *words: str) -> asyncio.subprocess.Process:
 
 
 @asynccontextmanager
-async def browser(hub: Hub, *words: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, Mitmweb]]:
+async def browser(hub: Hub, *arguments: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, Mitmweb]]:
     """A mitmproxy in the browser that is attached, and shows flows by now."""
     port = free_port()
-    viewer = await attach(hub, "--ui", "web", *words, "--", *flags(port))
+    viewer = await attach(hub, "--ui", "web", *arguments, "--", *flags(port))
     try:
         async with aiohttp.ClientSession() as session:
             web = Mitmweb(session, port)
@@ -226,9 +233,9 @@ async def test_a_person_at_an_attached_terminal_resumes_and_ends_what_is_held(
     cloud: ScriptableCloud, tmp_path: Path
 ) -> None:
     async with started(Hub(tmp_path, cloud.url, flags=("--allow-hold",))) as hub:
-        words = command(hub, "--ui", "console", "--hold", "~m POST")
+        arguments = command(hub, "--ui", "console", "--hold", "~m POST")
         variables = [f"{name}={value}" for name, value in environment(hub).items()]
-        async with Terminal(tmp_path, ["env", *variables, "LANG=C.UTF-8", *words]) as terminal:
+        async with Terminal(tmp_path, ["env", *variables, "LANG=C.UTF-8", *arguments]) as terminal:
             await asyncio.to_thread(wait_until_written, tmp_path / "hub.log", b"are held")
             resumed = asyncio.create_task(write(hub, CONFIG_MAPS, "sent"))
             screen = await terminal.until(CONFIG_MAPS, "[1/1]", "[i:~m POST]")

@@ -19,7 +19,7 @@ from tests.cloud.link import Mode
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
 from tests.hub.support.lone_links import Member, lone_links, until
-from tests.hub.support.process import SLACK, told
+from tests.hub.support.process import SLACK, run_scene
 from tests.hub.support.process_memory import holds
 from tests.hub.support.streams import executed, watching
 from tests.support.background import beside
@@ -102,8 +102,8 @@ async def test_a_node_whose_link_is_cut_goes_through_another_hub_of_its_pool(
             pool.cloud.store.create({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}})
             await events.first("ADDED", "web")
             await until(lambda: servers_of(borrower, SERVICES) == {lender.name}, "it is read from further")
-            told = await asyncio.to_thread(borrower.hub.admin, "/readyz?exclude=node")
-            assert told == f"ok, with the link of node {lender.name}\n"
+            readiness = await asyncio.to_thread(borrower.hub.admin, "/readyz?exclude=node")
+            assert readiness == f"ok, with the link of node {lender.name}\n"
             assert await asyncio.to_thread(lender.pool_report) | {"lends": {}} != await asyncio.to_thread(
                 lender.pool_report
             )
@@ -188,7 +188,7 @@ def test_nodes_in_networks_of_their_own_keep_the_cloud_by_one_link(
     bucket = shlex.split("tc qdisc add dev lo root tbf rate 1mbit burst 150 latency 50ms")
     if subprocess.run([*isolated, *bucket], capture_output=True, check=False).returncode:
         pytest.skip("this machine has no tc, or its kernel no token bucket")
-    done = told(isolated, "three_networks", tmp_path)
+    done = run_scene(isolated, "three_networks", tmp_path)
     assert done.stdout.splitlines() == [
         "refusing: the lease is renewed through another node",
         "a black hole: the lease is renewed through another node",

@@ -123,20 +123,20 @@ async def test_a_caller_is_known_after_a_restart_without_the_cloud(
         for events in (CORE_EVENTS, EVENTS):
             assert (await pod.post(events.format(namespace), first[events]))[0] == 201
         assert (await stranger.get(f"{services}?resourceVersion=0"))[0] == 401
-        await asyncio.to_thread(hub.wait_until_kept, '"create","events.k8s.io"', 1)
+        await asyncio.to_thread(hub.wait_until_stored, '"create","events.k8s.io"', 1)
         link.refuse()
         for _ in range(2):
             await restart()
             code, after = await pod.get(f"{services}?resourceVersion=0")
             assert (code, after["items"]) == (200, before["items"]), after
             assert (await stranger.get(f"{services}?resourceVersion=0"))[0] in UNKNOWN
-            code, told = await pod.get(missing)
+            code, reply = await pod.get(missing)
             assert code == 503
-            assert "copy" in told["message"], "a 404 was a yes: it is the object that the node has not"
+            assert "copy" in reply["message"], "a 404 was a yes: it is the object that the node has not"
         waiting = event("while the link is cut", namespace)
         for events in (CORE_EVENTS, EVENTS):
-            code, told = await pod.post(events.format(namespace), waiting[events])
-            assert code == 201, told
+            code, reply = await pod.post(events.format(namespace), waiting[events])
+            assert code == 201, reply
         await restart()
         assert (await stranger.post(EVENTS.format(namespace), waiting[EVENTS]))[0] in UNKNOWN
         assert token not in "".join(

@@ -166,7 +166,7 @@ async def test_what_the_hub_streams_is_not_held_and_says_so(holding: WebHub) -> 
 
 
 @pytest.mark.parametrize(
-    ("path", "edit", "words"),
+    ("path", "edit", "message"),
     [
         (
             f"{SERVICES}?resourceVersion=0",
@@ -177,7 +177,7 @@ async def test_what_the_hub_streams_is_not_held_and_says_so(holding: WebHub) -> 
     ],
 )
 async def test_an_edit_that_would_make_the_hub_another_is_refused(
-    holding: WebHub, path: str, edit: Json, words: str
+    holding: WebHub, path: str, edit: Json, message: str
 ) -> None:
     await holding.command("set", "intercept", "~q & ~hq held")  # the answer is not held, too
     agent = "kube-proxy/held" if path.startswith(SERVICES) else "held/v1"
@@ -186,15 +186,15 @@ async def test_an_edit_that_would_make_the_hub_another_is_refused(
         await holding.edit(path, "request", edit)
         async with asyncio.timeout(SLACK), await asking as answer:
             assert answer.status == 403
-            assert words in (await answer.json())["message"]
+            assert message in (await answer.json())["message"]
 
 
 async def test_the_web_interface_has_each_line_of_the_log_once(web: WebHub) -> None:
-    told = [each["message"] for each in await web.ask("/events")]
-    for words in (" starts: node node-1", " are in force"):
-        assert sum(words in line for line in told) == 1
-        await asyncio.to_thread(web.hub.process.wait_for_line, words, SLACK)
-        assert sum(words in line for line in web.hub.process.lines) == 1
+    messages = [each["message"] for each in await web.ask("/events")]
+    for phrase in (" starts: node node-1", " are in force"):
+        assert sum(phrase in line for line in messages) == 1
+        await asyncio.to_thread(web.hub.process.wait_for_line, phrase, SLACK)
+        assert sum(phrase in line for line in web.hub.process.lines) == 1
 
 
 async def test_no_credential_is_shown_or_saved(web: WebHub) -> None:

@@ -54,9 +54,9 @@ def test_the_demo_shows_what_it_says_and_ends(flags: tuple[str, ...], tmp_path: 
 
 
 def test_a_node_to_look_at_has_components_and_ends_with_its_terminal(tmp_path: Path) -> None:
-    place = tmp_path / "place"
-    place.mkdir()
-    env = {"TMPDIR": str(place)}
+    folder = tmp_path / "place"
+    folder.mkdir()
+    env = {"TMPDIR": str(folder)}
     demo = Process("demo", [ROOT / "scripts" / "demo", "--ui", "web"], tmp_path, env)
     try:
         page = demo.wait_for_line(r"The hub's page: +http", 60).split()[-1]
@@ -66,7 +66,7 @@ def test_a_node_to_look_at_has_components_and_ends_with_its_terminal(tmp_path: P
     finally:
         os.kill(demo.pid, signal.SIGINT)
         assert demo.stop(grace=30) == 0
-    assert not list(place.iterdir()), "it leaves nothing behind"
+    assert not list(folder.iterdir()), "it leaves nothing behind"
 
 
 LINE = re.compile(
@@ -115,9 +115,9 @@ def rehearse(watched: Process, page: str) -> None:
     )
     for link, patterns in (("online", with_a_cloud), ("offline", without), ("online", with_a_cloud)):
         subprocess.run([HUB, "link", link, "--admin", page], check=True, capture_output=True)
-        told = len(watched.lines)
+        seen = len(watched.lines)
         for pattern in patterns:
-            watched.wait_for_line(pattern, 60, after=told)
+            watched.wait_for_line(pattern, 60, after=seen)
 
 
 def ask(url: str) -> Any:
@@ -125,10 +125,10 @@ def ask(url: str) -> Any:
     return urllib3.request("GET", url, headers=headers, retries=False).json()
 
 
-def until_shown(url: str, word: str) -> None:
+def until_shown(url: str, text: str) -> None:
     """Return when a page has a word. It may not be there yet, and the hub tells nobody when it is."""
     deadline, shown = time.monotonic() + 60, ""
-    while word not in shown:
+    while text not in shown:
         assert time.monotonic() < deadline, shown
         time.sleep(0.1)
         with contextlib.suppress(urllib3.exceptions.HTTPError):

@@ -80,8 +80,8 @@ async def test_changes_cross_as_differences_to_a_hub_and_whole_to_all_others(
     assert [sum(bool(each.child("conditions").flag("ready")) for each in some) for some in endpoints] == list(
         range(CHANGES)
     )
-    whole = sum(len(each.object.encode()) for each in seen[1:])
-    assert crossed * 15 < whole
+    full_size = sum(len(each.object.encode()) for each in seen[1:])
+    assert crossed * 15 < full_size
     assert not await asyncio.to_thread(second.metric, "edgehub_source_errors_total", reason="difference")
 
 

@@ -202,8 +202,8 @@ async def test_a_clock_that_is_set_between_two_runs(scene: Scene, hours: int) ->
     await asyncio.to_thread(hub.start)
     assert (await scene.outage.ask(f"{NODES}/{hub.node}")).status == 200
     before = await service_names(hub)
-    for kept in ("kubernetes", hub.node):
-        await asyncio.to_thread(hub.wait_until_kept, f'"name":"{kept}"', 1)
+    for name in ("kubernetes", hub.node):
+        await asyncio.to_thread(hub.wait_until_stored, f'"name":"{name}"', 1)
     await asyncio.to_thread(scene.outage.leave)
     await scene.write("Before")
     await asyncio.to_thread(hub.kill)

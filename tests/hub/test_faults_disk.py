@@ -94,7 +94,7 @@ async def test_a_store_that_cannot_be_read_is_set_aside(
     for number in range(5):
         await asyncio.to_thread(real_cloud.admin.post, path, service(f"s{number}"))
     await asyncio.to_thread(hub.start)
-    whole = await service_names(hub)
+    before = await service_names(hub)
     await asyncio.to_thread(hub.stop)
     database = hub.state / "cache" / "cache.db"
     with database.open("r+b") as file:
@@ -106,9 +106,9 @@ async def test_a_store_that_cannot_be_read_is_set_aside(
     await hub.logged("cannot be read .*it is now .*cache.unreadable")
     link.carry()
     await asyncio.to_thread(hub.wait_for_metric, "edgehub_server_up", 1, 20)
-    assert await service_names(hub) == whole
+    assert await service_names(hub) == before
     # And it is kept again.
     await asyncio.to_thread(hub.stop)
     link.refuse()
     await asyncio.to_thread(hub.start)
-    assert await service_names(hub) == whole
+    assert await service_names(hub) == before

@@ -32,7 +32,7 @@ def fill(cloud: ScriptableCloud) -> None:
         cloud.store.storage.write("configmaps", ("default", f"c{number}"), value)
 
 
-def kept(database: Path) -> None:
+def wait_until_stored(database: Path) -> None:
     """Return when that many objects are on disk; the hub does it behind its clients' backs."""
     with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
         for _ in range(600):
@@ -63,7 +63,7 @@ async def test_fifty_thousand_objects(cloud: ScriptableCloud, tmp_path: Path) ->
         assert others > 10
         assert await asyncio.gather(*(many() for _ in range(AT_ONCE))) == [MANY] * AT_ONCE
         assert resident_megabytes(hub.process.pid, "VmHWM") < MOST
-        await asyncio.to_thread(kept, hub.state / "cache" / "cache.db")
+        await asyncio.to_thread(wait_until_stored, hub.state / "cache" / "cache.db")
         await asyncio.to_thread(hub.kill)
         await cloud.stop()
         await asyncio.to_thread(hub.start)

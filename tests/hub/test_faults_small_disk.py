@@ -28,7 +28,7 @@ MOST = 50
 """Services until the disk must have been seen to be full: SQLite's log has little room that it does not use."""
 FILLER = 60_000
 """Bytes of an event: nearly as large as the journal takes."""
-KEPT = """
+WAIT_UNTIL_STORED = """
 import sqlite3, sys, time
 from pathlib import Path
 disk = sqlite3.connect(f"{Path(sys.argv[1]).as_uri()}?mode=ro", uri=True)
@@ -46,10 +46,10 @@ ERRORS = "edgehub_cache_write_errors_total"
 service = partial(headless, filler=100_000)
 
 
-async def kept(hub: Hub, disk: SmallDisk, *texts: str) -> None:
+async def wait_until_stored(hub: Hub, disk: SmallDisk, *texts: str) -> None:
     """Return when the texts are on the disk."""
     database = hub.state / "cache" / "cache.db"
-    command = (*disk.inside, sys.executable, "-c", KEPT, str(database), *texts)
+    command = (*disk.inside, sys.executable, "-c", WAIT_UNTIL_STORED, str(database), *texts)
     await asyncio.to_thread(subprocess.run, command, check=True, timeout=60)
 
 
@@ -106,9 +106,9 @@ async def test_a_full_disk_is_told_and_used_again_when_there_is_room(
         await events.first("ADDED", "last")
         everything = await service_names(hub)
         assert {*names, "last"} <= everything
-        small_disk.make_room()
+        small_disk.free_space()
         await hub.logged("the disk can be used again")
-        await kept(hub, small_disk, *(f'"name":"{name}"' for name in (*names, "last")))
+        await wait_until_stored(hub, small_disk, *(f'"name":"{name}"' for name in (*names, "last")))
     await asyncio.to_thread(hub.kill)
     link.refuse()
     await asyncio.to_thread(hub.start)
@@ -123,7 +123,7 @@ async def test_a_copy_of_before_the_disk_was_full_is_whole(
     await asyncio.to_thread(real_cloud.admin.post, path, service("before"))
     await asyncio.to_thread(hub.start)
     before = await service_names(hub)
-    await kept(hub, small_disk, namespace)
+    await wait_until_stored(hub, small_disk, namespace)
     async with watching(hub.url, path, component="kube-proxy") as events:
         names = await fill_up(hub, small_disk, real_cloud, path, events)
     await asyncio.to_thread(hub.kill)
@@ -138,7 +138,7 @@ async def test_a_copy_of_before_the_disk_was_full_is_whole(
 
 
 FAULTS: dict[str, tuple[Callable[[SmallDisk], None], Callable[[SmallDisk], None]]] = {
-    "full": (SmallDisk.fill, SmallDisk.make_room),
+    "full": (SmallDisk.fill, SmallDisk.free_space),
     "read-only": (SmallDisk.make_read_only, SmallDisk.make_writable),
 }
 """The function that fills or breaks the disk, and the one that mends it."""
@@ -161,14 +161,14 @@ async def test_a_hub_that_starts_on_it_without_a_cloud_answers_from_the_copy(
     await asyncio.to_thread(real_cloud.admin.post, path, service("before"))
     await asyncio.to_thread(real_cloud.admin.post, NODES, {"metadata": {"name": hub.node}})
     await asyncio.to_thread(hub.start)
-    whole = await service_names(hub)
+    before = await service_names(hub)
     seen = {each: (await outage.ask(each)).body for each in (node, "/api", "/version")}
-    await kept(hub, small_disk, namespace, f'"name":"{hub.node}"', "gitVersion", "APIVersions")
+    await wait_until_stored(hub, small_disk, namespace, f'"name":"{hub.node}"', "gitVersion", "APIVersions")
     await asyncio.to_thread(hub.kill if crash else hub.stop)
     await asyncio.to_thread(breaks, small_disk)
     link.refuse()
     await asyncio.to_thread(hub.start)
-    assert await service_names(hub) == whole
+    assert await service_names(hub) == before
     for each, body in seen.items():
         answer = await outage.ask(each)
         assert (answer.status, answer.body) == (200, body)
@@ -180,7 +180,7 @@ async def test_a_hub_that_starts_on_it_without_a_cloud_answers_from_the_copy(
         assert taken.status == 200
         await write_more(outage, namespace)
         await hub.logged("the disk cannot be used, the hub continues without")
-        assert await service_names(hub) == whole
+        assert await service_names(hub) == before
         await asyncio.to_thread(mends, small_disk)
         await asyncio.to_thread(outage.come_back)
         await asyncio.to_thread(real_cloud.admin.post, path, service("later"))
@@ -188,9 +188,9 @@ async def test_a_hub_that_starts_on_it_without_a_cloud_answers_from_the_copy(
     await asyncio.to_thread(hub.wait_for_metric, "edgehub_journal_entries", 0, 20)
     after: Any = await asyncio.to_thread(real_cloud.admin.get, node)
     assert [each["reason"] for each in after["status"]["conditions"]] == ["Offline"]
-    await kept(hub, small_disk, '"name":"later"')
+    await wait_until_stored(hub, small_disk, '"name":"later"')
     assert "cache.unreadable" not in await asyncio.to_thread(os.listdir, small_disk.seen / "state")
     await asyncio.to_thread(hub.kill)
     link.refuse()
     await asyncio.to_thread(hub.start)
-    assert await service_names(hub) == whole | {"later"}
+    assert await service_names(hub) == before | {"later"}

@@ -30,8 +30,8 @@ async def test_a_filter_of_ones_own_lives_as_the_hubs_do(cloud: ScriptableCloud,
     async with started(Hub(tmp_path / "hub", cloud.url, flags=("--filter-module", str(file)))) as hub:
         assert await names(hub) == ["web"]
         asked = "component=kube-proxy&resource=services&namespace=default&name=api"
-        told = await asyncio.to_thread(hub.admin, f"/debug/explain?{asked}")
-        assert "acme-canary: service default/api dropped: this node has acme.example/canary=None" in told
+        explained = await asyncio.to_thread(hub.admin, f"/debug/explain?{asked}")
+        assert "acme-canary: service default/api dropped: this node has acme.example/canary=None" in explained
         judged = {"filter": "acme-canary", "resource": "services", "outcome": "dropped"}
         assert await asyncio.to_thread(lambda: hub.metric("edgehub_filter_objects_total", **judged)) > 0
         async with watching(hub.url, SERVICES, component="kube-proxy", resourceVersion="0") as events:

@@ -50,8 +50,8 @@ class Gateway:
             aiohttp.ClientSession(auto_decompress=False) as session,
             session.request(request.method, target, headers=headers, data=await request.read()) as answer,
         ):
-            kept = {name: value for name, value in answer.headers.items() if name != "Transfer-Encoding"}
-            response = web.StreamResponse(status=answer.status, headers=kept)
+            passed_on = {name: value for name, value in answer.headers.items() if name != "Transfer-Encoding"}
+            response = web.StreamResponse(status=answer.status, headers=passed_on)
             await response.prepare(request)
             async for chunk in answer.content.iter_any():
                 await response.write(chunk)

@@ -27,7 +27,7 @@ async def read_through(hub: Hub) -> None:
         assert len(await answer.read()) > LARGE
 
 
-def told(hub: Hub) -> int:
+def warnings(hub: Hub) -> int:
     return sum("has spent its budget" in line for line in hub.process.lines)
 
 
@@ -65,12 +65,12 @@ async def test_a_budget_that_is_spent_is_told_once_and_nothing_is_cut(
         assert spent > 300_000
         assert "of 300 kB a month" in await asyncio.to_thread(hub.admin, "/debug/status")
         assert "of 300 kB a month" in await asyncio.to_thread(hub.admin, "/")
-        assert told(hub) == 1
+        assert warnings(hub) == 1
         await asyncio.to_thread(hub.stop)
         await asyncio.to_thread(hub.start)
         await until(lambda: hub.metric(SPENT) >= spent, "the count outlives the restart")
         await read_through(hub)
-        assert told(hub) == 0, "it was told in this month"
+        assert warnings(hub) == 0, "it was told in this month"
     (event,) = events_of(cloud)
     found = event["reason"], event["involvedObject"]["kind"], event["type"]
     assert found == ("LinkBudgetSpent", "Node", "Warning")

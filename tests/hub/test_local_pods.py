@@ -137,8 +137,8 @@ async def test_endpoints_follow_kubelet_through_an_outage_and_nothing_flaps_afte
             )
     before = {name: (f"10.1.0.{number}", True) for number, name in enumerate(PODS[:-1], 1)}
     # The hub's own slices, which say where a new pod comes, are those of components that read protobuf.
-    told = PODS if encoding is Encoding.PROTOBUF else PODS[:-1]
-    after = {name: (f"10.2.0.{number}", True) for number, name in enumerate(told, 1)}
+    changed = PODS if encoding is Encoding.PROTOBUF else PODS[:-1]
+    after = {name: (f"10.2.0.{number}", True) for number, name in enumerate(changed, 1)}
 
     async with reading(outage, namespace, encoding) as events:
         await see(events, before)
@@ -201,7 +201,7 @@ async def test_a_word_outlives_the_hub_and_a_slice_that_the_cloud_writes_without
         async with reading(outage, namespace, encoding) as events:
             await events["kubelet"].first("ADDED", "web-0")
             await events["kube-proxy"].first("ADDED", "web-1")
-            await asyncio.to_thread(hub.wait_until_kept, namespace, 2)
+            await asyncio.to_thread(hub.wait_until_stored, namespace, 2)
             await outage.begin()
             await tell(outage, namespace, "web-0", status("10.2.0.1"), encoding)
             await events["kube-proxy"].first("MODIFIED", "web-1")

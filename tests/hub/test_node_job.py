@@ -82,8 +82,8 @@ class StaticPods(Worker):
         if self.images[-1:] != [image]:
             self.images.append(image)
         root = self._machine.root
-        words = [f"{root}{word}" if word.startswith("/etc/") else word for word in container["args"]]
-        command = [sys.executable, "-m", "addons.command", *words]
+        arguments = [f"{root}{each}" if each.startswith("/etc/") else each for each in container["args"]]
+        command = [sys.executable, "-m", "addons.command", *arguments]
         if image == BROKEN:
             command = [sys.executable, "-c", "raise SystemExit('this version is broken')"]
         elif image == FOR_A_WHILE:
@@ -125,14 +125,14 @@ def run_job(
     job = node_job("kube-system", machine.node, phase, f"edgehub:{version or 1}")
     container = job["spec"]["template"]["spec"]["containers"][0]
     own = str(machine.folder / "bin" / "systemctl")
-    words = [
-        str(machine.root) if word == "/host" else word.replace(SYSTEMCTL, own)
-        for word in (*container["command"], *container["args"])
+    arguments = [
+        str(machine.root) if each == "/host" else each.replace(SYSTEMCTL, own)
+        for each in (*container["command"], *container["args"])
     ]
     flags = ["--", *machine.hub_flags] if direction is Direction.INSTALL else []
     environment = {**os.environ, "PATH": f"{machine.folder / 'bin'}:{os.environ['PATH']}"}
     return subprocess.run(
-        [*words, *more, *flags], env=environment, capture_output=True, text=True, timeout=400, check=False
+        [*arguments, *more, *flags], env=environment, capture_output=True, text=True, timeout=400, check=False
     )
 
 
@@ -185,6 +185,6 @@ def test_a_fault_that_the_doctor_finds_changes_nothing_and_is_the_jobs_last_word
     assert machine.files() == before
     assert machine.called == []
     message = {"message": failed.stdout + failed.stderr}
-    words = termination_message([{"status": {"containerStatuses": [{"state": {"terminated": message}}]}}])
-    assert "failed" in words
-    assert "nothing was changed" in words
+    arguments = termination_message([{"status": {"containerStatuses": [{"state": {"terminated": message}}]}}])
+    assert "failed" in arguments
+    assert "nothing was changed" in arguments

@@ -20,19 +20,26 @@ SERVICES = "/api/v1/services"
 TOKEN = "secret-token-of-a-caller"
 
 
-async def observe(hub: Hub, *words: str) -> asyncio.subprocess.Process:
+async def observe(hub: Hub, *arguments: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, str(ROOT / "addons" / "command.py"), "observe", "--admin", hub.admin_url, *words),
+        *(
+            sys.executable,
+            str(ROOT / "addons" / "command.py"),
+            "observe",
+            "--admin",
+            hub.admin_url,
+            *arguments,
+        ),
         env={"PYTHONPATH": str(ROOT)},
         stdout=asyncio.subprocess.PIPE,
     )
 
 
-async def past(hub: Hub, *words: str) -> str:
-    asking = await observe(hub, *words)
-    told, _ = await asking.communicate()
+async def past(hub: Hub, *arguments: str) -> str:
+    asking = await observe(hub, *arguments)
+    output, _ = await asking.communicate()
     assert asking.returncode == 0
-    return told.decode()
+    return output.decode()
 
 
 async def test_a_person_sees_what_a_component_asks_gets_and_does_not_get(
@@ -59,13 +66,13 @@ async def test_a_person_sees_what_a_component_asks_gets_and_does_not_get(
             cloud.store.create(cloud_service("lb"))
             cloud.store.create(service("api"))
             await events.first("ADDED", "api")
-            told: list[dict[str, Any]] = []
+            lines: list[dict[str, Any]] = []
             async with asyncio.timeout(SLACK):
-                while not told or told[-1]["name"] != "api":
-                    told.append(json.loads(await following.stdout.readline()))
+                while not lines or lines[-1]["name"] != "api":
+                    lines.append(json.loads(await following.stdout.readline()))
         following.terminate()
         await following.wait()
-        by_name = {each["name"]: each for each in told}
+        by_name = {each["name"]: each for each in lines}
         assert by_name["lb"]["verb"] == "HIDDEN"
         assert by_name["lb"]["filters"][0]["reasons"] == ["load-balancer"]
         assert by_name["api"]["source"] == "cloud"
@@ -88,9 +95,9 @@ async def test_a_person_sees_what_a_component_asks_gets_and_does_not_get(
 PROXY = "kube-proxy"
 
 
-async def link(hub: Hub, *words: str) -> int:
+async def link(hub: Hub, *arguments: str) -> int:
     """The exit status of `edgehub link`."""
-    return await asyncio.to_thread(run, ["link", *words, "--admin", hub.admin_url])
+    return await asyncio.to_thread(run, ["link", *arguments, "--admin", hub.admin_url])
 
 
 async def relayed(hub: Hub) -> int:

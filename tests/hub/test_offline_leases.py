@@ -88,7 +88,7 @@ async def test_a_leader_outlasts_its_hub_that_is_killed_and_starts_without_the_c
     """It got 503 for the whole outage, and so ended itself."""
     leader, follower, lease = await elected(outage, real_cloud, namespace)
     # The hub writes what the cloud says of callers behind them.
-    await asyncio.to_thread(outage.hub.wait_until_kept, '"update","coordination.k8s.io"', 1)
+    await asyncio.to_thread(outage.hub.wait_until_stored, '"update","coordination.k8s.io"', 1)
     await asyncio.to_thread(outage.hub.kill)
     outage.link.refuse()
     await asyncio.to_thread(outage.hub.start)

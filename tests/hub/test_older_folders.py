@@ -91,7 +91,7 @@ async def test_a_refusal_of_an_input_holds_after_a_restart(cloud: ScriptableClou
     expected = {"web-1": ["node-1", "node-2"]}
     async with started(hub):
         assert await shown(hub, Encoding.PROTOBUF) == expected
-        await asyncio.to_thread(hub.wait_until_kept, '"refused":403', 1)
+        await asyncio.to_thread(hub.wait_until_stored, '"refused":403', 1)
         await asyncio.to_thread(hub.stop)
         await cloud.stop()
         for _ in range(2):
@@ -119,7 +119,7 @@ async def test_a_folder_of_another_node_is_set_aside_and_none_of_it_is_shown(
     former, copied = Hub(tmp_path, cloud.url, node="node-2"), Hub(tmp_path, cloud.url, node="node-3")
     async with started(former):
         assert [await status_of(former, path) for path in (secret, "/api/v1/nodes/node-2")] == [200, 200]
-        await asyncio.to_thread(former.wait_until_kept, "c2VjcmV0", 1)
+        await asyncio.to_thread(former.wait_until_stored, "c2VjcmV0", 1)
     await cloud.stop()
     async with started(former):
         assert await status_of(former, secret) == 200

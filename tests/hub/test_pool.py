@@ -131,8 +131,8 @@ async def test_a_follower_reads_from_a_leader_what_the_pool_shares_and_no_more(s
         assert follower.hub.metric("edgehub_source_server", server=leader) > 0
         about = "component=kube-proxy&namespace=default&name=kubernetes&resource="
         for resource, origin in (("endpointslices", f"leader {leader}"), ("endpoints", "the cloud")):
-            told = await asyncio.to_thread(follower.hub.admin, f"/debug/explain?{about}{resource}")
-            assert f"from: {origin}" in told
+            explained = await asyncio.to_thread(follower.hub.admin, f"/debug/explain?{about}{resource}")
+            assert f"from: {origin}" in explained
         assert follower.hub.metric("edgehub_peer_bytes_total", direction="received", node=leader) > 0
         assert follower.hub.metric("edgehub_pool_role", role="follower") == 1
         served = next(each for each in settled.members if each.name == leader)

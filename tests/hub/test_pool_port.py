@@ -90,15 +90,15 @@ def asking(
 
 def test_the_certificate_is_renewed_without_an_end_of_streams(site: Site) -> None:
     leader, member = site.members
-    kept = leader.hub.state / "pki" / "peer.pem"
-    eventually(kept.exists, "the certificate is kept")
-    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
-    first = kept.read_bytes()
+    stored = leader.hub.state / "pki" / "peer.pem"
+    eventually(stored.exists, "the certificate is kept")
+    assert stat.S_IMODE(stored.stat().st_mode) == 0o600
+    first = stored.read_bytes()
     accept = {"Accept": Encoding.JSON.value}
     with asking(site, member.credential, f"{SLICES}?watch=true", headers=accept) as answer:
         assert answer.status == 200
         sign(site, leader, timedelta(0))
-        eventually(lambda: kept.read_bytes() != first, "the new certificate is kept")
+        eventually(lambda: stored.read_bytes() != first, "the new certificate is kept")
         made = site.cloud.admin.post(slices("default"), endpoint_slice("renewed", "web", "n1"))
         reader = codec_for(Encoding.JSON).frames()
         pieces = (reader.feed(piece) for piece in answer.stream())

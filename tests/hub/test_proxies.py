@@ -98,12 +98,12 @@ async def test_what_is_relayed_over_http2_through_a_proxy_flows_and_ends_with_th
         ) as hub:
             streams = await Streams.open(hub.tls_port, str(hub.authority))
             headers = {"authorization": f"Bearer {token}"}
-            whole = streams.get(path, headers)
+            complete = streams.get(path, headers)
             watch = streams.get(f"{path}?watch=true", headers)
-            await streams.until(lambda: {whole, watch} <= streams.status.keys())
-            assert streams.status == {whole: 200, watch: 200}
-            await streams.until(lambda: whole in streams.ended and streams.received[watch] > 2_000_000)
-            assert streams.received[whole] > 2_000_000, "more than a window of HTTP/2"
+            await streams.until(lambda: {complete, watch} <= streams.status.keys())
+            assert streams.status == {complete: 200, watch: 200}
+            await streams.until(lambda: complete in streams.ended and streams.received[watch] > 2_000_000)
+            assert streams.received[complete] > 2_000_000, "more than a window of HTTP/2"
             assert await asyncio.to_thread(run, ["link", "offline", "--admin", hub.admin_url]) == 0
             await streams.until(lambda: watch in streams.ended)
             await streams.close()

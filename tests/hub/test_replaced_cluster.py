@@ -92,7 +92,7 @@ async def test_nothing_of_the_former_cluster_is_shown_once_one_source_has_proved
         try:
             assert await readers.see_all() == {"former"}
             assert (await outage.ask(ONE)).status == 200
-            await asyncio.to_thread(hub.wait_until_kept, "of-the-former", len(READERS))
+            await asyncio.to_thread(hub.wait_until_stored, "of-the-former", len(READERS))
             await outage.begin()
             await asyncio.to_thread(replace)
             await asyncio.to_thread(fill, cloud, "of-the-new", "edge")
@@ -102,7 +102,7 @@ async def test_nothing_of_the_former_cluster_is_shown_once_one_source_has_proved
                 await readers.see(SERVICES)
             if "kill" in then:
                 # The disk has the doubts before what has been learned since.
-                await asyncio.to_thread(hub.wait_until_kept, "of-the-new", 1)
+                await asyncio.to_thread(hub.wait_until_stored, "of-the-new", 1)
                 await asyncio.to_thread(hub.kill)
             if "outage" in then:
                 link.refuse()

@@ -32,7 +32,7 @@ async def test_restarted_offline_it_answers_lists_and_watches_from_disk(
     async with started(hub):
         before = await listed(hub.url, path, component="kube-proxy", encoding=PROTOBUF, resourceVersion="0")
         # The disk is written behind the client's back, and a crash takes what was not written yet.
-        await asyncio.to_thread(hub.wait_until_kept, namespace, 3)
+        await asyncio.to_thread(hub.wait_until_stored, namespace, 3)
         await asyncio.to_thread(hub.kill if crash else hub.stop)
         link.refuse()
         await asyncio.to_thread(hub.start)
@@ -70,7 +70,7 @@ async def test_restarted_online_it_goes_on_from_its_version(
 
     try:
         await copy()
-        await asyncio.to_thread(hub.wait_until_kept, namespace, 300)
+        await asyncio.to_thread(hub.wait_until_stored, namespace, 300)
         await asyncio.to_thread(hub.stop)
         mark = real_cloud.audit_mark()
         await asyncio.to_thread(real_cloud.admin.delete, f"/api/v1/namespaces/{namespace}/services/s7")

@@ -107,14 +107,14 @@ async def test_each_client_resumes_after_a_crash(
             for events in before:
                 await events.first("ADDED", "first")
             # One for each source with a filtered view.
-            await asyncio.to_thread(hub.wait_until_kept, '"checkpoints"', 4)
+            await asyncio.to_thread(hub.wait_until_stored, '"checkpoints"', 4)
             await asyncio.to_thread(made, real_cloud, namespace, "second", hub.node)
             for events in before:
                 await events.first("ADDED", "second")
             if is_written:
                 # The object and its name in the copy's description, in two encodings.
                 for name in ("second-other", "second-headless"):
-                    await asyncio.to_thread(hub.wait_until_kept, name, 4)
+                    await asyncio.to_thread(hub.wait_until_stored, name, 4)
         await asyncio.to_thread(hub.kill)
         if is_cut:
             link.refuse()

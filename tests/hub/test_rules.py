@@ -47,9 +47,9 @@ def test_the_rest_of_a_bad_configmap_applies_and_people_are_told(hub: Hub, real_
         assert isinstance(views, list)
         assert ["servicetopology"] in [each["filters"] for each in views if each["component"] == "flanneld"]
         # The hub sends Events behind the rules' back; the cloud's watch tells when the first one is there.
-        told = real_cloud.admin.watch(events, timeout=SLACK, fieldSelector="reason=BadRule")
-        with contextlib.closing(told):
-            about = next(told).object["involvedObject"]
+        recorded = real_cloud.admin.watch(events, timeout=SLACK, fieldSelector="reason=BadRule")
+        with contextlib.closing(recorded):
+            about = next(recorded).object["involvedObject"]
         found = real_cloud.admin.get("/api/v1/namespaces/kube-system/configmaps/yurt-hub-cfg")
         assert about["uid"] == found["metadata"]["uid"], "kubectl describe finds Events by it"
         described = real_cloud.kubectl("describe", "configmap", "yurt-hub-cfg", "-n", "kube-system").stdout

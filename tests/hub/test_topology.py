@@ -65,7 +65,7 @@ def hub(
 
 
 @pytest.fixture
-def place(real_cloud: RealCloud, hub: Hub, namespace: str) -> Iterator[str]:
+def populated(real_cloud: RealCloud, hub: Hub, namespace: str) -> Iterator[str]:
     """A namespace with Service web and its slice on three nodes: this one and one more in zone a, one in zone b."""
     admin = real_cloud.admin
     for name, zone in ((hub.node, "a"), (NEAR, "a"), (FAR, "b")):
@@ -83,9 +83,9 @@ def place(real_cloud: RealCloud, hub: Hub, namespace: str) -> Iterator[str]:
 class Watches:
     """Open watches of a namespace's slices, one per encoding."""
 
-    def __init__(self, cloud: RealCloud, place: str, opened: list[Events]) -> None:
+    def __init__(self, cloud: RealCloud, populated: str, opened: list[Events]) -> None:
         self._cloud = cloud
-        self._place = place
+        self._namespace = populated
         self.opened = opened
         self._fences = 0
 
@@ -99,7 +99,9 @@ class Watches:
         # What came too late or too often shows before the fence, which is written after it.
         self._fences += 1
         fence = f"fence-{self._fences}"
-        await asyncio.to_thread(self._cloud.admin.post, slices(self._place), endpoint_slice(fence, "none"))
+        await asyncio.to_thread(
+            self._cloud.admin.post, slices(self._namespace), endpoint_slice(fence, "none")
+        )
         for events, mark in zip(self.opened, marks, strict=True):
             await events.first("ADDED", fence)
             news = [each for each in events.seen[mark:] if each.name not in ("", fence)]
@@ -114,7 +116,7 @@ def _names(seen: list[Seen]) -> Counter[str]:
 
 
 @asynccontextmanager
-async def watches(cloud: RealCloud, hub: Hub, place: str, **first: list[str]) -> AsyncIterator[Watches]:
+async def watches(cloud: RealCloud, hub: Hub, populated: str, **first: list[str]) -> AsyncIterator[Watches]:
     """Watches whose state has settled at this one (db-1 whole, unless said otherwise).
 
     A watch may begin before the hub knows each input of its filters; what it learns then comes as further events.
@@ -127,7 +129,7 @@ async def watches(cloud: RealCloud, hub: Hub, place: str, **first: list[str]) ->
         opened = []
         for encoding in Encoding:
             watch = watching(
-                *(hub.url, slices(place)),
+                *(hub.url, slices(populated)),
                 component="kube-proxy",
                 encoding=encoding,
                 resourceVersion="0",
@@ -137,7 +139,7 @@ async def watches(cloud: RealCloud, hub: Hub, place: str, **first: list[str]) ->
         await asyncio.to_thread(caught_up, cloud, hub)
         for events in opened:
             await events.until(lambda seen: _state(seen) == expected)
-        yield Watches(cloud, place, opened)
+        yield Watches(cloud, populated, opened)
 
 
 def _state(seen: list[Seen]) -> dict[str, list[str]]:
@@ -155,36 +157,36 @@ def label(cloud: RealCloud, node: str, **labels: str | None) -> Callable[[], Jso
     return lambda: cloud.admin.patch(f"{NODES}/{node}", {"metadata": {"labels": names}})
 
 
-def web(place: str) -> str:
-    return f"{services(place)}/web"
+def web(populated: str) -> str:
+    return f"{services(populated)}/web"
 
 
-async def test_services_and_node_labels(real_cloud: RealCloud, hub: Hub, place: str) -> None:
+async def test_services_and_node_labels(real_cloud: RealCloud, hub: Hub, populated: str) -> None:
     everybody = [hub.node, NEAR, FAR]
-    async with watches(real_cloud, hub, place, web_1=everybody) as seen:
-        await seen.see(annotate(real_cloud, web(place), topologyKeys='["zone"]'), web_1=[hub.node, NEAR])
-        await seen.see(annotate(real_cloud, web(place), unrelated="x"))
+    async with watches(real_cloud, hub, populated, web_1=everybody) as seen:
+        await seen.see(annotate(real_cloud, web(populated), topologyKeys='["zone"]'), web_1=[hub.node, NEAR])
+        await seen.see(annotate(real_cloud, web(populated), unrelated="x"))
         # OpenYurt's controller writes this to have hubs filter a slice again: no news, but where nothing filters.
-        await seen.see(annotate(real_cloud, slices(place, "web-1"), **{TRIGGERS[0]: "1"}))
+        await seen.see(annotate(real_cloud, slices(populated, "web-1"), **{TRIGGERS[0]: "1"}))
         await seen.see(label(real_cloud, hub.node, unrelated="x"))
         await seen.see(label(real_cloud, hub.node, zone="b"), web_1=[hub.node, FAR])
         await seen.see(label(real_cloud, NEAR, zone="b"), web_1=everybody)
         await seen.see(label(real_cloud, FAR, zone=None), web_1=[hub.node, NEAR])
         scope = {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}
         patch = {"metadata": {"annotations": scope}}
-        await seen.see(lambda: real_cloud.admin.patch(web(place), patch), web_1=[hub.node])
+        await seen.see(lambda: real_cloud.admin.patch(web(populated), patch), web_1=[hub.node])
         away = {"metadata": {"annotations": dict.fromkeys(scope)}}
-        await seen.see(lambda: real_cloud.admin.patch(web(place), away), web_1=[hub.node, NEAR])
+        await seen.see(lambda: real_cloud.admin.patch(web(populated), away), web_1=[hub.node, NEAR])
         await seen.see(lambda: real_cloud.admin.delete(f"{NODES}/{NEAR}"), web_1=[hub.node])
-        await seen.see(lambda: real_cloud.admin.delete(web(place)), web_1=everybody)
+        await seen.see(lambda: real_cloud.admin.delete(web(populated)), web_1=everybody)
         again = {
             "metadata": {"name": "web", "annotations": {"topologyKeys": '["zone"]'}},
             "spec": {"ports": [{"port": 80}]},
         }
-        await seen.see(lambda: real_cloud.admin.post(services(place), again), web_1=[hub.node])
+        await seen.see(lambda: real_cloud.admin.post(services(populated), again), web_1=[hub.node])
 
 
-async def test_pools(real_cloud: RealCloud, hub: Hub, place: str) -> None:
+async def test_pools(real_cloud: RealCloud, hub: Hub, populated: str) -> None:
     admin = real_cloud.admin
     patch = {"metadata": {"annotations": {"openyurt.io/topologyKeys": "openyurt.io/nodepool"}}}
     everybody = [hub.node, NEAR, FAR]
@@ -196,9 +198,9 @@ async def test_pools(real_cloud: RealCloud, hub: Hub, place: str) -> None:
         pool = {"apiVersion": "apps.openyurt.io/v1beta2", "kind": "NodePool"}
         admin.post(POOLS, {**pool, "metadata": {"name": "p1"}, "spec": {"type": "Edge"}})
 
-    async with watches(real_cloud, hub, place, web_1=everybody) as seen:
+    async with watches(real_cloud, hub, populated, web_1=everybody) as seen:
         # This node is in no pool, then in one that does not exist: nothing is filtered.
-        await seen.see(lambda: admin.patch(web(place), patch))
+        await seen.see(lambda: admin.patch(web(populated), patch))
         own = {"metadata": {"labels": {"apps.openyurt.io/nodepool": "p1"}}}
         await seen.see(lambda: admin.patch(f"{NODES}/{hub.node}", own))
         await seen.see(create, web_1=[])
@@ -209,14 +211,14 @@ async def test_pools(real_cloud: RealCloud, hub: Hub, place: str) -> None:
 
 
 async def test_local_health_also_while_the_cloud_is_away(
-    real_cloud: RealCloud, hub: Hub, place: str, health: HealthService, cloud_link: Link
+    real_cloud: RealCloud, hub: Hub, populated: str, health: HealthService, cloud_link: Link
 ) -> None:
     everybody = [hub.node, NEAR, FAR]
 
     def say(*unhealthy: str) -> None:
         health.unhealthy = unhealthy
 
-    async with watches(real_cloud, hub, place, web_1=everybody) as seen:
+    async with watches(real_cloud, hub, populated, web_1=everybody) as seen:
         marks = [len(each.seen) for each in seen.opened]
         cloud_link.refuse()
         try:
@@ -236,13 +238,13 @@ async def test_local_health_also_while_the_cloud_is_away(
 
 
 def test_a_kube_proxy_of_the_wrapper_works_unchanged(
-    real_cloud: RealCloud, hub: Hub, place: str, cloud_programs: dict[str, Path], tmp_path: Path
+    real_cloud: RealCloud, hub: Hub, populated: str, cloud_programs: dict[str, Path], tmp_path: Path
 ) -> None:
     address = {"status": {"addresses": [{"type": "InternalIP", "address": "10.9.8.7"}]}}
     real_cloud.admin.patch(f"{NODES}/{hub.node}/status", address)
-    annotate(real_cloud, web(place), topologyKeys='["zone"]')()
+    annotate(real_cloud, web(populated), topologyKeys='["zone"]')()
     kubeconfig = write_kubeconfig(tmp_path / "kube-proxy.kubeconfig", hub.url)
-    port = f"{place}/web:http"
+    port = f"{populated}/web:http"
     with KubeProxy(hub.node, kubeconfig, tmp_path, cloud_programs) as proxy:
         proxy.wait_synced()
         proxy.wait_endpoints(port, {"10.1.0.1:8080", "10.1.0.2:8080"})
@@ -250,7 +252,7 @@ def test_a_kube_proxy_of_the_wrapper_works_unchanged(
         proxy.wait_endpoints(port, {"10.1.0.1:8080", "10.1.0.3:8080"})
         label(real_cloud, FAR, zone="c")()
         proxy.wait_endpoints(port, {"10.1.0.1:8080"})
-        real_cloud.admin.delete(web(place))
+        real_cloud.admin.delete(web(populated))
         with RestClient(hub.url, user_agent="kube-proxy/v1") as client:
             assert client.get(f"{NODES}/{hub.node}")["metadata"]["name"] == hub.node
             event = {

@@ -17,7 +17,7 @@ from tests.cloud.scriptable import ScriptableCloud
 from tests.hub.support.checkouts import RELEASED, checked_out
 from tests.hub.support.objects import endpoint_slice, service, services
 from tests.hub.support.outage import Outage
-from tests.hub.support.pool_scene import assert_whole, followed, leads
+from tests.hub.support.pool_scene import assert_uninterrupted, followed, leads
 from tests.hub.support.pool_site import SLICES, Member, Site, eventually
 from tests.hub.support.process import ROOT, Hub
 from tests.hub.test_local_pods import CONTROLLERS, new_pod, path_of, reading, see, status, tell, web
@@ -64,7 +64,7 @@ async def test_a_folder_goes_to_the_next_version_and_back_in_an_outage(
     try:
         assert await shown(hub, Encoding.PROTOBUF) == expected
         assert await status_of(hub, SECRET) == 200
-        await asyncio.to_thread(hub.wait_until_kept, "mounted", 1)
+        await asyncio.to_thread(hub.wait_until_stored, "mounted", 1)
         await cloud.stop()
         for checkout in (ROOT, former, ROOT):
             await asyncio.to_thread(hub.stop)
@@ -108,7 +108,7 @@ async def test_either_version_leads_the_other(mixed: tuple[Site, Member, Member]
             follower.link.refuse()
             for _ in range(5):
                 await events.first("ADDED", await asyncio.to_thread(make))
-            assert_whole(events)
+            assert_uninterrupted(events)
             faults = partial(follower.hub.metric, "edgehub_source_errors_total", reason="difference")
             assert not await asyncio.to_thread(faults)
             follower.link.carry()

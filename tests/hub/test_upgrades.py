@@ -26,9 +26,9 @@ async def test_a_websocket_passes_in_both_directions(cloud: ScriptableCloud, tmp
         session.ws_connect(hub.url + EXEC, protocols=(PROTOCOL,)) as socket,
     ):
         assert socket.protocol == PROTOCOL
-        for word in (b"\x00ls", b"\x00" + b"y" * 60_000):
-            await socket.send_bytes(word)
-            assert await asyncio.wait_for(socket.receive_bytes(), 10) == word.upper()
+        for name in (b"\x00ls", b"\x00" + b"y" * 60_000):
+            await socket.send_bytes(name)
+            assert await asyncio.wait_for(socket.receive_bytes(), 10) == name.upper()
         before = resident_megabytes(hub.process.pid)
         async with asyncio.timeout(60):
             for _ in range(MESSAGES):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.hub.support.process import told
+from tests.hub.support.process import run_scene
 
 
 def test_a_node_goes_by_the_uplink_that_leads_on_and_back_to_a_better_one(
     isolated: list[str], tmp_path: Path
 ) -> None:
-    done = told(isolated, "two_uplinks", tmp_path)
+    done = run_scene(isolated, "two_uplinks", tmp_path)
     assert done.stdout.splitlines() == [
         "at first: everything goes by wan1",
         "dropped: everything goes by wan2",
@@ -27,7 +27,7 @@ def test_a_node_goes_by_the_uplink_that_leads_on_and_back_to_a_better_one(
 def test_a_pod_reaches_the_hub_at_an_address_of_its_own_by_the_clusters_ca(
     isolated: list[str], tmp_path: Path
 ) -> None:
-    done = told(isolated, "two_networks", tmp_path / "state")
+    done = run_scene(isolated, "two_networks", tmp_path / "state")
     assert done.stdout.splitlines() == [
         "169.254.2.1 HTTP/1.1",
         "fd00::2:1 HTTP/1.1",

@@ -257,14 +257,14 @@ async def test_it_is_opened_and_refused_as_by_kube_apiserver(
         key, version, origin = "Sec-WebSocket-Key: AAAA", "Sec-WebSocket-Version: 13", "Origin: https://here"
         encoded = base64.urlsafe_b64encode(token.encode()).decode().rstrip("=")
         known = f"Authorization: Bearer {token}"
-        whole = (*upgrade, key, version, origin)
+        full = (*upgrade, key, version, origin)
         offers = {
-            "whole": (known, *whole),
-            "a subprotocol": (known, *whole, "Sec-WebSocket-Protocol: any"),
-            "two subprotocols": (known, *whole, "Sec-WebSocket-Protocol: any, other"),
-            "a token": (*whole, f"Sec-WebSocket-Protocol: any, {BEARER}{encoded}"),
-            "a token alone": (*whole, f"Sec-WebSocket-Protocol: {BEARER}{encoded}"),
-            "a bad token": (*whole, f"Sec-WebSocket-Protocol: any, {BEARER}!!"),
+            "whole": (known, *full),
+            "a subprotocol": (known, *full, "Sec-WebSocket-Protocol: any"),
+            "two subprotocols": (known, *full, "Sec-WebSocket-Protocol: any, other"),
+            "a token": (*full, f"Sec-WebSocket-Protocol: any, {BEARER}{encoded}"),
+            "a token alone": (*full, f"Sec-WebSocket-Protocol: {BEARER}{encoded}"),
+            "a bad token": (*full, f"Sec-WebSocket-Protocol: any, {BEARER}!!"),
             "no key": (known, *upgrade, version, origin),
             "no version": (known, *upgrade, key, origin),
             "no origin": (known, *upgrade, key, version),

@@ -21,15 +21,15 @@ def test_all_who_listen_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_least_recently_used_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "_listeners", [])
-    told: list[str] = []
-    bounds.listen(told.append)
-    kept: Recent[str, int] = Recent(2, "letters")
-    kept["a"], kept["b"] = 1, 2
-    assert kept.use("a") == 1
-    kept["c"] = 3
-    assert list(kept) == ["a", "c"]
-    assert kept.use("b") is None
-    kept["a"] = 4
-    kept["d"] = 5
-    assert list(kept) == ["a", "d"]
-    assert told == ["letters", "letters"]
+    reached: list[str] = []
+    bounds.listen(reached.append)
+    recent: Recent[str, int] = Recent(2, "letters")
+    recent["a"], recent["b"] = 1, 2
+    assert recent.use("a") == 1
+    recent["c"] = 3
+    assert list(recent) == ["a", "c"]
+    assert recent.use("b") is None
+    recent["a"] = 4
+    recent["d"] = 5
+    assert list(recent) == ["a", "d"]
+    assert reached == ["letters", "letters"]

@@ -67,12 +67,12 @@ def test_a_mistake_is_one_line(given: list[str], line: str, capsys: pytest.Captu
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "expected"),
     [
         ("hub_tls_cert /c cannot be read", "--tls-cert /c cannot be read"),
         ("say hub_server", "say --server"),
         ("github_x", "github_x"),
     ],
 )
-def test_messages_in_flags(said: str, told: str) -> None:
-    assert as_flags(said) == told
+def test_messages_in_flags(said: str, expected: str) -> None:
+    assert as_flags(said) == expected

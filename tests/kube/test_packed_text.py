@@ -19,32 +19,32 @@ SLICE = b"[" + b",".join(ENDPOINT % (number, number % 3) for number in range(100
 
 @given(st.binary(max_size=4 * WORTH_PACKING))
 def test_a_text_comes_back_as_it_was(text: bytes) -> None:
-    for kept in (PackedText(text), packed(text)):
-        assert bytes(kept) == text
-        assert len(kept) == len(text)
+    for packed_text in (PackedText(text), packed(text)):
+        assert bytes(packed_text) == text
+        assert len(packed_text) == len(text)
 
 
 @pytest.mark.parametrize(
-    ("size", "kept"), [(0, bytes), (WORTH_PACKING - 1, bytes), (WORTH_PACKING, PackedText)]
+    ("size", "expected"), [(0, bytes), (WORTH_PACKING - 1, bytes), (WORTH_PACKING, PackedText)]
 )
-def test_what_is_too_short_to_gain_stays_as_it_is(size: int, kept: type) -> None:
-    assert type(packed(b"x" * size)) is kept
+def test_what_is_too_short_to_gain_stays_as_it_is(size: int, expected: type) -> None:
+    assert type(packed(b"x" * size)) is expected
 
 
 def test_a_packed_slice_takes_a_fraction_of_its_size() -> None:
     gc.collect()
     tracemalloc.start()
     try:
-        kept = [packed(SLICE[number:]) for number in range(100)]
+        packed_text = [packed(SLICE[number:]) for number in range(100)]
         taken, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert taken < sum(map(len, kept)) / 5
-    assert sum(map(sys.getsizeof, kept)) < sum(map(len, kept)) / 5
+    assert taken < sum(map(len, packed_text)) / 5
+    assert sum(map(sys.getsizeof, packed_text)) < sum(map(len, packed_text)) / 5
 
 
 def test_threads_pack_and_unpack_at_once() -> None:
     texts = [SLICE[number:] for number in range(200)]
     with ThreadPoolExecutor(4) as threads:
-        kept = list(threads.map(PackedText, texts))
-        assert list(threads.map(bytes, kept)) == texts
+        packed_text = list(threads.map(PackedText, texts))
+        assert list(threads.map(bytes, packed_text)) == texts

@@ -62,8 +62,8 @@ def test_kubelet_has_a_serving_certificate_and_renews_it_through_the_hub(
 def test_a_drained_node_takes_pods_again(node: Machine, clouds: Machine) -> None:
     drained = Caller("drained", node, clouds)
     drained.start()
-    ways = ("--ignore-daemonsets", "--force", "--delete-emptydir-data", f"--timeout={LONG:.0f}s")
-    cloud.kubectl(clouds, "drain", node.name, *ways)
+    options = ("--ignore-daemonsets", "--force", "--delete-emptydir-data", f"--timeout={LONG:.0f}s")
+    cloud.kubectl(clouds, "drain", node.name, *options)
     assert "drained" not in cloud.kubectl(clouds, "get", "pods")
     cloud.kubectl(clouds, "uncordon", node.name)
     drained.start()

@@ -40,13 +40,17 @@ def test_an_ended_process_is_not_taken_for_a_later_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    kept = Instance("one")
-    (kept.folder / "edge-1").mkdir(parents=True)
-    kept.remember("edge-1", os.getpid())
-    assert (kept.machines, kept.nodes, kept.pid("edge-1")) == (["edge-1"], ["edge-1"], os.getpid())
-    (kept.folder / "edge-1/machine.json").write_text(json.dumps({"pid": os.getpid(), "started": "1"}))
-    assert kept.pid("edge-1") is None
-    assert not kept.is_up
+    instance = Instance("one")
+    (instance.folder / "edge-1").mkdir(parents=True)
+    instance.remember("edge-1", os.getpid())
+    assert (instance.machines, instance.nodes, instance.pid("edge-1")) == (
+        ["edge-1"],
+        ["edge-1"],
+        os.getpid(),
+    )
+    (instance.folder / "edge-1/machine.json").write_text(json.dumps({"pid": os.getpid(), "started": "1"}))
+    assert instance.pid("edge-1") is None
+    assert not instance.is_up
     assert started(2**22 + 1) == ""
 
 
@@ -84,11 +88,11 @@ def test_a_moved_clock_is_a_drop_in_that_runs_the_unit_s_last_command() -> None:
 def test_the_kernel_s_function_for_the_time_is_found_and_leaves_room_behind_it() -> None:
     with open("/proc/self/maps") as maps:
         line = next(line for line in maps if line.rstrip().endswith("[vdso]"))
-    begin, end = (int(word, 16) for word in line.split()[0].split("-"))
+    begin, end = (int(address, 16) for address in line.split()[0].split("-"))
     mapped = ctypes.string_at(begin, end - begin)
-    function, place, code = later.replacement(mapped, 60)
-    assert 0 < function < place
-    assert len(code) <= len(mapped) - place
+    function, free, code = later.replacement(mapped, 60)
+    assert 0 < function < free
+    assert len(code) <= len(mapped) - free
 
 
 def test_a_manifest_of_kubeadm_becomes_a_command_line() -> None:

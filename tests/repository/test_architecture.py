@@ -29,8 +29,8 @@ def rows(heading: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("package", LAYERS)
 def test_the_page_has_the_layers_of_a_package(package: str) -> None:
-    told = [set(re.findall(r"`(\w+)", row[0])) for row in rows(f"packages of `{package}/`")]
-    assert told == [set(re.findall(r"\w+", layer)) for layer in LAYERS[package]]
+    documented = [set(re.findall(r"`(\w+)", row[0])) for row in rows(f"packages of `{package}/`")]
+    assert documented == [set(re.findall(r"\w+", layer)) for layer in LAYERS[package]]
 
 
 def derived_classes() -> dict[str, tuple[str, set[str]]]:
@@ -46,8 +46,8 @@ def derived_classes() -> dict[str, tuple[str, set[str]]]:
                     if name in dir(base) and name != "__init__" and is_written(value)
                 }
                 if methods:
-                    place = f"{base.__module__}.{base.__qualname__}"
-                    found[f"{own.__module__}.{own.__qualname__}"] = place, methods
+                    full_name = f"{base.__module__}.{base.__qualname__}"
+                    found[f"{own.__module__}.{own.__qualname__}"] = full_name, methods
     return found
 
 
@@ -67,10 +67,10 @@ DERIVED = derived_classes()
 
 
 def test_the_page_has_each_class_that_derives_from_mitmproxys() -> None:
-    told = {}
+    documented = {}
     for own, base, overridden, _ in rows("class of the hub"):
-        told[f"addons.{own.strip('`')}"] = (base.strip("`"), set(re.findall(r"`(\w+)`", overridden)))
-    assert told == DERIVED
+        documented[f"addons.{own.strip('`')}"] = (base.strip("`"), set(re.findall(r"`(\w+)`", overridden)))
+    assert documented == DERIVED
 
 
 OVERRIDDEN = [(base, method, own) for own, (base, methods) in DERIVED.items() for method in sorted(methods)]
@@ -79,12 +79,12 @@ OVERRIDDEN = [(base, method, own) for own, (base, methods) in DERIVED.items() fo
 @pytest.mark.parametrize(("base", "method", "own"), OVERRIDDEN, ids=lambda part: part.rpartition(".")[2])
 def test_a_method_that_the_hub_overrides_is_what_the_hub_knows(base: str, method: str, own: str) -> None:
     """When mitmproxy moves, this names what has changed."""
-    found, known = (parameters(getattr(named(place), method)) for place in (base, own))
+    found, known = (parameters(getattr(named(full_name), method)) for full_name in (base, own))
     assert found == known, f"{base}.{method} is {found} in this mitmproxy, and {known} in {own}"
 
 
-def named(place: str) -> Any:
-    module, _, name = place.rpartition(".")
+def named(full_name: str) -> Any:
+    module, _, name = full_name.rpartition(".")
     return getattr(import_module(module), name)
 
 

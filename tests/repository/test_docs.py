@@ -14,7 +14,7 @@ import controllers.runtime.metrics
 from addons.telemetry import metrics
 from scripts.documents.program import BOUNDS, bounds, stale
 from scripts.documents.tables import DOCS, samples
-from tests.repository.support.tree import ROOT, label, parse, room_modules
+from tests.repository.support.tree import ROOT, label, parse, product_modules
 
 PAGES = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
 ROWS = [line for line in BOUNDS.read_text().splitlines() if any(bounds(line))]
@@ -36,17 +36,17 @@ def test_a_row_of_a_bound_names_the_metric_that_counts_or_why_none_does(row: str
 
 
 def test_each_bound_of_the_code_has_a_row() -> None:
-    told = {name for row in ROWS for name in bounds(row)}
+    documented = {name for row in ROWS for name in bounds(row)}
     constants = {
         f"{label(path).removesuffix('.py').replace('/', '.')}.{name}"
-        for path in room_modules()
+        for path in product_modules()
         for node in parse(path).body
         if isinstance(node, ast.Assign | ast.AnnAssign)
         for name in re.findall(r"^MAX_\w+", ast.unparse(node))
     }
-    assert constants - told == NO_BOUNDS
+    assert constants - documented == NO_BOUNDS
     counted = {found[3] for row in ROWS if (found := METRIC.search(row)) and found[2] == "bound"}
-    assert counted == {bound for path in room_modules() for bound in REACHED.findall(path.read_text())}
+    assert counted == {bound for path in product_modules() for bound in REACHED.findall(path.read_text())}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=label)

@@ -199,11 +199,11 @@ def test_a_python_without_venv_is_said_clearly(bare: Machine) -> None:
 def test_a_machine_without_wheels_is_told_before_pip_tries(abi: str, bare: Machine) -> None:
     bare.install("python3.13", abi=abi, pip="echo no compiler; exit 1")
     lines = bare.start("hub").stderr.splitlines()
-    (told,) = [
+    (at,) = [
         number for number, line in enumerate(lines) if f"no wheel for this machine's Python ({abi})" in line
     ]
-    assert "docs/supported.md" in lines[told]
-    assert told < lines.index("no compiler")
+    assert "docs/supported.md" in lines[at]
+    assert at < lines.index("no compiler")
 
 
 def test_a_python_without_venv_is_passed_over_for_one_that_has_it(bare: Machine) -> None:
@@ -212,19 +212,19 @@ def test_a_python_without_venv_is_passed_over_for_one_that_has_it(bare: Machine)
     assert f"with {bare.path}/python3.12" in bare.start("hub").stderr
 
 
-@pytest.mark.parametrize("place", ["variable", "home", "program"])
-def test_python_is_found_in_pyenv(place: str, bare: Machine) -> None:
-    pyenv = bare.home / ".pyenv" if place == "home" else bare.home.parent / "pyenv"
+@pytest.mark.parametrize("source", ["variable", "home", "program"])
+def test_python_is_found_in_pyenv(source: str, bare: Machine) -> None:
+    pyenv = bare.home / ".pyenv" if source == "home" else bare.home.parent / "pyenv"
     for version in ("3.11.9", "3.12.1", "3.13.0", "3.13.1t", "3.14.0"):
         bare.install("python3", at=pyenv / "versions" / version / "bin")
-    if place == "program":
+    if source == "program":
         (pyenv / "libexec").mkdir()
         bare.install("pyenv", at=pyenv / "libexec")
         (bare.path / "pyenv").symlink_to(pyenv / "libexec" / "pyenv")
     # A shim of pyenv stands on the PATH and refuses: its version is not selected.
     (bare.path / "python3.13").write_text("#!/bin/bash\nexit 127\n")
     (bare.path / "python3.13").chmod(0o755)
-    done = bare.start("hub", **({"PYENV_ROOT": str(pyenv)} if place == "variable" else {}))
+    done = bare.start("hub", **({"PYENV_ROOT": str(pyenv)} if source == "variable" else {}))
     assert f"with {pyenv}/versions/3.13.0/bin/python3" in done.stderr
 
 

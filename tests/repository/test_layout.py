@@ -8,7 +8,15 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.repository.support.tree import ROOMS, ROOT, label, modules, parse, program_modules, room_modules
+from tests.repository.support.tree import (
+    PACKAGES,
+    ROOT,
+    label,
+    modules,
+    parse,
+    product_modules,
+    program_modules,
+)
 
 BESIDE_THE_ADDONS = frozenset({"hub", "options", "parts", "settings", "command"})
 """Modules directly in `addons/` that are no addon: the list of addons, and what starts them."""
@@ -94,13 +102,13 @@ def test_each_package_says_what_may_live_there() -> None:
 
 
 def test_no_two_classes_of_the_product_share_a_name() -> None:
-    shared = shared_names(room_modules())
+    shared = shared_names(product_modules())
     assert set(shared) == set(SHARED_NAMES), shared
 
 
 def test_no_two_modules_of_the_product_share_a_name() -> None:
     found: defaultdict[str, list[str]] = defaultdict(list)
-    for path in room_modules():
+    for path in product_modules():
         if path.stem != "__init__":
             found[path.stem].append(label(path))
     shared = {name: where for name, where in found.items() if len(where) > 1}
@@ -128,6 +136,6 @@ def test_the_order_of_all_rooms_is_checked() -> None:
         if each["type"] == "layers" and each.get("exhaustive")
         for container in each["containers"]
     }
-    assert layered >= set(ROOMS)
+    assert layered >= set(PACKAGES)
     (cycles,) = (each for each in contracts if each["type"] == "acyclic_siblings")
-    assert set(cycles["ancestors"]) == set(ROOMS)
+    assert set(cycles["ancestors"]) == set(PACKAGES)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kube.option import VERSION
-from tests.repository.support.tree import ROOT, label, modules, parse, program_modules, room_modules
+from tests.repository.support.tree import ROOT, label, modules, parse, product_modules, program_modules
 
 LONGEST_MODULE = 400
 """Lines. What is longer has more than one concern."""
@@ -105,7 +105,7 @@ def test_a_silenced_check_says_why() -> None:
 
 def test_no_addon_is_named_like_a_module_of_the_standard_library() -> None:
     # mitmproxy puts the folder of addons/hub.py on the path, where such a name would hide the real module.
-    addons = [path for path in room_modules() if path.parent.name == "addons" and path.stem != "__init__"]
+    addons = [path for path in product_modules() if path.parent.name == "addons" and path.stem != "__init__"]
     assert [label(path) for path in addons if path.stem in sys.stdlib_module_names] == []
 
 
@@ -134,8 +134,8 @@ def test_what_counts_as_a_reason(line: str, wrong: bool) -> None:
         'class Store:\n    def __init__(self) -> None:\n        self.size = 0\n        """{0}: bytes."""',
     ],
 )
-@pytest.mark.parametrize("word", ["What", "Who", "Those", "Of", "As", "Have", "Has"])
-def test_a_docstring_that_begins_around_its_thing_is_found(source: str, word: str) -> None:
-    assert len(around(ast.parse(source.format(word)))) == 1
-    assert around(ast.parse(source.format(f"{word}x"))) == []
-    assert around(ast.parse(f'print("{word} else")')) == []
+@pytest.mark.parametrize("opening", ["What", "Who", "Those", "Of", "As", "Have", "Has"])
+def test_a_docstring_that_begins_around_its_thing_is_found(source: str, opening: str) -> None:
+    assert len(around(ast.parse(source.format(opening)))) == 1
+    assert around(ast.parse(source.format(f"{opening}x"))) == []
+    assert around(ast.parse(f'print("{opening} else")')) == []

@@ -15,7 +15,7 @@ from scripts.documents.tables import DOCS, samples, shown_names
 
 ASKED = re.compile(r"\b(edgehub_\w+)(?:\{([^}]*)\})?")
 GROUPED = re.compile(r"\bby \(([^)]*)\)")
-TOLD = re.compile(r"\{\{ ?\$labels\.(\w+) ?\}\}|\{\{(\w+)\}\}")
+LABELS_SHOWN = re.compile(r"\{\{ ?\$labels\.(\w+) ?\}\}|\{\{(\w+)\}\}")
 EVERYWHERE = {"instance", "job"}
 """Labels that Prometheus adds by itself."""
 
@@ -30,8 +30,8 @@ def queries() -> Iterator[tuple[str, str]]:
             yield rule["expr"], " ".join(rule["annotations"].values())
 
 
-@pytest.mark.parametrize(("query", "told"), list(queries()))
-def test_a_query_is_of_a_metric_and_its_labels(query: str, told: str) -> None:
+@pytest.mark.parametrize(("query", "legend"), list(queries()))
+def test_a_query_is_of_a_metric_and_its_labels(query: str, legend: str) -> None:
     known = samples(metrics.REGISTRY) | samples(controllers.runtime.metrics.REGISTRY)
     found = ASKED.findall(query)
     assert found, f"{query} asks for no metric"
@@ -39,7 +39,7 @@ def test_a_query_is_of_a_metric_and_its_labels(query: str, told: str) -> None:
         assert name in known, f"there is no metric {name}"
         labels = {each.strip() for part in GROUPED.findall(query) for each in part.split(",")}
         labels |= {each.partition("=")[0].strip("!~ ") for each in picked.split(",") if each}
-        labels |= {one or other for one, other in TOLD.findall(told)}
+        labels |= {one or other for one, other in LABELS_SHOWN.findall(legend)}
         assert labels <= known[name] | EVERYWHERE, f"{name} has no label {labels - known[name] - EVERYWHERE}"
 
 

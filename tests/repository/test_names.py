@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.repository.support.tree import label, parse, room_modules
+from tests.repository.support.tree import label, parse, product_modules
 
 BANNED = {"kept", "place", "room", "told", "turn", "way", "whole", "word"}
 """Terms that had a meaning of their own in each module. The field has a name for each of them: cached, lock."""
@@ -39,7 +39,7 @@ def is_banned(name: str) -> bool:
 def test_no_name_of_the_product_is_a_private_term() -> None:
     names = {
         (label(path), name)
-        for path in room_modules()
+        for path in product_modules()
         for name in (path.stem, path.parent.name, *defined(parse(path)))
         if is_banned(name)
     }

@@ -20,7 +20,7 @@ import yaml
 from addons.settings import OPTIONS
 from kube.option import VERSION
 from scripts.building.release import chart, copy_sources, sbom, with_urls
-from tests.repository.support.tree import ROOMS, ROOT
+from tests.repository.support.tree import PACKAGES, ROOT
 
 NAME = f"edgehub-{VERSION}"
 PACKAGE = f"kube_edgehub-{VERSION}"
@@ -93,8 +93,8 @@ def test_the_wheel_holds_the_rooms_and_what_they_read_and_nothing_else(release: 
         names = {name for name in wheel.namelist() if ".dist-info/" not in name and ".data/" not in name}
     modules = {
         Path("edgehub", path.relative_to(ROOT)).as_posix()
-        for room in ROOMS
-        for path in (ROOT / room).rglob("*")
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert names == {"edgehub/__init__.py", "edgehub/py.typed"} | modules
@@ -120,7 +120,7 @@ def test_whoever_builds_the_wheel_gets_the_same_one(release: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("program", "arguments", "status", "words"),
+    ("program", "arguments", "status", "message"),
     [
         ("edgehub", ["--version"], 0, f"edgehub {VERSION}"),
         ("edgehub", ["--help"], 0, "--pod-address"),
@@ -131,11 +131,11 @@ def test_whoever_builds_the_wheel_gets_the_same_one(release: Path, tmp_path: Pat
     ],
 )
 def test_the_wheel_alone_runs_the_programs(
-    installed: Path, tmp_path: Path, program: str, arguments: list[str], status: int, words: str
+    installed: Path, tmp_path: Path, program: str, arguments: list[str], status: int, message: str
 ) -> None:
     done = ask(installed / program, *arguments, folder=tmp_path)
     assert done.returncode == status, done.stderr
-    assert words in done.stdout + done.stderr
+    assert message in done.stdout + done.stderr
 
 
 def test_the_wheel_is_what_runs(installed: Path, tmp_path: Path) -> None:
@@ -204,14 +204,14 @@ def test_the_package_of_the_chart_is_the_chart(release: Path) -> None:
     ],
 )
 def test_bash_completes(installed: Path, line: str, found: list[str]) -> None:
-    words = line.split()
-    script = installed.parent / "share/bash-completion/completions" / words[0]
+    columns = line.split()
+    script = installed.parent / "share/bash-completion/completions" / columns[0]
     # As bash calls the function that `complete -F` names.
     ask = f"""
         source {script}
-        COMP_WORDS=({line}) COMP_CWORD={len(words) - 1}
-        function=$(complete -p {words[0]}) function=${{function##*-F }} function=${{function%% *}}
-        $function {words[0]} {words[-1]} {words[-2]}
+        COMP_WORDS=({line}) COMP_CWORD={len(columns) - 1}
+        function=$(complete -p {columns[0]}) function=${{function##*-F }} function=${{function%% *}}
+        $function {columns[0]} {columns[-1]} {columns[-2]}
         printf '%s\n' "${{COMPREPLY[@]}}"
     """
     done = subprocess.run(["bash", "--norc", "-c", ask], capture_output=True, text=True, check=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from scripts.building.site import DOCS, LINK, NAVIGATION, OTHERS, external, lay_out, site_path, rewritten
+from scripts.building.site import DOCS, LINK, NAVIGATION, OTHERS, external, lay_out, rewritten, site_path
 from tests.repository.support.tree import ROOT
 
 PAGES = [page for those in NAVIGATION.values() for page in those]

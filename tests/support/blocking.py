@@ -29,7 +29,7 @@ SAMPLE = 0.1
 """Seconds between two looks at whose code runs."""
 
 ROOT = Path(__file__).resolve().parents[2]
-PRODUCT = tuple(f"{ROOT / room}/" for room in ("kube", "addons", "controllers"))
+PRODUCT = tuple(f"{ROOT / package}/" for package in ("kube", "addons", "controllers"))
 TESTS = (f"{ROOT / 'tests'}/", f"{ROOT / 'scripts'}/")
 OURS = (*PRODUCT, *TESTS)
 CALLS_OTHERS = f"{ROOT / 'addons'}/proxy/hook_dispatch.py"
@@ -188,8 +188,8 @@ def _blame(event: str, frame: FrameType | None) -> None:
     # The product in a task of its own: what a test calls itself is the test's to decide.
     alone = ours is not None and not any(each.f_code.co_filename.startswith(TESTS) for each in callers)
     if event in WAITS or alone:
-        place = "".join(traceback.format_stack(ours or frame, limit=3))
-        _found.append(f"{(WAITS | FILES)[event]} in a loop:\n{place}")
+        trace = "".join(traceback.format_stack(ours or frame, limit=3))
+        _found.append(f"{(WAITS | FILES)[event]} in a loop:\n{trace}")
 
 
 def _is_ours(frame: FrameType) -> bool:

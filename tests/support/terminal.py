@@ -59,11 +59,11 @@ class Terminal:
             while (await self._tmux("display-message", "-p", "#{pane_dead}")).strip() != "1":  # noqa: ASYNC110 - tmux tells nobody
                 await asyncio.sleep(0.1)
 
-    async def _tmux(self, *words: str) -> str:
+    async def _tmux(self, *arguments: str) -> str:
         tmux = await asyncio.create_subprocess_exec(
-            "tmux", "-S", str(self._socket), *words, stdout=asyncio.subprocess.PIPE
+            "tmux", "-S", str(self._socket), *arguments, stdout=asyncio.subprocess.PIPE
         )
         said, _ = await tmux.communicate()
         if tmux.returncode:
-            raise RuntimeError(f"tmux {words[0]} ended with {tmux.returncode}")
+            raise RuntimeError(f"tmux {arguments[0]} ended with {tmux.returncode}")
         return said.decode()

@@ -13,7 +13,7 @@ from aiohttp import web
 from tests.cloud.pki import Authority
 from tests.support.accepting import end_accepting, end_server
 
-TURNS_TO_ACCEPT = 10
+ITERATIONS_TO_ACCEPT = 10
 """Turns of the loop in which it finds a connection that is there, and makes a task for it."""
 
 
@@ -36,7 +36,7 @@ async def test_a_connection_whose_handshake_goes_on_comes_to_the_server(
             lambda _, writer: came.append(writer), sock=listening, ssl=context
         )
         _, plain = await asyncio.open_connection(*listening.getsockname())
-        for _ in range(TURNS_TO_ACCEPT):
+        for _ in range(ITERATIONS_TO_ACCEPT):
             await asyncio.sleep(0)
         ending = asyncio.create_task(end_accepting(listening), name="end")
         await asyncio.sleep(0)

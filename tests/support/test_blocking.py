@@ -56,7 +56,7 @@ def sleep() -> None:
     time.sleep(0.001)
 
 
-def give_way() -> None:
+def yield_processor() -> None:
     time.sleep(0)
 
 
@@ -98,9 +98,9 @@ def test_computing_is_found_where_it_is_not_a_tests_own(whose: str, found: bool)
         asyncio.get_running_loop().call_soon(exec, code, {"time": time, "end": end})
         await asyncio.sleep(0)
 
-    with blocking.held() as told:
+    with blocking.held() as found_blocking:
         asyncio.run(body())
-    assert ["s of CPU in one callback" in each for each in told] == [True] * found
+    assert ["s of CPU in one callback" in each for each in found_blocking] == [True] * found
 
 
 def test_files_that_the_product_opens_are_found(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ async def read_in_a_thread(path: Path) -> None:
 
 async def wait_well(path: Path) -> None:
     await asyncio.sleep(0.001)
-    give_way()
+    yield_processor()
 
 
 async def connect_well(path: Path) -> None:

@@ -171,7 +171,7 @@ class Storm:
             target = f"{self._hub.url}/api/v1/{selected}&resourceVersion=0"
             async with self._session.get(target, headers=KUBELET) as answer:
                 assert answer.status == 200, await answer.text()
-        await asyncio.to_thread(self._hub.wait_until_kept, node, 2)
+        await asyncio.to_thread(self._hub.wait_until_stored, node, 2)
         await asyncio.to_thread(self._hub.kill)
 
     async def _kill(self, number: int) -> None:

@@ -10,7 +10,7 @@ from addons.requests.request_context import RelayUpstream
 from addons.requests.route_decision import SENT, Route, RouteKind
 from kube.errors import StatusError
 from kube.http.transport.connection_pool import Connection
-from tests.repository.support.tree import label, parse, room_modules
+from tests.repository.support.tree import label, parse, product_modules
 
 
 @pytest.mark.parametrize("kind", [None, *RouteKind])
@@ -38,7 +38,7 @@ def test_egress_alone_sends() -> None:
     """Further calls of the constructor, or of `relay`, would be further ways out of the node."""
     calls = {
         (label(path), node.func.id)
-        for path in room_modules()
+        for path in product_modules()
         for node in ast.walk(parse(path))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     }

@@ -281,7 +281,7 @@ async def test_bodies_that_their_server_does_not_read_are_bounded_over_all_strea
         uploads = [streams.send(fields, end=False) for _ in range(20)]
         for each in uploads:
             for _ in range(4):
-                await streams.room(each, STREAM_WINDOW // 4)
+                await streams.window(each, STREAM_WINDOW // 4)
                 streams.more(each, bytes(STREAM_WINDOW // 4))
         await streams.until(lambda: len(streams.status) == 12)
         assert set(streams.status.values()) == {429}

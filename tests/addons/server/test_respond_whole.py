@@ -157,7 +157,7 @@ async def test_a_request_whose_server_fails_is_answered_to_its_end(breaks: bool)
 
     with watching_proxy() as proxy:
         proxy.server.says = b""  # and the end of the connection
-        proxy.server._kept = False
+        proxy.server._count_stored = False
         proxy.failover = turn
         async with proxy.serve(), asyncio.timeout(20):
             answer = await proxy.ask(LAST)

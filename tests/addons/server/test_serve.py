@@ -54,7 +54,7 @@ async def upload(size: int, *, declared: bool, is_streamed: bool) -> tuple[int, 
         for at in range(0, size, 10_000):
             if stream in streams.ended:
                 break
-            await streams.room(stream, 10_000)
+            await streams.window(stream, 10_000)
             streams.more(stream, b"x" * min(10_000, size - at), end=at + 10_000 >= size)
         await streams.until(lambda: stream in streams.ended)
     assert held_bodies() == 0

@@ -66,13 +66,13 @@ class Raw(Listening):
         self.says = says
         self.got: list[bytes] = []
         self.accepted = 0
-        self._kept = available
+        self._count_stored = available
 
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
         with contextlib.suppress(asyncio.IncompleteReadError):
             await self._answer(reader, writer)
-            while self._kept:
+            while self._count_stored:
                 await self._answer(reader, writer)
         writer.close()
         await writer.wait_closed()

@@ -25,7 +25,7 @@ def version(value: Json) -> int:
     return int(value["metadata"]["resourceVersion"])
 
 
-def told(event: Json) -> tuple[str, str]:
+def summary(event: Json) -> tuple[str, str]:
     """An event's type and the name of its object."""
     return event["type"], event["object"]["metadata"].get("name", "")
 

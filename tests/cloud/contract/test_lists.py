@@ -51,9 +51,9 @@ async def test_items_of_custom_resources_say_what_they_are(caller: Caller, thing
 
 async def test_a_list_of_all_namespaces_is_in_the_order_of_namespaces(caller: Caller, four: str) -> None:
     answer = await caller.get("/api/v1/configmaps", labelSelector="ours")
-    places = [f"{item['metadata']['namespace']}/{item['metadata']['name']}" for item in answer["items"]]
-    assert places == sorted(places)
-    assert f"{four.split('/')[4]}/c1" in places
+    keys = [f"{item['metadata']['namespace']}/{item['metadata']['name']}" for item in answer["items"]]
+    assert keys == sorted(keys)
+    assert f"{four.split('/')[4]}/c1" in keys
 
 
 async def test_nothing_is_an_empty_list(caller: Caller, config_maps: str) -> None:

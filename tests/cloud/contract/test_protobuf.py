@@ -120,9 +120,9 @@ async def test_a_watch(caller: Caller, slices: str) -> None:
         reader = CODEC.frames()
         frames = reader.feed(await stream.raw())
         reader.close()
-    told = [(frame.type, frame.kind, CODEC.peek(frame.raw).name) for frame in frames]
-    assert sorted(told[:2]) == [("ADDED", "EndpointSlice", f"slice-{number}") for number in (1, 2)]
-    assert told[2:4] == [("BOOKMARK", "EndpointSlice", ""), ("DELETED", "EndpointSlice", "slice-2")]
+    frames_read = [(frame.type, frame.kind, CODEC.peek(frame.raw).name) for frame in frames]
+    assert sorted(frames_read[:2]) == [("ADDED", "EndpointSlice", f"slice-{number}") for number in (1, 2)]
+    assert frames_read[2:4] == [("BOOKMARK", "EndpointSlice", ""), ("DELETED", "EndpointSlice", "slice-2")]
     mark = decoded("discovery.k8s.io/v1", "EndpointSlice", frames[2].raw)
     assert mark.annotations == {"k8s.io/initial-events-end": "true"}
     assert CODEC.peek(frames[3].raw).version > mark.version

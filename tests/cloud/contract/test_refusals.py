@@ -209,13 +209,13 @@ NUMBER = 'Invalid value: "{0}": strconv.ParseUint: parsing "{0}": {1}'
     [("abc", "invalid syntax"), ("-1", "invalid syntax"), ("18446744073709551616", "value out of range")],
 )
 async def test_versions_that_are_none(caller: Caller, existing: str, asked: str, why: str) -> None:
-    query, words = {"resourceVersion": asked}, NUMBER.format(asked, why)
-    message = f"invalid resource version: resourceVersion: {words}"
+    query, expected = {"resourceVersion": asked}, NUMBER.format(asked, why)
+    message = f"invalid resource version: resourceVersion: {expected}"
     await refused(caller, 400, "BadRequest", message, "GET", existing, query=query)
     await refused(
-        caller, 500, "", f"resourceVersion: {words}", "GET", existing, query={**query, "watch": "1"}
+        caller, 500, "", f"resourceVersion: {expected}", "GET", existing, query={**query, "watch": "1"}
     )
-    await refused(caller, 500, "", f"resourceVersion: {words}", "GET", f"{existing}/a", query=query)
+    await refused(caller, 500, "", f"resourceVersion: {expected}", "GET", f"{existing}/a", query=query)
 
 
 @pytest.mark.parametrize(("asked", "match"), [("999999999", "NotOlderThan"), (str(2**64 - 1), "Exact")])

@@ -6,7 +6,7 @@ import pytest
 
 from kube.json_type import Json
 from tests.cloud.caller import Caller
-from tests.cloud.contract.objects import config_map, names, settle, told, version
+from tests.cloud.contract.objects import config_map, names, settle, summary, version
 
 WATCH_LIST = {
     "sendInitialEvents": "true",
@@ -48,7 +48,7 @@ async def test_a_watch_resumes_after_any_version(caller: Caller, two: str) -> No
     await caller.patch(f"{two}/c", {"data": {"k": "v"}})
     await caller.delete(f"{two}/c")
     async with caller.watch(two, resourceVersion=str(version(created))) as stream:
-        assert [told(event) for event in await stream.take(2)] == [("MODIFIED", "c"), ("DELETED", "c")]
+        assert [summary(event) for event in await stream.take(2)] == [("MODIFIED", "c"), ("DELETED", "c")]
 
 
 @pytest.mark.parametrize("start", ["", "0"])
@@ -56,20 +56,20 @@ async def test_a_watch_without_a_version_begins_with_what_is_there(
     caller: Caller, two: str, start: str
 ) -> None:
     async with caller.watch(two, resourceVersion=start, labelSelector="ours") as stream:
-        assert sorted(told(event) for event in await stream.take(2)) == [("ADDED", "a"), ("ADDED", "b")]
+        assert sorted(summary(event) for event in await stream.take(2)) == [("ADDED", "a"), ("ADDED", "b")]
         await caller.delete(f"{two}/a")
-        assert told(await stream.next()) == ("DELETED", "a")
+        assert summary(await stream.next()) == ("DELETED", "a")
 
 
 async def test_a_watch_list_marks_the_end_of_what_is_there(caller: Caller, two: str) -> None:
     async with caller.watch(two, labelSelector="ours", **WATCH_LIST) as stream:
         events = await stream.until("BOOKMARK")
-        assert sorted(map(told, events[:-1])) == [("ADDED", "a"), ("ADDED", "b")]
+        assert sorted(map(summary, events[:-1])) == [("ADDED", "a"), ("ADDED", "b")]
         mark = events[-1]["object"]
         assert (mark["kind"], mark["apiVersion"], mark["metadata"]["annotations"]) == ("ConfigMap", "v1", END)
         assert version(mark) >= max(version(event["object"]) for event in events[:-1])
         await caller.delete(f"{two}/a")
-        assert told(await stream.next()) == ("DELETED", "a")
+        assert summary(await stream.next()) == ("DELETED", "a")
 
 
 async def test_an_empty_watch_list_has_its_mark_too(caller: Caller, config_maps: str) -> None:
@@ -80,14 +80,14 @@ async def test_an_empty_watch_list_has_its_mark_too(caller: Caller, config_maps:
 async def test_a_watch_list_without_bookmarks_has_no_mark(caller: Caller, two: str) -> None:
     asked = {**WATCH_LIST, "allowWatchBookmarks": "false", "labelSelector": "ours", "timeoutSeconds": "1"}
     async with caller.watch(two, **asked) as stream:
-        assert sorted(map(told, await stream.rest())) == [("ADDED", "a"), ("ADDED", "b")]
+        assert sorted(map(summary, await stream.rest())) == [("ADDED", "a"), ("ADDED", "b")]
 
 
 async def test_a_watch_list_may_decline_the_initial_events(caller: Caller, two: str) -> None:
     asked = {**WATCH_LIST, "sendInitialEvents": "false", "resourceVersion": await version_of(caller, two)}
     async with caller.watch(two, **asked) as stream:
         await caller.delete(f"{two}/a")
-        assert told(await stream.next()) == ("DELETED", "a")
+        assert summary(await stream.next()) == ("DELETED", "a")
 
 
 async def test_a_selector_makes_its_own_adds_and_deletes(caller: Caller, two: str) -> None:
@@ -102,8 +102,8 @@ async def test_a_selector_makes_its_own_adds_and_deletes(caller: Caller, two: st
         )
         added, modified, deleted = await stream.take(3)
     assert (added["type"], added["object"]) == ("ADDED", entered)
-    assert told(modified) == ("MODIFIED", "a")
-    assert told(deleted) == ("DELETED", "a")
+    assert summary(modified) == ("MODIFIED", "a")
+    assert summary(deleted) == ("DELETED", "a")
     assert deleted["object"]["data"] == {"k": "inside"}
     assert deleted["object"]["metadata"]["labels"]["chosen"] == "yes"
     assert version(deleted["object"]) == version(left)
@@ -114,7 +114,7 @@ async def test_a_field_selector_watches_one_name(caller: Caller, two: str) -> No
     async with caller.watch(two, resourceVersion=start, fieldSelector="metadata.name=b") as stream:
         await caller.delete(f"{two}/a")
         await caller.delete(f"{two}/b")
-        assert told(await stream.next()) == ("DELETED", "b")
+        assert summary(await stream.next()) == ("DELETED", "b")
 
 
 @pytest.mark.parametrize("path", ["/api/v1/watch/namespaces/{}/configmaps", "/api/v1/watch/configmaps"])
@@ -122,7 +122,7 @@ async def test_the_old_watch_paths(caller: Caller, two: str, namespace: str, pat
     start = await version_of(caller, two)
     async with caller.watch(path.format(namespace), resourceVersion=start) as stream:
         await caller.delete(f"{two}/a")
-        assert told(await stream.next()) == ("DELETED", "a")
+        assert summary(await stream.next()) == ("DELETED", "a")
 
 
 async def test_a_watch_ends_at_its_timeout_and_says_before_how_far_it_came(caller: Caller, two: str) -> None:
@@ -190,7 +190,7 @@ async def test_lists_and_watches_fit_together(caller: Caller, two: str) -> None:
     async with caller.watch(two, resourceVersion=str(version(answer)), labelSelector="ours") as stream:
         await caller.delete(f"{two}/a")
         events = await stream.take(2)
-    known = set(names(answer)) | {name for kind, name in map(told, events) if kind == "ADDED"}
-    known -= {name for kind, name in map(told, events) if kind == "DELETED"}
+    known = set(names(answer)) | {name for kind, name in map(summary, events) if kind == "ADDED"}
+    known -= {name for kind, name in map(summary, events) if kind == "DELETED"}
     assert known == {"b", "c"}
-    assert [told(event) for event in events] == [("ADDED", "c"), ("DELETED", "a")]
+    assert [summary(event) for event in events] == [("ADDED", "c"), ("DELETED", "a")]

@@ -51,9 +51,9 @@ def issue_token(access: Access, account: Json, request: Json) -> Json:
 def _asked(spec: Json) -> RequestInfo:
     """The request that an access review asks about."""
     attributes: Json | None = spec.get("resourceAttributes")
-    place: Json | None = spec.get("nonResourceAttributes")
-    if place is not None and attributes is None:
-        return _info(place.get("verb", "get"), place.get("path", "/"), None, {})
+    non_resource: Json | None = spec.get("nonResourceAttributes")
+    if non_resource is not None and attributes is None:
+        return _info(non_resource.get("verb", "get"), non_resource.get("path", "/"), None, {})
     attributes = attributes or {}
     resource = ResourceType(
         attributes.get("group", ""), attributes.get("version", "v1"), attributes.get("resource", "")

@@ -49,7 +49,7 @@ def matching(
     path: str = "",
     user: str = "",
     user_agent: str = "",
-    whole: bool = False,
+    full_objects: bool = False,
 ) -> Predicate:
     """Whether all that is given is so; `user_agent` is a prefix, the rest must be equal.
 
@@ -63,7 +63,7 @@ def matching(
             and path in {"", request.path}
             and user in {"", request.user}
             and request.user_agent.startswith(user_agent)
-            and not (whole and "as=PartialObjectMetadata" in request.accept)
+            and not (full_objects and "as=PartialObjectMetadata" in request.accept)
         )
 
     return predicate

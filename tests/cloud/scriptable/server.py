@@ -106,10 +106,10 @@ class Server:
             return await self._watch(request, logged, resource, presentation, rules)
         if info.verb in READ_VERBS:
             body = self._read(info, resource, presentation)
-            return await _whole(request, body, presentation.content_type, 200, rules)
+            return await _finite_response(request, body, presentation.content_type, 200, rules)
         code, value = await self._write(request, info, resource, user)
         body, content_type = presentation.answer(value)
-        return await _whole(request, body, content_type, code, rules)
+        return await _finite_response(request, body, content_type, code, rules)
 
     def _read(self, info: RequestInfo, resource: Resource, presentation: Presentation) -> bytes:
         if info.verb == "get":
@@ -237,7 +237,7 @@ async def _befall(request: web.BaseRequest, rules: Sequence[Rule]) -> bool:
     return False
 
 
-async def _whole(
+async def _finite_response(
     request: web.BaseRequest, body: bytes, content_type: str, code: int, rules: Sequence[Rule]
 ) -> web.StreamResponse:
     """An answer that has an end, packed if large, and what faults leave of it."""

@@ -79,8 +79,8 @@ def defaults(seconds: int | None = DEFAULT) -> tuple[Json, ...]:
 
 def pod(*tolerations: Json, **records: str) -> Pod:
     by_name = {"not_ready": RECORDS[NOT_READY], "unreachable": RECORDS[UNREACHABLE]}
-    kept = {by_name[name]: value for name, value in records.items()}
-    return Pod("ns", "p", "n1", tolerations, kept, version="7")
+    by_reason = {by_name[name]: value for name, value in records.items()}
+    return Pod("ns", "p", "n1", tolerations, by_reason, version="7")
 
 
 def patched(
@@ -163,9 +163,9 @@ def test_what_was_recorded_is_given_back(record: str, seconds: int | None) -> No
 
 
 def test_a_steady_pod_is_not_written() -> None:
-    kept = pod(*defaults(DAY), not_ready="300", unreachable="300")
-    assert toleration_patch(kept, NODE, Autonomy(DAY), DEFAULT) == {}
-    assert toleration_patch(kept, AWAY, Autonomy(DAY), DEFAULT) == {}
+    unchanged = pod(*defaults(DAY), not_ready="300", unreachable="300")
+    assert toleration_patch(unchanged, NODE, Autonomy(DAY), DEFAULT) == {}
+    assert toleration_patch(unchanged, AWAY, Autonomy(DAY), DEFAULT) == {}
     assert toleration_patch(pod(*defaults()), NODE, None, DEFAULT) == {}
 
 

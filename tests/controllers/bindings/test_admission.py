@@ -125,11 +125,11 @@ def test_a_review_that_would_fill_the_memory_is_not_parsed() -> None:
 
 
 def test_a_workload_that_is_too_deep_to_be_written_is_refused() -> None:
-    whole = orjson.dumps(review({**DEPLOYMENT, "spec": {"at": "HERE"}})).replace(
+    body = orjson.dumps(review({**DEPLOYMENT, "spec": {"at": "HERE"}})).replace(
         b'"HERE"', b"[" * 300 + b"]" * 300
     )
     with pytest.raises(ValueError, match="no object"):
-        read_review(whole)
+        read_review(body)
 
 
 @given(OBJECTS, OBJECTS)

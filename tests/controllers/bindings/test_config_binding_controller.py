@@ -9,7 +9,7 @@ import pytest
 from controllers.bindings.config_binding_controller import ATTEMPTS
 from kube.json_type import Json
 from tests.controllers.support.binding_scene import POOL_NAME, RECORD, BindingScene, image_of
-from tests.controllers.support.other_webhook import image_is_kept
+from tests.controllers.support.other_webhook import webhook_restoring_the_image
 from tests.controllers.support.workloads import (
     claim,
     config_map,
@@ -244,7 +244,7 @@ def test_a_client_that_takes_the_items_back_is_left_alone_after_three_writes(bin
 def other_webhook(bindings: BindingScene) -> Iterator[str]:
     """A Deployment whose image another admission step sets to app:1, whatever anybody writes."""
     name = bindings.deployment()
-    with image_is_kept(bindings, name):
+    with webhook_restoring_the_image(bindings, name):
         yield name
 
 

@@ -21,12 +21,12 @@ WORKLOAD: Json = {**DEPLOYMENT, "metadata": {"name": "web", "labels": DEPLOYMENT
 
 
 def binding(items: Sequence[Json], name: str = "b", **subject: object) -> Json:
-    whole = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "pools": ["*"], **subject}
+    subject_spec = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "pools": ["*"], **subject}
     return {
         "apiVersion": "apps.openyurt.io/v1alpha1",
         "kind": "YurtAppConfigBinding",
         "metadata": {"name": name},
-        "spec": {"subject": whole, "items": list(items)},
+        "spec": {"subject": subject_spec, "items": list(items)},
     }
 
 

@@ -68,18 +68,18 @@ def test_the_next_leader_finishes_a_rollout_and_writes_nothing_twice(
 def test_what_happened_while_no_manager_ran_is_made_up_for(
     bindings: BindingScene, start_manager: StartManager
 ) -> None:
-    kept, left, new = bindings.deployment(), bindings.deployment(), bindings.deployment()
+    unchanged, left, new = bindings.deployment(), bindings.deployment(), bindings.deployment()
     before = bindings.spec(left)
-    for name in (kept, left):
+    for name in (unchanged, left):
         bindings.bind(name, items=[image("app:2")], name=name)
     first = start_manager(*ALONE)
-    for name in (kept, left):
+    for name in (unchanged, left):
         bindings.sees(name, lambda obj: image_of(obj) == "app:2")
     first.process.stop()
     bindings.unbind(left)
-    bindings.change(kept, items=[image("app:3")])
+    bindings.change(unchanged, items=[image("app:3")])
     bindings.bind(new, items=[image("app:4")])
     start_manager(*ALONE)
-    bindings.sees(kept, lambda obj: image_of(obj) == "app:3")
+    bindings.sees(unchanged, lambda obj: image_of(obj) == "app:3")
     bindings.sees(left, lambda obj: obj["spec"] == before)
     bindings.sees(new, lambda obj: image_of(obj) == "app:4")

@@ -239,11 +239,11 @@ class Served:
         await self.says("", "the webhook does not know the manager's own name: ")
         self.context = ssl.create_default_context(cadata=made[AUTHORITY].decode())
 
-    async def says(self, *words: str) -> None:
+    async def says(self, *lines: str) -> None:
         """Return when the controller is not ready for a reason with some of these words, or is for ""."""
         for _ in range(3000):  # half a minute: nothing tells when a port is open
             said = self.controller.readiness_error()
-            if any(each in said if each else not said for each in words):
+            if any(each in said if each else not said for each in lines):
                 return
             await asyncio.sleep(0.01)
         raise AssertionError(said)

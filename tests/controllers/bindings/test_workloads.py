@@ -50,21 +50,21 @@ def test_facts_change_with_the_spec_and_not_with_the_status() -> None:
 
 
 @pytest.mark.parametrize(
-    ("meta", "whole"),
+    ("meta", "is_unpruned"),
     [
         ({"labels": {"apps.openyurt.io/pool-name": "p"}}, True),
         ({"annotations": {RECORD: "{}"}}, True),
         ({"labels": {"a": "b"}}, False),
     ],
 )
-def test_only_what_bindings_may_concern_is_kept_whole(meta: Json, whole: bool) -> None:
+def test_only_what_bindings_may_concern_is_kept_whole(meta: Json, is_unpruned: bool) -> None:
     workload = {**copy.deepcopy(DEPLOYMENT), "metadata": {"name": "web", "managedFields": [], **meta}}
     del workload["kind"]  # as in a list
-    kept = WORKLOADS["Deployment"].transform(workload)
-    assert kept["kind"] == "Deployment"
-    assert ("spec" in kept) is whole
-    assert "managedFields" not in kept["metadata"]
-    assert read_workload(kept).concerned is whole
+    stored = WORKLOADS["Deployment"].transform(workload)
+    assert stored["kind"] == "Deployment"
+    assert ("spec" in stored) is is_unpruned
+    assert "managedFields" not in stored["metadata"]
+    assert read_workload(stored).concerned is is_unpruned
 
 
 @pytest.mark.parametrize(
@@ -77,5 +77,5 @@ def test_only_what_bindings_may_concern_is_kept_whole(meta: Json, whole: bool) -
 )
 def test_the_target_of_an_autoscaler(target: Json | None, index: list[str]) -> None:
     obj: Json = {"metadata": {"namespace": "ns", "name": "h"}, "spec": {"scaleTargetRef": target}}
-    kept = AUTOSCALERS.transform(copy.deepcopy(obj))
-    assert list(AUTOSCALERS.indexers["target"](read_autoscaler(kept))) == index
+    stored = AUTOSCALERS.transform(copy.deepcopy(obj))
+    assert list(AUTOSCALERS.indexers["target"](read_autoscaler(stored))) == index

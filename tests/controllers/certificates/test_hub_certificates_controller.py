@@ -58,14 +58,14 @@ def test_an_address_that_is_anothers_is_left_to_a_person(scene: Scene, manager: 
     node, name = scene.node(pool=scene.pool(), address=address), scene.name("request")
     pem = pem_of(f"system:node:{node}", [address])
     client_of(scene, node).post(REQUESTS, request(name, pem))
-    scene.until(lambda: f"has {address}, too" in told(scene, name))
+    scene.until(lambda: f"has {address}, too" in condition_message(scene, name))
     assert conditions(scene.admin.get(f"{REQUESTS}/{name}")) == []
     if whose == "a node without a pool":
         scene.set_node(other, address="10.0.7.6")
         assert scene.sees(REQUESTS, name, lambda obj: conditions(obj) == [("Approved", "HubOfNode")])
 
 
-def told(scene: Scene, name: str) -> str:
+def condition_message(scene: Scene, name: str) -> str:
     """Return the text of the Events about a request."""
     query = {"fieldSelector": f"involvedObject.name={name}"}
     found = scene.admin.request("GET", "/api/v1/namespaces/default/events", query=query).json()["items"]

@@ -179,10 +179,10 @@ def test_an_address_is_an_ip_address_or_nothing(value: str, address: str) -> Non
 
 
 def test_what_is_kept_reads_the_same() -> None:
-    kept = NODES.transform(copy.deepcopy(NODE))
-    assert read_node(kept) == read_node(NODE)
-    assert "images" not in kept["status"]
-    assert "managedFields" not in kept["metadata"]
+    stored = NODES.transform(copy.deepcopy(NODE))
+    assert read_node(stored) == read_node(NODE)
+    assert "images" not in stored["status"]
+    assert "managedFields" not in stored["metadata"]
 
 
 def test_a_kubelet_cannot_have_the_manager_read_addresses_without_end() -> None:

@@ -116,7 +116,7 @@ def test_the_service_goes_with_its_grid(scene: Scene, manager: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("service", "word"),
+    ("service", "conflict"),
     [
         (Service("ns", "g-svc", owner=Owner("ServiceGrid", "g", "u1")), ""),
         (Service("ns", "g-svc", owner=Owner("ServiceGrid", "g", "u0")), "belongs to ServiceGrid g"),
@@ -126,10 +126,10 @@ def test_the_service_goes_with_its_grid(scene: Scene, manager: object) -> None:
         (Service("ns", "g-svc"), "was not made for this grid"),
     ],
 )
-def test_whose_a_service_is(service: Service, word: str) -> None:
+def test_whose_a_service_is(service: Service, conflict: str) -> None:
     reason = ownership_conflict(Grid("ns", "g", uid="u1"), service)
-    assert bool(reason) == bool(word)
-    assert word in reason
+    assert bool(reason) == bool(conflict)
+    assert conflict in reason
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ del NO_NAME["configMap"]["configMapSource"], NO_NAME["configMap"]["configMapClai
 
 
 @pytest.mark.parametrize(
-    ("spec", "words"),
+    ("spec", "message"),
     [
         ({"items": []}, "should have at least 1 items"),
         ({"items": [{}]}, "should have at least 1 properties"),
@@ -126,8 +126,8 @@ del NO_NAME["configMap"]["configMapSource"], NO_NAME["configMap"]["configMapClai
         ({"kind": "YurtAppSet", "version": "apps/v1"}, "do not belong together"),
     ],
 )
-def test_what_is_refused(bindings: BindingScene, spec: dict[str, Any], words: str) -> None:
-    with pytest.raises(RestError, match=words) as refused:
+def test_what_is_refused(bindings: BindingScene, spec: dict[str, Any], message: str) -> None:
+    with pytest.raises(RestError, match=message) as refused:
         bindings.bind("web", **{"items": [{"replicas": 1}], **spec})
     assert refused.value.answer.status == 422
 
@@ -189,7 +189,7 @@ def test_who_may_edit_workloads_may_edit_bindings(bindings: BindingScene, role: 
 def documented() -> list[Json]:
     """The bindings of the document, and one for each example of an item in its table."""
     text = DOCUMENT.read_text()
-    whole = [
+    valid = [
         each
         for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
         if (each := yaml.safe_load(block)).get("kind") == "YurtAppConfigBinding"
@@ -197,9 +197,9 @@ def documented() -> list[Json]:
     rows = re.findall(r"^\| `(\w+)` \|.*\| `(.*)` \|$", text, re.MULTILINE)
     subject = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "pools": ["*"]}
     return [
-        *whole,
+        *valid,
         *(
-            {**whole[0], "spec": {"subject": subject, "items": [{item: yaml.safe_load(example)}]}}
+            {**valid[0], "spec": {"subject": subject, "items": [{item: yaml.safe_load(example)}]}}
             for item, example in rows
         ),
     ]

@@ -73,8 +73,8 @@ def test_it_is_accepted_twice_and_adds_exactly_what_hubs_need(real_cloud: RealCl
         real_cloud.kubectl("delete", "-f", str(manifest), "--ignore-not-found")
     assert [each for each in ADDED if not becomes(itself, *each, allowed=False)] == []
 
-    assert set(words(real_cloud.apply(HUB_RBAC))) == {"created"}
-    assert set(words(real_cloud.apply(HUB_RBAC))) == {"unchanged"}
+    assert set(verbs(real_cloud.apply(HUB_RBAC))) == {"created"}
+    assert set(verbs(real_cloud.apply(HUB_RBAC))) == {"unchanged"}
     assert [each for each in ADDED if not becomes(itself, *each, allowed=True)] == []
     assert [each for each in NEVER if status(itself, *each) != 403] == []
     # The nodes of pools stand in NodePools. Who needs the labels of all nodes applies one more file.
@@ -84,7 +84,7 @@ def test_it_is_accepted_twice_and_adds_exactly_what_hubs_need(real_cloud: RealCl
     assert becomes(itself, "/api/v1/nodes", {}, allowed=True)
 
 
-def words(answer: str) -> list[str]:
+def verbs(answer: str) -> list[str]:
     """Return kubectl's verb for each object."""
     return [line.split()[-1] for line in answer.splitlines()]
 

@@ -95,8 +95,8 @@ def test_it_changes_of_pods_and_nodes_what_autonomy_needs_and_no_more(
     node_status = f"{NODES}/{node}/status"
     scene.until(lambda: patch(account_client, node_status, {"status": forged}) == 403)
     assert patch(account_client, node_status, {"status": lie}) == 403
-    told = {"conditions": [*conditions, {"type": "Autonomy", "status": "True"}]}
-    assert patch(account_client, node_status, {"status": told}) == 200
+    new_status = {"conditions": [*conditions, {"type": "Autonomy", "status": "True"}]}
+    assert patch(account_client, node_status, {"status": new_status}) == 200
 
 
 def test_it_makes_no_job_but_one_that_pulls_images(scene: Scene, account_client: RestClient) -> None:

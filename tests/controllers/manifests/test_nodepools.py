@@ -84,7 +84,7 @@ def test_defaults(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "words"),
+    ("spec", "message"),
     [
         ({"type": "Moon"}, "Unsupported value"),
         ({"type": "Cloud", "hostNetwork": True}, "cannot use hostNetwork"),
@@ -116,12 +116,12 @@ def test_defaults(scene: Scene) -> None:
         ({"taints": [{"key": "a", "effect": "Sometimes"}]}, "Unsupported value"),
     ],
 )
-def test_what_is_refused(scene: Scene, spec: Json, words: str) -> None:
-    assert words in refusal(scene, **spec)
+def test_what_is_refused(scene: Scene, spec: Json, message: str) -> None:
+    assert message in refusal(scene, **spec)
 
 
 @pytest.mark.parametrize(
-    ("spec", "words"),
+    ("spec", "message"),
     [
         ({"interConnectivity": False}, "interConnectivity cannot be changed"),
         ({"interConnectivity": None}, "interConnectivity cannot be changed"),
@@ -130,9 +130,9 @@ def test_what_is_refused(scene: Scene, spec: Json, words: str) -> None:
         ({"leaderNodeLabelSelector": None}, "mark needs"),
     ],
 )
-def test_what_stays_as_it_is(scene: Scene, spec: Json, words: str) -> None:
+def test_what_stays_as_it_is(scene: Scene, spec: Json, message: str) -> None:
     name = scene.pool(**OPENYURT)
-    with pytest.raises(RestError, match=words):
+    with pytest.raises(RestError, match=message):
         scene.admin.patch(f"{POOLS}/{name}", {"spec": spec})
 
 

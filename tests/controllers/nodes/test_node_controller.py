@@ -80,20 +80,20 @@ def test_fifty_nodes_join_roll_forward_and_leave_in_waves(cloud: RealCloud, star
         scene.until(lambda: len(scene.ran) > 10)
         manager.process.kill()
         manager = start()
-        scene.until(lambda: scene.told()[0] == "Stopped")
+        scene.until(lambda: scene.pool_condition()[0] == "Stopped")
         assert scene.phases()[broken] == "install/failed"
         found = condition(cloud.admin.get(f"{NODES}/{broken}"), "HubInstalled")
         assert (found["status"], found["reason"], found["message"]) == ("False", "InstallFailed", NO_HUB)
         scene.until(lambda: "InstallFailed" in scene.events(broken))
-        scene.until(lambda: f"failed: {broken}" in scene.told()[1])
+        scene.until(lambda: f"failed: {broken}" in scene.pool_condition()[1])
 
         scene.fails.clear()
         cloud.admin.patch(f"{NODES}/{broken}", {"metadata": {"annotations": {"edgehub.io/hub-phase": None}}})
-        scene.until(lambda: scene.told()[0] == "Waiting")
-        assert f"49 of 50 nodes have a hub; waiting for the node: {away}" == scene.told()[1]
-        assert scene.told()[1] in fleet(cloud)
+        scene.until(lambda: scene.pool_condition()[0] == "Waiting")
+        assert f"49 of 50 nodes have a hub; waiting for the node: {away}" == scene.pool_condition()[1]
+        assert scene.pool_condition()[1] in fleet(cloud)
         scene.come_back(away)
-        scene.until(lambda: scene.told() == ("Complete", "50 of 50 nodes have a hub"))
+        scene.until(lambda: scene.pool_condition() == ("Complete", "50 of 50 nodes have a hub"))
         print(f"50 nodes joined in {(time.monotonic() - began) / 60:.1f} min")
         assert scene.jobs() == sorted([*scene.members, broken]), (
             "each node had one Job, and the broken one two"
@@ -114,7 +114,7 @@ def roll_forward(scene: ConvertedNodes, manager: ManagerProcess, start: Start) -
     scene.bad.add("0.3.0")
     began = time.monotonic()
     scene.ask_for("0.3.0")
-    scene.until(lambda: scene.told()[0] == "Stopped")
+    scene.until(lambda: scene.pool_condition()[0] == "Stopped")
     scene.until(lambda: not {"upgrade/start", "upgrade/run", "upgrade/check"} & {*scene.phases().values()})
     tried = scene.upgraded()
     assert len(tried) <= 10, "one wave"
@@ -135,10 +135,12 @@ def roll_forward(scene: ConvertedNodes, manager: ManagerProcess, start: Start) -
     scene.until(lambda: len(scene.upgraded()) > len(tried) + 10)
     manager.process.kill()
     manager = start()
-    scene.until(lambda: scene.told()[0] == "Waiting")
-    assert scene.told()[1] == (f"50 of 50 nodes have a hub, 49 of them 0.3.1; waiting for the node: {away}")
+    scene.until(lambda: scene.pool_condition()[0] == "Waiting")
+    assert scene.pool_condition()[1] == (
+        f"50 of 50 nodes have a hub, 49 of them 0.3.1; waiting for the node: {away}"
+    )
     scene.come_back(away)
-    scene.until(lambda: scene.told() == ("Complete", "50 of 50 nodes have a hub, 50 of them 0.3.1"))
+    scene.until(lambda: scene.pool_condition() == ("Complete", "50 of 50 nodes have a hub, 50 of them 0.3.1"))
     print(f"50 nodes rolled forward in {(time.monotonic() - began) / 60:.1f} min")
     done = scene.upgraded()[len(tried) :]
     assert sorted(done) == sorted(scene.members), "each node once, those too that had rolled back"
@@ -188,7 +190,7 @@ def test_a_node_that_has_a_hub_gets_no_job(cloud: RealCloud, start: Start) -> No
             scene.install_by_hand(node)
         start()
         scene.label([labelled])
-        scene.until(lambda: scene.told() == ("Complete", "1 of 1 nodes have a hub"))
+        scene.until(lambda: scene.pool_condition() == ("Complete", "1 of 1 nodes have a hub"))
         assert scene.phases() == {labelled: "install/done", other: ""}
         assert scene.ran == []
 
@@ -199,7 +201,7 @@ def test_a_node_that_does_not_come_back_stops_its_pool(cloud: RealCloud, start: 
         scene.silent.add(first)
         start()
         scene.label(scene.members)
-        scene.until(lambda: scene.told()[0] == "Stopped")
+        scene.until(lambda: scene.pool_condition()[0] == "Stopped")
         assert scene.phases() == {first: "install/failed", second: ""}
         found = condition(cloud.admin.get(f"{NODES}/{first}"), "HubInstalled")
         assert "its hub does not say that it is well" in found["message"]
@@ -211,8 +213,8 @@ def test_a_pool_of_another_is_not_held_up(cloud: RealCloud, start: Start) -> Non
         start()
         for scene in (broken, well):
             scene.label(scene.members)
-        broken.until(lambda: broken.told()[0] == "Stopped")
-        well.until(lambda: well.told()[0] == "Complete")
+        broken.until(lambda: broken.pool_condition()[0] == "Stopped")
+        well.until(lambda: well.pool_condition()[0] == "Complete")
 
 
 def test_the_manager_makes_no_other_job(cloud: RealCloud) -> None:

@@ -86,11 +86,11 @@ class Asking:
             "no_proxy",
             "NO_PROXY",
         )
-        kept = {key: value for key, value in os.environ.items() if key not in removed}
+        retained = {key: value for key, value in os.environ.items() if key not in removed}
         self._process = subprocess.Popen(
             [interpreter(), "-m", "tests.controllers.support.ask"],
             cwd=PROGRAM.parents[1],
-            env={**kept, **(environment or {})},
+            env={**retained, **(environment or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -189,7 +189,7 @@ def test_a_user_is_who_the_kubeconfig_says(
 
 
 @pytest.mark.parametrize(
-    ("user", "cluster", "words"),
+    ("user", "cluster", "message"),
     [
         ({"token": "t"}, {}, "has no server"),
         ({"as-groups": ["a"]}, {"server": "http://x"}, "needs as"),
@@ -200,9 +200,9 @@ def test_a_user_is_who_the_kubeconfig_says(
     ids=["no server", "groups alone", "no token", "no plugin", "no certificate"],
 )
 def test_what_cannot_be_used_is_said(
-    ask: Asking, tmp_path: Path, user: Json, cluster: Json, words: str
+    ask: Asking, tmp_path: Path, user: Json, cluster: Json, message: str
 ) -> None:
-    assert words in ask(write(tmp_path / "config", user, cluster))["error"]
+    assert message in ask(write(tmp_path / "config", user, cluster))["error"]
 
 
 def test_a_token_file_is_read_again_without_its_newline(

@@ -52,20 +52,20 @@ class Follower:
 
     def __init__(self, informer: Informer[str]) -> None:
         self.informer = informer
-        self.told: list[tuple[str, str | None, str | None, bool]] = []
-        self._told = asyncio.Event()
+        self.events: list[tuple[str, str | None, str | None, bool]] = []
+        self._changed = asyncio.Event()
         informer.add_event_handler(self._handle)
 
     def _handle(self, key: Key, old: str | None, new: str | None, first: bool) -> None:
-        self.told.append((key[1], old, new, first))
-        self._told.set()
+        self.events.append((key[1], old, new, first))
+        self._changed.set()
 
     async def hears(self, count: int) -> list[tuple[str, str | None, str | None, bool]]:
         async with asyncio.timeout(PATIENCE):
-            while len(self.told) < count:
-                self._told.clear()
-                await self._told.wait()
-        return self.told
+            while len(self.events) < count:
+                self._changed.clear()
+                await self._changed.wait()
+        return self.events
 
 
 def config_map(name: str, **labels: str) -> Json:
@@ -95,14 +95,14 @@ async def follower(cloud: ScriptableCloud) -> AsyncIterator[Follower]:
 
 
 async def test_it_tells_what_was_there_and_what_changes(cloud: ScriptableCloud, follower: Follower) -> None:
-    assert follower.told == [("bad", None, None, True), ("first", None, "x", True)] or follower.told == [
+    assert follower.events == [("bad", None, None, True), ("first", None, "x", True)] or follower.events == [
         ("first", None, "x", True),
         ("bad", None, None, True),
     ]
     cloud.store.create(config_map("second", value="y"))
     cloud.store.delete("configmaps", "first", "default")
-    told = await follower.hears(4)
-    assert told[2:] == [("second", None, "y", False), ("first", "x", None, False)]
+    events = await follower.hears(4)
+    assert events[2:] == [("second", None, "y", False), ("first", "x", None, False)]
     assert dict(follower.informer.items()) == {("default", "second"): "y"}
 
 

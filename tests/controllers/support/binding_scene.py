@@ -38,11 +38,11 @@ class BindingScene:
     ) -> str:
         """Make a binding and return its name. `patches` are as `workloads.patch` makes them."""
         name = name or self.scene.name("binding")
-        whole: Json = {"apiVersion": version, "kind": kind, "name": subject}
+        spec_of_subject: Json = {"apiVersion": version, "kind": kind, "name": subject}
         # A list that is None is left out.
-        whole |= {"pools": list(pools)} if pools is not None else {}
-        whole |= {"nodepoolSelector": selector} if selector is not None else {}
-        spec: Json = {"subject": whole}
+        spec_of_subject |= {"pools": list(pools)} if pools is not None else {}
+        spec_of_subject |= {"nodepoolSelector": selector} if selector is not None else {}
+        spec: Json = {"subject": spec_of_subject}
         spec |= {"items": list(items)} if items or not patches else {}
         spec |= {"patches": [each["patch"] for each in patches]} if patches else {}
         self.scene.admin.post(

@@ -19,7 +19,7 @@ class ClusterIP:
         self.connections: Counter[int] = Counter()
         """Connections by the port of their Pod."""
         self._pods = pods
-        self._turns = itertools.count()
+        self._numbers = itertools.count()
         self._listener = socket.create_server((address, port))
 
     def __enter__(self) -> Self:
@@ -31,7 +31,7 @@ class ClusterIP:
 
     def _dial(self) -> socket.socket:
         """A connection to the next Pod that takes one; OSError if none does."""
-        first = next(self._turns) % len(self._pods)
+        first = next(self._numbers) % len(self._pods)
         for port in (*self._pods[first:], *self._pods[:first]):
             try:
                 made = socket.create_connection((LOOPBACK, port))

@@ -14,7 +14,7 @@ SET_BACK = """[JSONPatch{op: "replace", path: "/spec/template/spec/containers/0/
 
 
 @contextmanager
-def image_is_kept(bindings: BindingScene, name: str) -> Iterator[None]:
+def webhook_restoring_the_image(bindings: BindingScene, name: str) -> Iterator[None]:
     """The image of a Deployment is app:1 in the context, whatever anybody writes."""
     rule = {
         "apiGroups": ["apps"],

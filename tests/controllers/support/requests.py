@@ -81,8 +81,8 @@ def named_in_an_unknown_type(common_name: str) -> bytes:
 def _signed(info: bytes, key: ec.EllipticCurvePrivateKey) -> bytes:
     """A request in PEM of what it says in DER."""
     signature = _der(0x03, b"\0", key.sign(info, ec.ECDSA(hashes.SHA256())))
-    whole = _der(0x30, info, ECDSA_WITH_SHA256, signature)
-    return x509.load_der_x509_csr(whole).public_bytes(serialization.Encoding.PEM)
+    encoded = _der(0x30, info, ECDSA_WITH_SHA256, signature)
+    return x509.load_der_x509_csr(encoded).public_bytes(serialization.Encoding.PEM)
 
 
 def _der(tag: int, *parts: bytes) -> bytes:

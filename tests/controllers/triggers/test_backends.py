@@ -21,7 +21,7 @@ META: Json = {
 }
 
 
-def kept(kind: WatchedResource[Backends], obj: Json) -> tuple[Backends, Json]:
+def stored(kind: WatchedResource[Backends], obj: Json) -> tuple[Backends, Json]:
     trimmed = kind.transform(copy.deepcopy(obj))
     return kind.read(trimmed), trimmed
 
@@ -30,7 +30,7 @@ def test_endpoints_count_addresses_that_are_not_ready() -> None:
     subset = {"addresses": [{"nodeName": "a"}, {"ip": "10.0.0.1"}], "notReadyAddresses": [{"nodeName": "b"}]}
     obj = {"metadata": {"namespace": "ns", "name": "web"}, "subsets": [subset]}
     kind = endpoints_resource(TRIGGER)
-    backends, _ = kept(kind, obj)
+    backends, _ = stored(kind, obj)
     assert backends == Backends(("ns", "web"), frozenset({"a", "b"}))
     assert sorted(kind.indexers["node"](backends)) == ["a", "b"]
     assert list(kind.indexers["service"](backends)) == ["ns/web"]
@@ -42,4 +42,4 @@ def test_garbage_names_no_node(part: Any) -> None:
         (endpoint_slices_resource(TRIGGER), "endpoints"),
         (endpoints_resource(TRIGGER), "subsets"),
     ):
-        assert kept(kind, {"metadata": META, name: part})[0].nodes == frozenset()
+        assert stored(kind, {"metadata": META, name: part})[0].nodes == frozenset()

@@ -127,13 +127,13 @@ def test_a_rolling_update_passes_a_node_over_that_is_not_ready(edge: EdgeNodes) 
     edge.update(name, "agent:2")
     edge.until(lambda: edge.images_of(name) == {first: "agent:1", second: "agent:2", third: "agent:2"})
     edge.until(lambda: edge.said(name, "Ready") == dict.fromkeys(edge.nodes, "True"))
-    assert in_turn(edge, mark) == ["delete", "ready", "delete", "ready"]
+    assert deletions_and_readiness(edge, mark) == ["delete", "ready", "delete", "ready"]
     edge.come_back(first)
     edge.until(lambda: edge.images_of(name) == dict.fromkeys(edge.nodes, "agent:2"))
     edge.until(lambda: edge.said(name, "PodNeedUpgrade") == dict.fromkeys(edge.nodes, "False"))
 
 
-def in_turn(edge: EdgeNodes, mark: int) -> list[str]:
+def deletions_and_readiness(edge: EdgeNodes, mark: int) -> list[str]:
     """The manager's deletions, and the pods that became Ready, in their order."""
     steps = []
     for event in edge.cloud.audit(mark):

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 SYSTEMD = "/lib/systemd/systemd"
-KEPT = frozenset({"systemd-journald.socket", "systemd-journald.service", "sockets.target"})
+KEEP_UNITS = frozenset({"systemd-journald.socket", "systemd-journald.service", "sockets.target"})
 """Units of this machine's targets that a target of the node still wants."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ADDRESS, GATEWAY = "192.0.2.10", "192.0.2.1"
@@ -30,10 +30,10 @@ def main(folder: Path, shared: list[tuple[str, str]]) -> None:
         _run(
             "mount", "-t", "tmpfs", "-o", "mode=0755" if name != "tmp" else "mode=1777", "tmpfs", root / name
         )
-    for kind, place in (("proc", "proc"), ("sysfs", "sys"), ("cgroup2", "sys/fs/cgroup")):
-        _run("mount", "-t", kind, kind, root / place)
-    for source, place in [*shared, *((f"/dev/{name}", f"/dev/{name}") for name in DEVICES)]:
-        _bind(Path(source), root / place.lstrip("/"))
+    for kind, target in (("proc", "proc"), ("sysfs", "sys"), ("cgroup2", "sys/fs/cgroup")):
+        _run("mount", "-t", kind, kind, root / target)
+    for source, target in [*shared, *((f"/dev/{name}", f"/dev/{name}") for name in DEVICES)]:
+        _bind(Path(source), root / target.lstrip("/"))
     (root / "dev/ptmx").symlink_to("pts/ptmx")
     _connect()
     _forget_units(root)
@@ -59,12 +59,12 @@ def _overlay(folder: Path) -> Path:
     return root
 
 
-def _bind(source: Path, place: Path) -> None:
+def _bind(source: Path, target: Path) -> None:
     if source.is_dir():
-        place.mkdir(parents=True, exist_ok=True)
+        target.mkdir(parents=True, exist_ok=True)
     else:
-        place.touch()
-    _run("mount", "--rbind", source, place)
+        target.touch()
+    _run("mount", "--rbind", source, target)
 
 
 def _connect() -> None:
@@ -83,7 +83,7 @@ def _forget_units(root: Path) -> None:
     shutil.rmtree(own, ignore_errors=True)
     own.mkdir(parents=True)
     for wanted in (root / "lib/systemd/system").glob("*.wants/*"):
-        if wanted.name not in KEPT:
+        if wanted.name not in KEEP_UNITS:
             wanted.unlink()
     (own / "default.target").symlink_to("/lib/systemd/system/multi-user.target")
     (root / "etc/fstab").write_text("")
@@ -93,10 +93,10 @@ def _forget_units(root: Path) -> None:
     (root / "etc/machine-id").write_text("0" * 31 + "1\n")
 
 
-def _run(*words: str | Path) -> None:
-    subprocess.run(words, check=True, stdin=subprocess.DEVNULL)
+def _run(*arguments: str | Path) -> None:
+    subprocess.run(arguments, check=True, stdin=subprocess.DEVNULL)
 
 
 if __name__ == "__main__":
-    places = [each.partition("=") for each in sys.argv[2:]]
-    main(Path(sys.argv[1]), [(source, place) for source, _, place in places])
+    pairs = [each.partition("=") for each in sys.argv[2:]]
+    main(Path(sys.argv[1]), [(source, target) for source, _, target in pairs])

@@ -60,9 +60,9 @@ UNITS = {
 def unified_cgroups() -> Path | None:
     """Where cgroup2 is mounted."""
     for line in Path("/proc/mounts").read_text().splitlines():
-        _, place, kind, *_ = line.split()
+        _, mount_point, kind, *_ = line.split()
         if kind == "cgroup2":
-            return Path(place)
+            return Path(mount_point)
     return None
 
 
@@ -96,9 +96,9 @@ class BootedNode:
         self.folder, self.node = folder, node
         self._wheel = wheel
         self._cloud, self._programs = cloud, programs["kubemark"].parent
-        place = unified_cgroups()
-        assert place is not None
-        self._cgroup = place / f"edgehub-test-{os.getpid()}-{node}"
+        mount_point = unified_cgroups()
+        assert mount_point is not None
+        self._cgroup = mount_point / f"edgehub-test-{os.getpid()}-{node}"
         self._boot: Process | None = None
         self._listener: socket.socket | None = None
         self.delay = 0.0
@@ -116,8 +116,8 @@ class BootedNode:
             lambda: self.delay,
         )
         self._cgroup.mkdir()
-        places = {self.folder: HERE, sysconfig.get_path("purelib"): PACKAGES, self._programs: PROGRAMS}
-        shared = [f"{outside}={inside}" for outside, inside in places.items()]
+        targets = {self.folder: HERE, sysconfig.get_path("purelib"): PACKAGES, self._programs: PROGRAMS}
+        shared = [f"{outside}={inside}" for outside, inside in targets.items()]
         boot = [sys.executable, "-m", "tests.deploy.support.boot", str(self.folder), *shared]
         into_cgroup = ["sh", "-c", f'echo $$ > {self._cgroup}/cgroup.procs; exec "$@"', "sh"]
         # The node ends with whoever started it, also where that one is killed.

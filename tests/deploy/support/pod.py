@@ -67,7 +67,7 @@ class Pod:
             "root": str(root or ""),
             "user": user,
             "account": str(self._account(cloud, pod)),
-            "files": [[str(source), place] for place, source in files.items()],
+            "files": [[str(source), target] for target, source in files.items()],
             "volumes": volumes,
             "sockets": str(folder),
             "admin_port": admin_port(container),

@@ -70,10 +70,10 @@ def _mount_account(root: Path, account: Path) -> None:
         (folder / file.name).write_bytes(file.read_bytes())
 
 
-def _mount_file(source: Path, place: Path) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.touch()
-    _mount("--bind", source, place)
+def _mount_file(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.touch()
+    _mount("--bind", source, target)
 
 
 def _mount_volume(volume: Path, mode: str, sockets: Path) -> None:
@@ -82,11 +82,11 @@ def _mount_volume(volume: Path, mode: str, sockets: Path) -> None:
     for folder in (new, volume):
         folder.mkdir(parents=True, exist_ok=True)
     _mount("-t", "tmpfs", "-o", f"mode={mode}", "tmpfs", new)
-    for kept in (CHECKOUT, sockets):
-        if kept.is_relative_to(volume):
-            place = new / kept.relative_to(volume)
-            place.mkdir(parents=True)
-            _mount("--bind", kept, place)
+    for shown in (CHECKOUT, sockets):
+        if shown.is_relative_to(volume):
+            target = new / shown.relative_to(volume)
+            target.mkdir(parents=True)
+            _mount("--bind", shown, target)
     _mount("--move", new, volume)
 
 

@@ -36,8 +36,8 @@ def _become(count: int, command: list[str]) -> NoReturn:
     for number in range(count):
         os.dup2(ASIDE + number, FIRST + number)
         os.close(ASIDE + number)
-    told = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": str(count)}
-    os.execvpe(command[0], command, {**os.environ, **told})  # noqa: S606 - a shell would be another process
+    variables = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": str(count)}
+    os.execvpe(command[0], command, {**os.environ, **variables})  # noqa: S606 - a shell would be another process
 
 
 def main(arguments: list[str]) -> int:

@@ -38,9 +38,9 @@ from tests.hub.support.http2_attacks import (
     invented_settings,
     long_heads,
     taken_back_requests,
-    told_windows,
     unfinished_requests,
     unread_streams,
+    window_floods,
 )
 
 IDLE = 500
@@ -63,7 +63,7 @@ async def tiny_chunks(aim: Aim) -> None:
     await poured(aim.tls, context_of(), begin, b"1\r\nx\r\n" * 4_096)
 
 
-async def kept_body(aim: Aim) -> None:
+async def buffered_body(aim: Aim) -> None:
     begin = head("POST", "/api/v1/namespaces/default/events", "", f"Content-Length: {MUCH * len(CHUNK)}")
     await poured(aim.plain, None, begin, CHUNK)
 
@@ -214,7 +214,7 @@ ATTACKS: tuple[tuple[Attack, float], ...] = (
     (refused_body, 0.5),
     (endless_chunk_line, 0.5),
     (tiny_chunks, 0.5),
-    (kept_body, 0.5),
+    (buffered_body, 0.5),
     (endless_headers, 0.5),
     (endless_line, 0.5),
     (large_selector, 0.5),
@@ -237,7 +237,7 @@ ATTACKS: tuple[tuple[Attack, float], ...] = (
     (frames_for_nothing, 0.5),
     (bytes_one_by_one, 0.5),
     (invented_settings, 0.5),
-    (told_windows, 0.5),
+    (window_floods, 0.5),
     (unfinished_requests, 0.5),
     (long_heads, 0.5),
     (held_lists, 0.5),

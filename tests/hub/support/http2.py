@@ -109,7 +109,7 @@ class Streams:
         while True:
             try:
                 async with asyncio.timeout(0.5):
-                    await self.room(stream, 1)
+                    await self.window(stream, 1)
             except TimeoutError:
                 return sent
             size = min(self._h2.local_flow_control_window(stream), self._h2.max_outbound_frame_size)
@@ -127,7 +127,7 @@ class Streams:
         self._h2.acknowledge_received_data(size, stream)
         self._flush()
 
-    async def room(self, stream: int, size: int) -> None:
+    async def window(self, stream: int, size: int) -> None:
         """Return when the server takes as much of a body, or has ended the stream."""
         await self.until(lambda: stream in self.ended or self._h2.local_flow_control_window(stream) >= size)
 

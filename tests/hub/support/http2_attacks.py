@@ -118,7 +118,7 @@ async def invented_settings(aim: Aim) -> None:
         await asyncio.sleep(PATIENCE / 2)
 
 
-async def told_windows(aim: Aim) -> None:
+async def window_floods(aim: Aim) -> None:
     """Answers that wait for a window, and thousands of frames about windows that let no byte of them go."""
     async with framing(aim) as (connection, writer):
         writer.write(connection.data_to_send() + b"\0\0\x06" + SETTINGS + NO_WINDOW)

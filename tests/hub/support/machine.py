@@ -111,7 +111,7 @@ class Machine:
     @property
     def hub_flags(self) -> list[str]:
         """The flags of the hub that the installation gets."""
-        ports = [word for name, port in self.ports.items() for word in (f"--{name}", str(port))]
+        ports = [argument for name, port in self.ports.items() for argument in (f"--{name}", str(port))]
         # An address for pods would be the machine's on which the tests run.
         own = ["--peer-port", "0", "--pod-address", "127.0.0.1"]
         return [*ports, *own, "--state-dir", str(self.state), "--wait", "60"]
@@ -190,8 +190,10 @@ class Machine:
         """The command line of a unit, with what it names on the node below this root."""
         lines = (self.root / "etc/systemd/system" / name).read_text().splitlines()
         (line,) = (each for each in lines if each.startswith("ExecStart="))
-        words = shlex.split(line.removeprefix("ExecStart=").replace("%%", "%").replace("$$", "$"))
-        return [f"{self.root}{word}" if word.startswith("/etc/") else word for word in words]
+        arguments = shlex.split(line.removeprefix("ExecStart=").replace("%%", "%").replace("$$", "$"))
+        return [
+            f"{self.root}{argument}" if argument.startswith("/etc/") else argument for argument in arguments
+        ]
 
 
 def edgehub(

@@ -55,7 +55,7 @@ async def followed(pool: Site, follower: Member) -> AsyncIterator[tuple[Events, 
         yield events, make
 
 
-def assert_whole(events: Events) -> None:
+def assert_uninterrupted(events: Events) -> None:
     """The watch is open, and brought no slice twice."""
     seen = [each.name for each in events.seen if each.type == "ADDED" and each.name.startswith("pool-")]
     assert sorted(seen) == sorted(set(seen))
@@ -67,7 +67,7 @@ async def goes_on(follower: Member, events: Events, make: Callable[[], str], lis
     watch stays."""
     name = await asyncio.to_thread(make)
     await events.first("ADDED", name)
-    assert_whole(events)
+    assert_uninterrupted(events)
     assert await asyncio.to_thread(follower.lists, SLICES) == lists
 
 
@@ -94,7 +94,7 @@ def changing(cloud: RealCloud) -> Iterator[dict[str, float]]:
 async def has_each_once(events: Events, made: dict[str, float]) -> float:
     """Return when a client has had all of them, once; the longest that one of them took, in seconds."""
     await events.until(lambda seen: set(made) <= {each.name for each in seen if each.type == "ADDED"})
-    assert_whole(events)
+    assert_uninterrupted(events)
     counted = Counter(each.name for each in events.seen if each.name in made)
     assert set(counted.values()) == {1}
     return max(each.at - made[each.name] for each in events.seen if each.name in made)

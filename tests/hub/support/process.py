@@ -178,15 +178,15 @@ class Hub:
                 raise TimeoutError(f"{name} is {found:g} after {timeout:g} s, not {wanted:g}")
             time.sleep(0.05)
 
-    def wait_until_kept(self, text: str, count: int, timeout: float = SLACK) -> None:
+    def wait_until_stored(self, text: str, count: int, timeout: float = SLACK) -> None:
         """Return when so many values on the disk hold this text; another process cannot tell when they do."""
         deadline = time.monotonic() + timeout
-        while (found := self._kept(text)) < count:
+        while (found := self._count_stored(text)) < count:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{found} values hold {text} after {timeout:g} s, not {count}")
             time.sleep(0.02)
 
-    def _kept(self, text: str) -> int:
+    def _count_stored(self, text: str) -> int:
         database = (self.state / "cache" / "cache.db").as_uri()
         with contextlib.closing(sqlite3.connect(f"{database}?mode=ro", uri=True)) as disk:
             values = disk.execute("SELECT count(*) FROM Cache WHERE instr(value, ?)", (text.encode(),))
@@ -212,7 +212,7 @@ async def started(hub: Hub, *, ready: bool = True) -> AsyncIterator[Hub]:
         await asyncio.to_thread(hub.stop)
 
 
-def told(isolated: list[str], scene: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def run_scene(isolated: list[str], scene: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a program of tests/hub/support in networks of its own."""
     command = [*isolated, sys.executable, "-m", f"tests.hub.support.{scene}", str(folder)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=400)

@@ -101,7 +101,7 @@ class Node:
             while not await asyncio.to_thread(self.do, what):  # noqa: ASYNC110 - another process cannot tell
                 await asyncio.sleep(0.1)
 
-    def has_way(self, *via: str) -> bool:
+    def has_link(self, *via: str) -> bool:
         return any(self.hub.metric("edgehub_link", via=each) == 1 for each in via)
 
     def can_serve(self) -> bool:
@@ -256,21 +256,21 @@ async def main(folder: Path) -> None:
             await each.until(each.can_serve)
         last, others = nodes[-1], [each.name for each in nodes[:-1]]
         for how, (cut, heal) in CUTS.items():
-            await last.until(lambda: last.has_way("own"))
+            await last.until(lambda: last.has_link("own"))
             with last.renewing(how):
                 await renewed(cloud, last, how)
                 await asyncio.to_thread(last.alter, cut)
-                gap = await longest_gap(cloud, last, partial(last.until, lambda: last.has_way(*others)))
+                gap = await longest_gap(cloud, last, partial(last.until, lambda: last.has_link(*others)))
             print(f"{how}: longest gap of the lease {gap:.1f} s", file=sys.stderr)
             assert await asyncio.to_thread(last.do, last.executed) == b"\x00LS"
             print(f"{how}: the lease is renewed through another node", flush=True)
             await asyncio.to_thread(last.alter, heal)
-        await last.until(lambda: last.has_way("own"))
+        await last.until(lambda: last.has_link("own"))
         await asyncio.to_thread(last.alter, CUTS["refusing"][0])
-        await last.until(lambda: last.has_way(*others))
-        lender, other = nodes[:2] if last.do(lambda: last.has_way(nodes[0].name)) else nodes[1::-1]
+        await last.until(lambda: last.has_link(*others))
+        lender, other = nodes[:2] if last.do(lambda: last.has_link(nodes[0].name)) else nodes[1::-1]
         await asyncio.to_thread(lender.do, lender.hub.kill)
-        await last.until(lambda: last.has_way(other.name))
+        await last.until(lambda: last.has_link(other.name))
         print("the lender is killed: the other node lends its way", flush=True)
 
 

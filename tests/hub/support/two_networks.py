@@ -37,8 +37,8 @@ for address in sys.argv[2:]:
 """Asks the hub at each address, and believes the CA in a file alone."""
 
 
-def run(*words: str) -> None:
-    subprocess.run(words, check=True)
+def run(*arguments: str) -> None:
+    subprocess.run(arguments, check=True)
 
 
 @contextlib.contextmanager

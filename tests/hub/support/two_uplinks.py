@@ -167,7 +167,7 @@ async def main(folder: Path) -> None:
             await asyncio.to_thread(node.do, partial(node.hub.start))
             node.watch()
             await goes_by(node, cloud, PREFERRED, "at first")
-            listed = matching(verb="list", resource="services", whole=True)
+            listed = matching(verb="list", resource="services", full_objects=True)
             lists = len(cloud.requests.where(listed))
             for how, cut, heal in (("dropped", *DROPPED), ("refused", "", ""), ("down", *DOWN)):
                 began = time.monotonic()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from kube.disk.copy_rows import COUNT, dropped_copy, read_copy
 from kube.disk.database import Disk, open_cache
-from tests.kube.support.copied import change, raws, whole_copy
+from tests.kube.support.copied import change, full_copy, raws
 
 
 def test_a_list_then_changes_then_a_restart(disk: Disk) -> None:
-    disk.write(whole_copy("s", {"version": 1}, {("a", "1"): b"x", ("a", "2"): b"y"}))
+    disk.write(full_copy("s", {"version": 1}, {("a", "1"): b"x", ("a", "2"): b"y"}))
     disk.write(change(2, {("", "3"): b"z", ("a", "1"): None}, 2))
     disk.close()
     disk.open()
@@ -25,7 +25,7 @@ def test_a_change_without_a_base_makes_no_copy(disk: Disk) -> None:
 
 def test_a_source_is_dropped(disk: Disk) -> None:
     for name in ("s", "t"):
-        disk.write(whole_copy(name, {"version": 1}, {("a", "1"): name.encode()}))
+        disk.write(full_copy(name, {"version": 1}, {("a", "1"): name.encode()}))
     disk.write(dropped_copy("s"))
     disk.close()
     disk.open()
@@ -39,8 +39,8 @@ def object_key(source: str, name: str) -> str:
 
 
 def test_what_another_row_shows_is_not_shown(disk: Disk) -> None:
-    disk.write(whole_copy("s", {"version": 1}, {("a", "1"): b"x", ("a", "2"): b"y"}))
-    disk.write(whole_copy("t", {"version": 1}, {("a", "1"): b"z"}))
+    disk.write(full_copy("s", {"version": 1}, {("a", "1"): b"x", ("a", "2"): b"y"}))
+    disk.write(full_copy("t", {"version": 1}, {("a", "1"): b"z"}))
     disk.close()
     with open_cache(disk.folder) as cache:
         cache.set(object_key("s", "1"), cache.get(object_key("s", "2")))
@@ -49,7 +49,7 @@ def test_what_another_row_shows_is_not_shown(disk: Disk) -> None:
 
 
 def test_a_row_that_is_gone_makes_no_smaller_copy(disk: Disk) -> None:
-    disk.write(whole_copy("s", {"version": 1}, {("a", "1"): b"x", ("a", "2"): b"y"}))
+    disk.write(full_copy("s", {"version": 1}, {("a", "1"): b"x", ("a", "2"): b"y"}))
     disk.close()
     with open_cache(disk.folder) as cache:
         assert cache.delete(object_key("s", "1"))

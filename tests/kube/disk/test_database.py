@@ -20,7 +20,7 @@ import pytest
 
 from kube.disk.copy_rows import read_copy
 from kube.disk.database import Cache, Disk, DiskError, SetAside, TableChanges, open_cache
-from tests.kube.support.copied import change, raws, whole_copy
+from tests.kube.support.copied import change, full_copy, raws
 
 ROOT = Path(__file__).parents[3]
 STORM = """
@@ -28,7 +28,7 @@ import sys
 from pathlib import Path
 from kube.disk.copy_rows import METAS, read_metas
 from kube.disk.database import Disk
-from tests.kube.support.copied import whole_copy
+from tests.kube.support.copied import full_copy
 disk = Disk(Path(sys.argv[1]))
 disk.open()
 version = max([meta["version"] for meta in read_metas(disk.rows(METAS)).values()], default=0)
@@ -37,7 +37,7 @@ while True:
     version += 1
     # Each version has its number as every object's content and as the number of objects, so a torn copy shows.
     puts = {("ns", f"n{each}"): str(version).encode() * 400 for each in range(version % 20)}
-    disk.write(whole_copy("s", {"version": version}, puts))
+    disk.write(full_copy("s", {"version": version}, puts))
 """
 
 
@@ -104,7 +104,7 @@ def test_nothing_private_of_diskcache_is_used(tmp_path: Path) -> None:
 
 
 def test_only_the_owner_may_read(disk: Disk) -> None:
-    disk.write(whole_copy("s", {"version": 1}, {("a", "1"): b"secret"}))
+    disk.write(full_copy("s", {"version": 1}, {("a", "1"): b"secret"}))
     assert stat.S_IMODE(disk.folder.stat().st_mode) == 0o700
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in disk.folder.iterdir()}
     assert set(modes.values()) == {0o600}, modes
@@ -112,13 +112,13 @@ def test_only_the_owner_may_read(disk: Disk) -> None:
 
 @pytest.mark.parametrize("garbage", [b"no database at all" * 500, b"SQLite format 3\x00" + b"\xff" * 5000])
 def test_a_corrupt_file_is_set_aside(disk: Disk, garbage: bytes) -> None:
-    disk.write(whole_copy("s", {"version": 1}, {("a", "1"): b"x"}))
+    disk.write(full_copy("s", {"version": 1}, {("a", "1"): b"x"}))
     disk.close()
     for path in disk.folder.iterdir():
         path.write_bytes(garbage)
     disk.open()
     assert read_copy(disk, "s") is None
-    disk.write(whole_copy("s", {"version": 2}, {("a", "1"): b"y"}))
+    disk.write(full_copy("s", {"version": 2}, {("a", "1"): b"y"}))
     assert raws(disk) == [b"y"]
     assert (disk.folder.parent / "cache.unreadable" / "cache.db").exists()
 
@@ -175,7 +175,7 @@ def test_a_disk_that_cannot_be_opened_is_an_error_and_is_tried_again(tmp_path: P
     with pytest.raises(DiskError, match="Read-only"):
         disk.open()
     broken[0] = False
-    disk.write(whole_copy("s", {"version": 1}, {("a", "1"): b"x"}))
+    disk.write(full_copy("s", {"version": 1}, {("a", "1"): b"x"}))
     assert raws(disk) == [b"x"]
     disk.close()
 
@@ -231,12 +231,12 @@ def damage(folder: Path, random: Random) -> None:
 
 @pytest.mark.timeout(120)
 def test_whatever_is_damaged_is_read_as_it_was_or_not_at_all(tmp_path: Path) -> None:
-    kept: dict[str, list[bytes]] = {}
+    stored: dict[str, list[bytes]] = {}
     original = Disk(tmp_path / "cache")
     for source in ("s", "t", "u"):
         puts = {("ns", f"n{each}"): f"{source}{each}".encode() * 200 for each in range(60)}
-        original.write(whole_copy(source, {"version": 7}, puts))
-        kept[source] = sorted(puts.values())
+        original.write(full_copy(source, {"version": 7}, puts))
+        stored[source] = sorted(puts.values())
     log = (tmp_path / "cache" / "cache.db-wal").read_bytes()
     original.close()
     shown = 0
@@ -247,16 +247,16 @@ def test_whatever_is_damaged_is_read_as_it_was_or_not_at_all(tmp_path: Path) -> 
             (tmp_path / "damaged" / "cache.db-wal").write_bytes(log)
         damage(tmp_path / "damaged", random)
         disk = Disk(tmp_path / "damaged")
-        for source, whole in kept.items():
+        for source, rows in stored.items():
             read = read_copy(disk, source)
             if read is not None:
                 shown += 1
-                assert (read[0]["version"], sorted(read[1])) == (7, whole), f"seed {seed}"
+                assert (read[0]["version"], sorted(read[1])) == (7, rows), f"seed {seed}"
         disk.rows("table")
         # Damage may show at the write: then there is a new store, and the next one works.
         with contextlib.suppress(SetAside):
-            disk.write(whole_copy("new", {"version": 1}, {("a", "1"): b"x"}))
-        disk.write(whole_copy("new", {"version": 1}, {("a", "1"): b"x"}))
+            disk.write(full_copy("new", {"version": 1}, {("a", "1"): b"x"}))
+        disk.write(full_copy("new", {"version": 1}, {("a", "1"): b"x"}))
         assert raws(disk, "new") == [b"x"]
         disk.close()
         shutil.rmtree(tmp_path / "damaged")
@@ -264,7 +264,7 @@ def test_whatever_is_damaged_is_read_as_it_was_or_not_at_all(tmp_path: Path) -> 
 
 
 def test_a_lock_that_somebody_holds_is_waited_for_a_moment_and_nothing_is_lost(disk: Disk) -> None:
-    disk.write(whole_copy("s", {"version": 1}, {("a", "1"): b"x"}))
+    disk.write(full_copy("s", {"version": 1}, {("a", "1"): b"x"}))
     other = sqlite3.connect(disk.folder / "cache.db", isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     with pytest.raises(DiskError, match="locked"):

@@ -22,15 +22,15 @@ import json, sys
 from pathlib import Path
 from kube.disk.copy_rows import read_copy
 from kube.disk.database import TableChanges, Disk, DiskError
-from tests.kube.support.copied import whole_copy
+from tests.kube.support.copied import full_copy
 disk = Disk(Path(sys.argv[1]))
 
-def do(word, number):
-    match word:
+def do(command, number):
+    match command:
         case "write":
             puts = {("ns", f"n{each}"): str(number).encode() * 400 for each in range(number)}
             value = {"table": TableChanges({"name": str(number).encode()})}
-            disk.write({**whole_copy("s", {"version": number}, puts), **value})
+            disk.write({**full_copy("s", {"version": number}, puts), **value})
         case "open":
             disk.open()
         case "close":
@@ -42,9 +42,9 @@ def do(word, number):
     return read and [read[0]["version"], len(read[1]), len(set(read[1])), values["name"].decode()], disk.lost
 
 for line in sys.stdin:
-    word, number = line.split()
+    command, number = line.split()
     try:
-        print(json.dumps(do(word, int(number))), flush=True)
+        print(json.dumps(do(command, int(number))), flush=True)
     except DiskError as error:
         print(json.dumps(str(error)), flush=True)
 """
@@ -74,11 +74,11 @@ class User:
         self._process.kill()
         self._process.communicate()
 
-    def told(self, word: str, number: int = 0) -> Any:
+    def send(self, command: str, number: int = 0) -> Any:
         """Send a command, and return the answer; a text is a DiskError."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(f"{word} {number}\n")
+        self._process.stdin.write(f"{command} {number}\n")
         self._process.stdin.flush()
         return json.loads(self._process.stdout.readline())
 
@@ -90,7 +90,7 @@ def of(version: int) -> object:
 
 type Fault = tuple[Callable[[SmallDisk], None], Callable[[SmallDisk], None], str]
 FAULTS: dict[str, Fault] = {
-    "full": (SmallDisk.fill, SmallDisk.make_room, "full|disk I/O error|No space"),
+    "full": (SmallDisk.fill, SmallDisk.free_space, "full|disk I/O error|No space"),
     "read-only": (SmallDisk.make_read_only, SmallDisk.make_writable, "Read-only|readonly"),
 }
 """The commands that damage a disk and mend it, and the message about it."""
@@ -105,9 +105,9 @@ def fault(request: pytest.FixtureRequest) -> Fault:
 def keep(disk: SmallDisk, version: int, *, closed: bool) -> None:
     """Leave a copy by a process that ends, or is killed."""
     with User(disk) as user:
-        assert user.told("write", version) == of(version)
+        assert user.send("write", version) == of(version)
         if closed:
-            user.told("close")
+            user.send("close")
     assert (log_size(disk) == 0) == closed
 
 
@@ -130,25 +130,25 @@ def test_what_is_there_is_read_and_writing_goes_on_when_it_can(
     keep(small_disk, 7, closed=closed)
     breaks(small_disk)
     with User(small_disk) as user:
-        assert user.told("open") == of(7)
+        assert user.send("open") == of(7)
         for _ in range(2):
-            assert re.search(said, user.told("write", 8))
-            assert user.told("read") == of(7)
+            assert re.search(said, user.send("write", 8))
+            assert user.send("read") == of(7)
         mends(small_disk)
-        assert user.told("read") == of(7)
-        assert user.told("write", 9) == of(9)
+        assert user.send("read") == of(7)
+        assert user.send("write", 9) == of(9)
     with User(small_disk) as user:
-        assert user.told("open") == of(9)
+        assert user.send("open") == of(9)
 
 
 def test_a_disk_that_becomes_full_is_read_on(small_disk: SmallDisk) -> None:
     with User(small_disk) as user:
-        assert user.told("write", 7) == of(7)
+        assert user.send("write", 7) == of(7)
         small_disk.fill()
-        assert re.search("full|I/O", user.told("write", 5000))
-        assert user.told("read") == of(7)
-        small_disk.make_room()
-        assert user.told("write", 8) == of(8)
+        assert re.search("full|I/O", user.send("write", 5000))
+        assert user.send("read") == of(7)
+        small_disk.free_space()
+        assert user.send("write", 8) == of(8)
 
 
 def test_a_store_that_nobody_understands_stays_where_it_is(small_disk: SmallDisk, fault: Fault) -> None:
@@ -157,13 +157,13 @@ def test_a_store_that_nobody_understands_stays_where_it_is(small_disk: SmallDisk
     overwrite(small_disk.seen / "cache" / "cache.db", b"SQLite format 3", b"no such format.")
     breaks(small_disk)
     with User(small_disk) as user:
-        for word in ("open", "write"):
-            assert isinstance(user.told(word), str)
+        for command in ("open", "write"):
+            assert isinstance(user.send(command), str)
         assert not (small_disk.seen / "cache.unreadable").exists()
         mends(small_disk)
-        assert user.told("open") == [None, 1]
+        assert user.send("open") == [None, 1]
         assert (small_disk.seen / "cache.unreadable" / "cache.db").exists()
-        assert user.told("write", 8)[0] == [8, 8, 1, "8"]
+        assert user.send("write", 8)[0] == [8, 8, 1, "8"]
 
 
 def test_what_the_log_may_have_changed_is_not_read_without_it(small_disk: SmallDisk) -> None:
@@ -173,9 +173,9 @@ def test_what_the_log_may_have_changed_is_not_read_without_it(small_disk: SmallD
     (small_disk.seen / "cache" / "cache.db-shm").unlink()
     small_disk.make_read_only()
     with User(small_disk) as user:
-        assert isinstance(user.told("open"), str)
+        assert isinstance(user.send("open"), str)
         small_disk.make_writable()
-        assert user.told("open") == of(8)
+        assert user.send("open") == of(8)
 
 
 def test_an_index_that_a_power_cut_left_empty_needs_no_room(small_disk: SmallDisk, fault: Fault) -> None:
@@ -184,7 +184,7 @@ def test_an_index_that_a_power_cut_left_empty_needs_no_room(small_disk: SmallDis
     os.truncate(small_disk.seen / "cache" / "cache.db-shm", 0)
     breaks(small_disk)
     with User(small_disk) as user:
-        assert user.told("open") == of(7)
+        assert user.send("open") == of(7)
 
 
 def test_a_damaged_value_is_not_shown(small_disk: SmallDisk) -> None:
@@ -192,13 +192,13 @@ def test_a_damaged_value_is_not_shown(small_disk: SmallDisk) -> None:
     overwrite(small_disk.seen / "cache" / "cache.db", b"7" * 400, b"7" * 399 + b"8")
     small_disk.make_read_only()
     with User(small_disk) as user:
-        assert user.told("open") == [None, 0]
+        assert user.send("open") == [None, 0]
 
 
 def test_where_nothing_was_kept_there_is_nothing(small_disk: SmallDisk, fault: Fault) -> None:
     breaks, mends, said = fault
     breaks(small_disk)
     with User(small_disk) as user:
-        assert re.search(said, user.told("open"))
+        assert re.search(said, user.send("open"))
         mends(small_disk)
-        assert user.told("write", 8) == of(8)
+        assert user.send("write", 8) == of(8)

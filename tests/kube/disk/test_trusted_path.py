@@ -72,7 +72,7 @@ def link_into_an_open_folder(path: Path) -> None:
     target.parent.chmod(0o777)
 
 
-def links_by_way_of_a_stranger(path: Path) -> None:
+def links_through_a_strangers_folder(path: Path) -> None:
     """Neither the first folder nor the last is the stranger's."""
     strangers = path.parent / "strangers"
     strangers.mkdir()
@@ -108,7 +108,9 @@ def test_a_path_of_this_user_is_safe(path: Path, made: Callable[[Path], None]) -
         pytest.param(of_a_stranger, r"above belongs to another user \(uid 12345\)", marks=as_root),
         pytest.param(strangers_link, r"here belongs to another user \(uid 12345\)", marks=as_root),
         pytest.param(
-            links_by_way_of_a_stranger, r"strangers belongs to another user \(uid 12345\)", marks=as_root
+            links_through_a_strangers_folder,
+            r"strangers belongs to another user \(uid 12345\)",
+            marks=as_root,
         ),
     ],
 )

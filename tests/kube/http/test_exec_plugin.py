@@ -50,13 +50,13 @@ def test_a_certificate_without_an_end(tmp_path: Path) -> None:
 
 
 def test_it_is_told_what_the_kubeconfig_says(tmp_path: Path) -> None:
-    told = f'echo "$KUBERNETES_EXEC_INFO" >{tmp_path}/told; echo "$*,$REGION" >>{tmp_path}/told'
-    path = script(tmp_path, f"{told}\n{printed(STATUS)}")
+    script_of_plugin = f'echo "$KUBERNETES_EXEC_INFO" >{tmp_path}/told; echo "$*,$REGION" >>{tmp_path}/told'
+    path = script(tmp_path, f"{script_of_plugin}\n{printed(STATUS)}")
     section = {"command": str(path), "args": ["get", "token"], "env": [{"name": "REGION", "value": "north"}]}
     run({**section, "provideClusterInfo": True})
-    told, words = (tmp_path / "told").read_text().splitlines()
-    assert words == "get token,north"
-    assert json.loads(told) == {
+    info, arguments = (tmp_path / "told").read_text().splitlines()
+    assert arguments == "get token,north"
+    assert json.loads(info) == {
         "apiVersion": V1,
         "kind": "ExecCredential",
         "spec": {
@@ -74,7 +74,7 @@ def test_it_is_told_what_the_kubeconfig_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("echo no session, log in >&2; exit 3", "ended with status 3: no session, log in"),
         ("exit 3", "ended with status 3$"),
@@ -90,9 +90,9 @@ def test_it_is_told_what_the_kubeconfig_says(tmp_path: Path) -> None:
         (printed({"token": "secret", "expirationTimestamp": "soon"}), "Invalid isoformat"),
     ],
 )
-def test_what_gives_nothing_is_told_without_a_secret(tmp_path: Path, text: str, words: str) -> None:
+def test_what_gives_nothing_is_told_without_a_secret(tmp_path: Path, text: str, message: str) -> None:
     path = script(tmp_path, text)
-    with pytest.raises(ValueError, match=words) as raised:
+    with pytest.raises(ValueError, match=message) as raised:
         run({"command": str(path)})
     assert str(path) in str(raised.value)
     assert "secret" not in str(raised.value)
@@ -104,7 +104,7 @@ def test_a_program_that_is_not_there_is_told_with_the_hint(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("section", "words"),
+    ("section", "message"),
     [
         (
             {"apiVersion": "client.authentication.k8s.io/v1alpha1", "command": "x"},
@@ -114,6 +114,6 @@ def test_a_program_that_is_not_there_is_told_with_the_hint(tmp_path: Path) -> No
         ({"apiVersion": V1, "command": "x", "interactiveMode": "Always"}, "nobody to ask"),
     ],
 )
-def test_what_cannot_be_run_is_refused_at_once(section: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_what_cannot_be_run_is_refused_at_once(section: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         parse_exec(section, Path("/"), CLUSTER, lambda: b"")

@@ -87,22 +87,22 @@ def test_a_bomb_takes_no_memory_before_it_is_dropped(bomb: bytes) -> None:
 
 
 async def test_the_loop_goes_on_while_a_long_body_is_unpacked() -> None:
-    turns = 0
+    iterations = 0
 
     async def count() -> None:
-        nonlocal turns
+        nonlocal iterations
         while True:
-            turns += 1
+            iterations += 1
             await asyncio.sleep(0)
 
     counting = asyncio.create_task(count())
     await unpack(gzip.compress(bytes(32 * PIECE), 9), MANY)
-    in_thread, turns = turns, 0
+    in_thread, iterations = iterations, 0
     async for _ in unpack_stream(chunks_of(gzip.compress(bytes(32 * PIECE), 9))):
         pass
     counting.cancel()
     assert in_thread > 1
-    assert turns >= 16
+    assert iterations >= 16
 
 
 def test_many_small_members_cost_their_bytes() -> None:

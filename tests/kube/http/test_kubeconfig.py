@@ -95,7 +95,7 @@ def without(*path: str | int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("document", "words"),
+    ("document", "message"),
     [
         (None, "not a mapping"),
         ([], "not a mapping"),
@@ -118,8 +118,8 @@ def without(*path: str | int) -> dict[str, Any]:
         (kubeconfig({"certificate-authority-data": "é"}), "certificate-authority-data is not base64"),
     ],
 )
-def test_what_cannot_be_used_is_said_in_the_operators_words(document: object, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_what_cannot_be_used_is_said_in_the_operators_words(document: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         parse_kubeconfig(document, FOLDER)
 
 
@@ -176,7 +176,7 @@ def test_a_token_file_wins_over_a_token_and_is_read_again_when_it_changes(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "message"),
     [
         (None, "No such file or directory$"),
         (b"a: [", "it is not one document of YAML"),
@@ -188,11 +188,11 @@ def test_a_token_file_wins_over_a_token_and_is_read_again_when_it_changes(tmp_pa
         (b"- 1", "it is not a mapping"),
     ],
 )
-def test_a_file_that_is_no_kubeconfig_is_named(tmp_path: Path, content: bytes | None, words: str) -> None:
+def test_a_file_that_is_no_kubeconfig_is_named(tmp_path: Path, content: bytes | None, message: str) -> None:
     path = tmp_path / "no.kubeconfig"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(ValueError, match=f"kubeconfig {path}: .*{words}"):
+    with pytest.raises(ValueError, match=f"kubeconfig {path}: .*{message}"):
         load_kubeconfig(path)
 
 

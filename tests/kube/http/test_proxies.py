@@ -93,7 +93,7 @@ def test_a_proxy_is_asked_for_a_tunnel(proxy: Proxy, host: str, sent: bytes) -> 
 
 
 @pytest.mark.parametrize(
-    ("head", "words"),
+    ("head", "message"),
     [
         (b"HTTP/1.1 407 Proxy Authentication Required\r\nX: y", "refuses: 407 Proxy Authentication Required"),
         (b"HTTP/1.1 502", "refuses: 502"),
@@ -102,7 +102,7 @@ def test_a_proxy_is_asked_for_a_tunnel(proxy: Proxy, host: str, sent: bytes) -> 
         (b"", "does not speak HTTP"),
     ],
 )
-def test_a_proxy_that_refuses_is_named(head: bytes, words: str) -> None:
+def test_a_proxy_that_refuses_is_named(head: bytes, message: str) -> None:
     PROXY.opened(b"HTTP/1.0 200 Connection established")
-    with pytest.raises(ConnectionError, match=rf"the proxy http://proxy\.corp:3128 {words}"):
+    with pytest.raises(ConnectionError, match=rf"the proxy http://proxy\.corp:3128 {message}"):
         PROXY.opened(head)

@@ -53,8 +53,8 @@ def test_elements_that_stay_keep_what_is_unknown() -> None:
     assert read_message(NODE_STATUS, message) == document
     raw = message.SerializeToString()
     assert raw.endswith(UNKNOWN)
-    kept = [UNKNOWN in each for each in find(raw, 4)]
-    assert kept == [True, False, True]
+    has_unknown = [UNKNOWN in each for each in find(raw, 4)]
+    assert has_unknown == [True, False, True]
 
 
 def test_entries_of_a_map() -> None:

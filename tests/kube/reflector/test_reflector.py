@@ -144,15 +144,15 @@ async def test_pages_that_expired_are_taken_all_at_once(
 async def test_a_refusal_is_the_clouds_own_answer_until_it_changes_its_mind(
     cloud: ScriptableCloud, start: Start, encoding: Encoding, code: int
 ) -> None:
-    words = 'services is forbidden: User "system:node:n" cannot list resource "services"'
-    rule = cloud.faults.add(fault.Refuse(code, message=words), times=None, when=LISTS)
+    message = 'services is forbidden: User "system:node:n" cannot list resource "services"'
+    rule = cloud.faults.add(fault.Refuse(code, message=message), times=None, when=LISTS)
     store = Store()
     reflector = start(store, encoding=encoding)
     state = State.UNSERVED if code == 404 else State.REFUSED
     await until(reflector, store, lambda: reflector.state is state)
     refusal = reflector.refusal
     assert refusal is not None
-    assert (refusal.code, refusal.message) == (code, words)
+    assert (refusal.code, refusal.message) == (code, message)
     assert not store.complete
     rule.lift()
     await until(reflector, store, copied(reflector, store, cloud))
@@ -263,18 +263,18 @@ async def test_a_listener_that_fails_stops_nothing_and_costs_a_list(
 async def test_after_a_list_and_an_outage_it_says_where_the_cloud_is(
     cloud: ScriptableCloud, start: Start
 ) -> None:
-    told: list[int] = []
+    notified: list[int] = []
     cloud.store.create(service("web"))
     store = Store()
     reflector = start(store)
-    reflector.reached = told.append
+    reflector.reached = notified.append
     await until(reflector, store, lambda: reflector.state is State.WATCHING)
-    assert told == [cloud.store.version]
+    assert notified == [cloud.store.version]
     await cloud.stop()
     await until(reflector, store, lambda: reflector.state is State.WAITING)
     await cloud.start()
     await until(reflector, store, lambda: reflector.state is State.WATCHING)
-    assert told == [cloud.store.version] * 2
+    assert notified == [cloud.store.version] * 2
 
 
 async def test_a_store_that_is_disproved_is_listed_anew_at_once(cloud: ScriptableCloud, start: Start) -> None:

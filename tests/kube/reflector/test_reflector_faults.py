@@ -75,8 +75,8 @@ async def test_a_watch_that_fails_is_resumed_or_listed_anew(
     assert (len(cloud.requests.where(LISTS)), cloud.requests.count(verb="watch")) == (lists, 2)
     assert (reflector.lists, reflector.watches) == (lists, 2)
     # Nothing was told twice, nothing was missed.
-    told = [change.version for change in recorder.changes]
-    assert told == sorted(told)
+    versions = [change.version for change in recorder.changes]
+    assert versions == sorted(versions)
     names = [(change.key[1], change.new is not None) for change in recorder.changes]
     assert sorted(names) == [("last", True), ("x", False), ("y", True), ("z", True)]
 

@@ -139,10 +139,10 @@ def test_what_is_no_duration(text: str, why: str) -> None:
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from(["h", "m", "s", "ms"])), min_size=1))
 def test_a_duration_is_the_sum_of_its_steps(steps: list[tuple[int, str]]) -> None:
     unit = {"h": Fraction(3600), "m": Fraction(60), "s": Fraction(1), "ms": Fraction(1, 1000)}
-    whole = sum(number * unit[name] for number, name in steps)
+    total = sum(number * unit[name] for number, name in steps)
     text = "".join(f"{number}{name}" for number, name in steps)
-    if whole > Fraction(2**63 - 1, 10**9):
+    if total > Fraction(2**63 - 1, 10**9):
         with pytest.raises(ValueError, match="invalid duration"):
             parse_duration(text)
     else:
-        assert parse_duration(text) == pytest.approx(float(whole))
+        assert parse_duration(text) == pytest.approx(float(total))

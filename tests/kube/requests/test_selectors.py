@@ -74,10 +74,10 @@ KEYS, VALUES = ["a", "b", "x.y/in"], ["", "1", "2", "10", "in", "v"]
 LABELS = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES))
 
 
-def _set_text(draw: st.DrawFn, key: str, word: str, values: list[str]) -> str:
+def _set_text(draw: st.DrawFn, key: str, operator: str, values: list[str]) -> str:
     blank = st.sampled_from(["", " ", "\t"])
     inner = ",".join(f"{draw(blank)}{value}{draw(blank)}" for value in values)
-    return f"{key} {word}{draw(blank)}({inner})"
+    return f"{key} {operator}{draw(blank)}({inner})"
 
 
 @st.composite

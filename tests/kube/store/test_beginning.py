@@ -131,14 +131,14 @@ def test_a_hidden_object_has_what_kube_proxy_undoes_by_and_no_more(
     """kube-proxy takes from the event of a deletion which rules it undoes."""
     labels = {"labels": {"kubernetes.io/service-name": "s"}} if kind == "EndpointSlice" else {}
     named = {"name": "x", "namespace": "a", "resourceVersion": "4"}
-    whole = {
+    full = {
         "kind": kind,
         "apiVersion": "v1",
         **content,
         "metadata": {**content.get("metadata", {}), **named},
     }
     store = Store()
-    store.replace(codec_for(Encoding.JSON), "v1", kind, 10, [orjson.dumps(whole)])
+    store.replace(codec_for(Encoding.JSON), "v1", kind, 10, [orjson.dumps(full)])
     (hidden,) = correction(Projection(store, Hiding()), scope(), 10).hidden
     assert orjson.loads(hidden.raw) == {
         "kind": kind,

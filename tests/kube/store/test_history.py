@@ -15,7 +15,7 @@ from kube.wire.codec_base import HISTORY_GAP
 from tests.kube.support.toys import Toy, after, events_of, fill, filled, short, tell, view_of
 
 
-def told_after(store: Store, version: int) -> list[tuple[int, str, bool]]:
+def changes_after(store: Store, version: int) -> list[tuple[int, str, bool]]:
     """Version and name of each change after a version, and whether the object went."""
     return [(each.version, each.key[1], each.new is None) for each in store.history.after(version)]
 
@@ -24,8 +24,8 @@ def test_the_changes_after_a_version() -> None:
     store = filled(10, Toy("x", version=4))
     tell(store, "ADDED", Toy("y", version=11))
     tell(store, "DELETED", Toy("x", version=12))
-    assert told_after(store, 10) == [(11, "y", False), (12, "x", True)]
-    assert told_after(store, 11) == [(12, "x", True)]
+    assert changes_after(store, 10) == [(11, "y", False), (12, "x", True)]
+    assert changes_after(store, 11) == [(12, "x", True)]
     assert [store.history.has_all_after(version) for version in (9, 10, 12)] == [False, True, True]
     assert list(store.gone_after(10)) == [("a", "x")]
 
@@ -33,8 +33,8 @@ def test_the_changes_after_a_version() -> None:
 def test_what_the_node_wrote_comes_after_the_version_at_which_it_did() -> None:
     store = filled(10, Toy("x", version=4))
     store.amend(Toy("x", version=4, address="10.0.0.9").raw(store.codec.encoding))
-    assert told_after(store, 10) == [(4, "x", False)]
-    assert told_after(store, 11) == []
+    assert changes_after(store, 10) == [(4, "x", False)]
+    assert changes_after(store, 11) == []
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_history_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_module, "MAX_CHANGED_BYTES", 0)
     store = filled(10)
     tell(store, "ADDED", Toy("y", version=11))
-    assert told_after(store, 10) == []
+    assert changes_after(store, 10) == []
 
 
 def test_labels_count_among_the_bytes_of_a_history() -> None:
@@ -82,7 +82,7 @@ def test_labels_count_among_the_bytes_of_a_history() -> None:
         labels = {f"k{number}": "" for number in range(count)}
         metadata = {"name": "y", "resourceVersion": str(version), "labels": labels}
         store.apply("MODIFIED", orjson.dumps({"metadata": metadata}))
-        assert bool(told_after(store, version - 1)) is (count == 10)
+        assert bool(changes_after(store, version - 1)) is (count == 10)
 
 
 def test_gaps_that_are_too_many_are_one() -> None:
@@ -94,8 +94,8 @@ def test_gaps_that_are_too_many_are_one() -> None:
     assert [store.history.is_in_gap(version) for version in (15, 25, 35)] == [True] * 3
 
 
-@pytest.mark.parametrize(("since", "told"), [(10, "10"), (20, "30"), (40, "")])
-async def test_who_resumes_before_gaps_is_told_of_the_first(since: int, told: str) -> None:
+@pytest.mark.parametrize(("since", "gap"), [(10, "10"), (20, "30"), (40, "")])
+async def test_who_resumes_before_gaps_is_told_of_the_first(since: int, gap: str) -> None:
     """A follower that was away while its leader listed anew has clients that may be in the gap."""
     store = filled(10, Toy("x", version=4))
     view = view_of(store)
@@ -106,7 +106,7 @@ async def test_who_resumes_before_gaps_is_told_of_the_first(since: int, told: st
     watcher.end()
     *_, bookmark = view.codec.frames().feed(b"".join(await watcher.frames()))
     found = decode_object(view.codec.encoding, "v1", "Service", bookmark.raw)
-    assert found.annotations.get(HISTORY_GAP, "") == told
+    assert found.annotations.get(HISTORY_GAP, "") == gap
 
 
 def test_another_history_begins_with_its_list() -> None:

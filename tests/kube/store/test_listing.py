@@ -47,9 +47,9 @@ async def test_a_long_list_is_matched_in_slices_and_shows_what_came_meanwhile() 
     store = filled(10, *toys)
     view = view_of(store, None, scope(labels="app=web"))
     looked = asyncio.create_task(view.match())
-    for turns in range(2):
+    for iteration in range(2):
         await asyncio.sleep(0)
-        assert not looked.done(), turns
+        assert not looked.done(), iteration
     tell(store, "MODIFIED", Toy("t0", version=11, app="db"))
     tell(store, "ADDED", Toy("new", version=12, app="web"))
     await looked

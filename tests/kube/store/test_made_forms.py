@@ -59,8 +59,8 @@ def test_a_table_of_one_object_has_the_objects_version() -> None:
 
 
 def test_an_object_that_cannot_be_read_costs_nobody_the_list() -> None:
-    whole = recorded.single("services.single", PROTOBUF)[2]
-    (item,) = store_of(PROTOBUF, whole + b"\x12\x02\x12\x7f")
+    unpruned = recorded.single("services.single", PROTOBUF)[2]
+    (item,) = store_of(PROTOBUF, unpruned + b"\x12\x02\x12\x7f")
     found = orjson.loads(RECODED[JSON].raw(item.store.codec, item))
     assert set(found) == {"kind", "apiVersion", "metadata"}
     assert found["metadata"]["name"] == SERVICE["metadata"]["name"]

@@ -17,8 +17,8 @@ from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.kube.support.toys import EMPTY
 
-WORDS = st.text(st.characters(exclude_characters="\0\n"), max_size=4)
-LABELS = st.dictionaries(WORDS, WORDS, max_size=9)
+TEXTS = st.text(st.characters(exclude_characters="\0\n"), max_size=4)
+LABELS = st.dictionaries(TEXTS, TEXTS, max_size=9)
 
 
 @given(LABELS, LABELS, st.integers(1, 4))
@@ -58,10 +58,10 @@ def test_a_store_keeps_many_labels_in_a_quarter_of_their_memory(encoding: Encodi
 
 def test_no_key_that_came_stays() -> None:
     labels = {f"key-{number}": "" for number in range(2 * MANY)}
-    kept = compact_labels(labels)
-    assert isinstance(kept, LabelTexts)
+    compact = compact_labels(labels)
+    assert isinstance(compact, LabelTexts)
     came = {id(key) for key in labels}
-    held = [kept]
+    held = [compact]
     for _ in range(3):
         held += [each for holder in held for each in gc.get_referents(holder)]
     assert not came & {id(each) for each in held}

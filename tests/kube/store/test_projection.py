@@ -19,14 +19,14 @@ class Steps:
     """Writes down what a projection tells: version, key, addresses before and after, and whether an input did it."""
 
     def __init__(self, projection: Projection, where: Scope = EVERYTHING) -> None:
-        self.told: list[tuple[int, str, str | None, str | None, bool] | str] = []
+        self.notified: list[tuple[int, str, str | None, str | None, bool] | str] = []
         self.steps: list[ProjectedChange] = []
         self.hidden: list[int] = []
         projection.listen(self, where)
 
     def changed(self, step: ProjectedChange) -> None:
         self.steps.append(step)
-        self.told.append(
+        self.notified.append(
             (step.version, step.key[1], address(step.before), address(step.after), step.is_local)
         )
 
@@ -34,10 +34,10 @@ class Steps:
         self.hidden.append(item.version)
 
     def jumped(self) -> None:
-        self.told.append("jumped")
+        self.notified.append("jumped")
 
     def restarted(self) -> None:
-        self.told.append("restarted")
+        self.notified.append("restarted")
 
 
 def address(item: Item | None) -> str | None:
@@ -82,7 +82,7 @@ def test_each_way_of_an_object_through_a_chain() -> None:
     projection, steps = project(store, inputs)
     for version, reads in enumerate(("i", "i", "j", "j", "", "j", "i", ""), 11):
         tell(store, "MODIFIED", Toy("x", version=version, reads=reads))
-    assert steps.told == [
+    assert steps.notified == [
         (11, "x", "10.0.0.1", None, False),
         (13, "x", None, "10.9.9.9", False),
         (14, "x", "10.9.9.9", "10.9.9.9", False),
@@ -143,7 +143,7 @@ def test_an_input_costs_the_objects_that_read_it_and_tells_what_looks_different(
     projection.inputs_changed([INPUT, ("p", "nobody reads this")])
     assert projection.evaluations - before == 2
     # A step of an input is of the object's own version, and the object is as it was.
-    assert steps.told == [
+    assert steps.notified == [
         (3, "x", "10.0.0.1", None, True),
         (4, "y", "10.0.0.1", None, True),
     ]
@@ -185,7 +185,7 @@ def test_nothing_is_shown_of_a_new_object_whose_input_is_not_known() -> None:
     projection.inputs_changed([INPUT])
     assert not projection.is_pending
     assert shown(projection) == {"old": "10.9.9.9", "new": "10.9.9.9"}
-    assert steps.told == [
+    assert steps.notified == [
         (11, "new", None, "10.9.9.9", True),
         (1, "old", None, "10.9.9.9", True),
     ]
@@ -204,7 +204,7 @@ def test_what_was_shown_stays_while_an_input_is_not_known() -> None:
     assert steps.steps == []
     inputs[INPUT] = "keep"
     projection.inputs_changed([INPUT])
-    assert steps.told == [(11, "x", "10.0.0.1", "10.0.0.2", True)]
+    assert steps.notified == [(11, "x", "10.0.0.1", "10.0.0.2", True)]
 
 
 def test_an_object_that_is_deleted_while_its_input_is_not_known_is_not_shown_unjudged() -> None:
@@ -225,7 +225,7 @@ def test_a_restart_judges_everything_anew() -> None:
     store = filled(50, Toy("x", reads="i"), Toy("y"))
     projection, steps = project(store, inputs)
     fill(store, 20, Toy("x"), Toy("y", reads="i"))
-    assert steps.told == ["restarted"]
+    assert steps.notified == ["restarted"]
     assert shown(projection) == {"x": "10.0.0.1"}
     before = projection.evaluations
     inputs[INPUT] = "keep"
@@ -251,14 +251,14 @@ def test_a_projection_is_in_use_while_somebody_listens_and_deaf_once_closed() ->
     projection.listen(steps)
     projection.close()
     tell(store, "ADDED", Toy(version=11))
-    assert steps.told == []
+    assert steps.notified == []
 
 
 def test_a_bookmark_of_the_cloud_is_no_change() -> None:
     store = filled(10)
     _, steps = project(store, {})
     store.advance(20)
-    assert steps.told == []
+    assert steps.notified == []
 
 
 MOVES = st.one_of(
@@ -303,4 +303,4 @@ def test_what_the_node_makes_of_an_object_is_a_local_change() -> None:
     store = filled(10, Toy("x", version=4))
     _, steps = project(store, None)
     store.amend(Toy("x", version=4, address="10.0.0.9").raw(store.codec.encoding))
-    assert steps.told == [(4, "x", "10.0.0.1", "10.0.0.9", True)]
+    assert steps.notified == [(4, "x", "10.0.0.1", "10.0.0.9", True)]

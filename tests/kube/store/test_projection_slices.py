@@ -36,7 +36,7 @@ def test_a_long_list_is_judged_a_slice_at_a_time_and_not_shown_until_then() -> N
         len(store),
     )
     projection.evaluate_some()
-    assert (projection.evaluations, steps.told) == (len(store), [])
+    assert (projection.evaluations, steps.notified) == (len(store), [])
 
 
 @pytest.mark.parametrize(("size", "at_once"), [(0, EVALUATED_AT_ONCE), (BYTES_AT_ONCE // 2, 2)])
@@ -58,7 +58,7 @@ def test_a_change_of_what_is_left_is_told_as_of_what_would_have_been_shown() -> 
     projection, steps = sliced(store, {INPUT: "keep"}, 1)
     assert shown(projection) == {"last": "10.0.0.1"}
     tell(store, "MODIFIED", Toy("first", version=11, reads="i", address="10.0.0.2"))
-    assert steps.told == [(11, "first", "10.0.0.1", "10.0.0.2", False)]
+    assert steps.notified == [(11, "first", "10.0.0.1", "10.0.0.2", False)]
     assert not projection.is_pending
 
 
@@ -98,8 +98,8 @@ def test_what_is_judged_late_is_what_would_have_been_judged_at_once(
         judge_rest(late)
     assert shown(late) == shown(early)
     # Whoever was told of an object by the cloud's events was told the same.
-    told = [step for step in late_steps.steps if not step.is_local]
+    notified = [step for step in late_steps.steps if not step.is_local]
     wanted = [step for step in early_steps.steps if not step.is_local]
-    assert [(each.version, each.key, address(each.before), address(each.after)) for each in told] == [
+    assert [(each.version, each.key, address(each.before), address(each.after)) for each in notified] == [
         (each.version, each.key, address(each.before), address(each.after)) for each in wanted
     ]

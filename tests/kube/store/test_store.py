@@ -65,10 +65,10 @@ def test_a_watch_that_adds_without_end_is_refused_where_a_list_would_be(
     with pytest.raises(ValueError, match="more than"):
         tell(store, "ADDED", Toy("z", version=11))
     assert contents(store) == {("a", "x"): 4, ("a", "y"): 5}
-    for turn in range(20, 60, 4):
-        tell(store, "MODIFIED", Toy("y", version=turn))
-        tell(store, "DELETED", Toy("x", version=turn + 1))
-        tell(store, "ADDED", Toy("x", version=turn + 2))
+    for version in range(20, 60, 4):
+        tell(store, "MODIFIED", Toy("y", version=version))
+        tell(store, "DELETED", Toy("x", version=version + 1))
+        tell(store, "ADDED", Toy("x", version=version + 2))
     with pytest.raises(ValueError, match="more than"):
         tell(store, "ADDED", Toy("z", version=70))
     fill(store, 80, Toy("y", version=58), encoding=encoding)
@@ -136,10 +136,10 @@ def test_what_cannot_be_read_amends_nothing(encoding: Encoding) -> None:
 
 
 def test_a_second_list_is_told_as_the_changes_it_makes_in_the_order_of_versions(encoding: Encoding) -> None:
-    kept, changed, gone = Toy("kept", version=1), Toy("changed", version=2), Toy("gone", version=3)
-    store = filled(10, kept, changed, gone, encoding=encoding)
+    unchanged, changed, gone = Toy("kept", version=1), Toy("changed", version=2), Toy("gone", version=3)
+    store = filled(10, unchanged, changed, gone, encoding=encoding)
     recorder = RecordedInputs(store)
-    fill(store, 20, Toy("changed", version=17), Toy("new", "b", version=15), kept, encoding=encoding)
+    fill(store, 20, Toy("changed", version=17), Toy("new", "b", version=15), unchanged, encoding=encoding)
     assert recorder.heard == [
         (15, ("b", "new"), None, 15),
         (17, ("a", "changed"), 2, 17),
@@ -280,9 +280,9 @@ def test_told_changes_lead_from_each_list_to_the_next(
         recorder = RecordedInputs(store)
         before = store.version
         fill(store, 10 * number + 10, *toys, encoding=encoding)
-        told = [change.version for change in recorder.changes]
-        assert told == sorted(told)
-        assert not number or all(version == 1 or before <= version <= store.version for version in told)
+        versions = [change.version for change in recorder.changes]
+        assert versions == sorted(versions)
+        assert not number or all(version == 1 or before <= version <= store.version for version in versions)
         if not number:
             state = contents(store)
         for change in recorder.changes:
@@ -299,9 +299,9 @@ def test_a_store_keeps_a_large_object_packed_where_it_is_text(encoding: Encoding
     store = filled(10, Toy("x", version=4, app="x" * 20_000), encoding=encoding)
     item = store.get(("a", "x"))
     assert item is not None
-    for kept in (item.stored, item.with_version(7).stored, item.as_filtered(item.raw).stored):
-        assert len(kept) == len(item.raw)
-        assert (sys.getsizeof(kept) < len(item.raw) / 10) == (encoding is Encoding.JSON)
+    for stored in (item.stored, item.with_version(7).stored, item.as_filtered(item.raw).stored):
+        assert len(stored) == len(item.raw)
+        assert (sys.getsizeof(stored) < len(item.raw) / 10) == (encoding is Encoding.JSON)
 
 
 def test_an_object_that_filters_have_changed_is_kept_packed(encoding: Encoding) -> None:

@@ -56,11 +56,11 @@ async def test_differences_say_what_whole_objects_say(
 ) -> None:
     store = filled(10, Toy("x", version=4, app="web"), encoding=encoding)
     view = view_of(store, where=where, metadata_only=metadata_only)
-    whole, differing = both(view)
+    plain_watcher, differing = both(view)
     holder = held(view)
     changes(store)
     view.send_bookmark()
-    expected = plain(view, whole)
+    expected = plain(view, plain_watcher)
     assert len(expected) == 5
     assert holder.read(b"".join(waiting(differing) or ())) == expected
 

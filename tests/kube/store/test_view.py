@@ -23,11 +23,11 @@ from tests.kube.support.toys import (
     events_of,
     fill,
     filled,
+    pending_events,
     refusal,
     scope,
     short,
     tell,
-    told,
     view_of,
     waiting,
     watching,
@@ -83,11 +83,11 @@ def test_a_scope_narrows_by_namespace_labels_and_fields(encoding: Encoding, wher
 async def test_a_watch_goes_on_from_a_list() -> None:
     store = filled(10, Toy("x", version=4))
     client = watching(view_of(store))
-    assert told(client) == []
+    assert pending_events(client) == []
     tell(store, "ADDED", Toy("y", version=11))
     tell(store, "MODIFIED", Toy("x", version=12))
     tell(store, "DELETED", Toy("y", version=13))
-    assert told(client) == [("ADDED", "y", 11), ("MODIFIED", "x", 12), ("DELETED", "y", 13)]
+    assert pending_events(client) == [("ADDED", "y", 11), ("MODIFIED", "x", 12), ("DELETED", "y", 13)]
 
 
 async def test_what_a_watch_has_still_to_be_sent() -> None:
@@ -145,7 +145,7 @@ async def test_a_relist_of_the_reflector_is_no_relist_of_a_client() -> None:
     store = filled(10, Toy("same", version=1), Toy("changed", version=2), Toy("gone", version=3))
     client = watching(view_of(store))
     fill(store, 20, Toy("same", version=1), Toy("changed", version=15), Toy("new", version=14))
-    assert told(client) == [
+    assert pending_events(client) == [
         ("ADDED", "new", 14),
         ("MODIFIED", "changed", 15),
         ("DELETED", "gone", 20),
@@ -170,12 +170,12 @@ async def test_histories_keep_a_long_event_packed_and_once() -> None:
     views = [View(projection, scope(namespace), Form(metadata_only=False)) for namespace in ("", "a")]
     watchers = [view.watch(10, bookmarks=True) for view in views]
     tell(projection.store, "ADDED", Toy("x", "a", version=11, address="1" * LONG_FRAME))
-    kept = [view.ring.read(0, 1)[0].retained for view in views]
-    assert kept[0] is kept[1]
-    assert bytes(kept[0]) is bytes(kept[1]), "who keeps up shares it"
+    records = [view.ring.read(0, 1)[0].retained for view in views]
+    assert records[0] is records[1]
+    assert bytes(records[0]) is bytes(records[1]), "who keeps up shares it"
     for view in views:
         view._trim()
-    assert sys.getsizeof(kept[0]) < LONG_FRAME / 10
+    assert sys.getsizeof(records[0]) < LONG_FRAME / 10
     assert views[0].ring.bytes > LONG_FRAME
     for watcher in watchers:
         (frame,) = waiting(watcher) or []
@@ -204,7 +204,7 @@ async def test_a_watch_list_is_the_state_then_what_follows() -> None:
     client.watch_list()
     assert (set(client.state), client.version) == ({("a", "x"), ("a", "y")}, 10)
     tell(store, "DELETED", Toy("x", version=11))
-    assert told(client) == [("DELETED", "x", 11)]
+    assert pending_events(client) == [("DELETED", "x", 11)]
 
 
 async def test_bookmarks_go_to_those_who_asked() -> None:
@@ -213,8 +213,8 @@ async def test_bookmarks_go_to_those_who_asked() -> None:
     asked, other = watching(view), watching(view, bookmarks=False)
     store.advance(20)
     view.send_bookmark()
-    assert told(asked) == [("BOOKMARK", "", 20)]
-    assert told(other) == []
+    assert pending_events(asked) == [("BOOKMARK", "", 20)]
+    assert pending_events(other) == []
     assert (asked.version, other.version) == (20, 10)
 
 
@@ -236,7 +236,7 @@ async def test_versions_that_go_backwards_end_every_watch_with_410() -> None:
     reader.take_list()
     reader.watch()
     tell(store, "MODIFIED", Toy("x", version=31))
-    assert told(reader) == [("MODIFIED", "x", 31)]
+    assert pending_events(reader) == [("MODIFIED", "x", 31)]
 
 
 async def test_an_ended_watch_has_what_was_left_and_no_more() -> None:

@@ -16,11 +16,11 @@ from tests.kube.support.toys import (
     events_of,
     fill,
     filled,
+    pending_events,
     refusal,
     scope,
     short,
     tell,
-    told,
     view_of,
     waiting,
     watching,
@@ -39,9 +39,9 @@ async def test_the_last_bookmark_is_of_the_moment_at_which_the_watch_was_ended()
     client.watcher.end()
     for version in (12, 13):
         tell(store, "ADDED", Toy(f"at{version}", version=version))
-    assert told(client) == [("ADDED", "x", 11), ("BOOKMARK", "", 11)]
+    assert pending_events(client) == [("ADDED", "x", 11), ("BOOKMARK", "", 11)]
     client.watch()
-    assert told(client) == [("ADDED", "at12", 12), ("ADDED", "at13", 13)]
+    assert pending_events(client) == [("ADDED", "at12", 12), ("ADDED", "at13", 13)]
 
 
 async def test_a_bookmark_comes_after_what_its_client_has_not_read_yet() -> None:
@@ -50,7 +50,7 @@ async def test_a_bookmark_comes_after_what_its_client_has_not_read_yet() -> None
     tell(store, "ADDED", Toy("x", version=11))
     client.view.send_bookmark()
     tell(store, "ADDED", Toy("y", version=12))
-    assert told(client) == [("ADDED", "x", 11), ("ADDED", "y", 12), ("BOOKMARK", "", 12)]
+    assert pending_events(client) == [("ADDED", "x", 11), ("ADDED", "y", 12), ("BOOKMARK", "", 12)]
 
 
 @pytest.mark.parametrize("is_list", [True, False])
@@ -64,7 +64,7 @@ async def test_an_accepted_deletion_is_sent_once(is_list: bool) -> None:
         fill(store, 11)
     else:
         tell(store, "DELETED", replace(x, version=11))
-    assert [event[0] for event in told(client)] == ["DELETED", "BOOKMARK"]
+    assert [event[0] for event in pending_events(client)] == ["DELETED", "BOOKMARK"]
     client.close()
     client.watch()
     assert not client.state
@@ -96,11 +96,11 @@ async def test_quiet_watches_cost_nothing() -> None:
     before = view.cursor().position
     for _ in range(24 * 60):
         view.send_bookmark()
-        told(client)
+        pending_events(client)
     assert view.cursor().position == before
     client.close()
     client.watch()
-    assert told(client) == [], "bookmarks are no history"
+    assert pending_events(client) == [], "bookmarks are no history"
 
 
 async def test_what_came_before_the_first_client_of_a_filtered_view_is_no_history() -> None:
@@ -112,7 +112,7 @@ async def test_what_came_before_the_first_client_of_a_filtered_view_is_no_histor
     view.projection.inputs_changed([INPUT])
     client = watching(view)
     assert {each.address for each in client.state.values()} == {"10.9.9.9"}
-    assert told(client) == []
+    assert pending_events(client) == []
 
 
 async def test_what_came_before_a_first_watch_list_is_no_history_either() -> None:
@@ -125,7 +125,7 @@ async def test_what_came_before_a_first_watch_list_is_no_history_either() -> Non
     client.watch_list()
     client.close()
     client.watch()
-    assert told(client) == []
+    assert pending_events(client) == []
 
 
 @pytest.mark.parametrize("is_trusted", [True, False])
@@ -186,7 +186,7 @@ async def test_an_object_that_enters_a_scope_late_is_not_below_who_watches() -> 
     client.close()
     store.amend(Toy("x", version=4).raw(store.codec.encoding))
     client.watch()
-    assert told(client) == [("ADDED", "x", 4), ("BOOKMARK", "", 20)]
+    assert pending_events(client) == [("ADDED", "x", 4), ("BOOKMARK", "", 20)]
 
 
 async def test_a_client_of_another_source_gets_the_state_where_the_node_caused_an_event_meanwhile() -> None:

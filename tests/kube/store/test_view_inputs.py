@@ -14,11 +14,11 @@ from tests.kube.support.toys import (
     body_of,
     events_of,
     filled,
+    pending_events,
     refusal,
     scope,
     short,
     tell,
-    told,
     view_of,
     waiting,
     watching,
@@ -38,7 +38,7 @@ async def test_an_input_that_hides_and_shows_is_told_with_the_objects_own_versio
     for verdict, event_type in (("drop", "DELETED"), ("keep", "ADDED"), ("10.9.9.9", "MODIFIED")):
         inputs[INPUT] = verdict
         view.projection.inputs_changed([INPUT])
-        assert told(client) == [(event_type, "x", 4), ("BOOKMARK", "", 10)]
+        assert pending_events(client) == [(event_type, "x", 4), ("BOOKMARK", "", 10)]
     assert client.state["a", "x"].address == "10.9.9.9"
 
 
@@ -52,7 +52,7 @@ async def test_a_watch_that_resumes_at_the_version_gets_what_inputs_did_there() 
     view.projection.inputs_changed([INPUT])
     tell(store, "ADDED", Toy("y", version=11))
     client.watch()
-    assert [event for event in told(client) if event[0] != "BOOKMARK"] == [
+    assert [event for event in pending_events(client) if event[0] != "BOOKMARK"] == [
         ("DELETED", "x", 4),
         ("ADDED", "y", 11),
     ]
@@ -87,10 +87,10 @@ async def test_the_first_event_of_a_filtered_view_is_not_repeated_to_who_has_see
     store = filled(10)
     client = watching(view_of(store, {}))
     tell(store, "ADDED", Toy("x", version=11))
-    assert told(client) == [("ADDED", "x", 11)]
+    assert pending_events(client) == [("ADDED", "x", 11)]
     client.close()
     client.watch()
-    assert told(client) == []
+    assert pending_events(client) == []
 
 
 async def test_nothing_is_told_of_an_object_while_its_input_is_not_known() -> None:
@@ -102,10 +102,10 @@ async def test_nothing_is_told_of_an_object_while_its_input_is_not_known() -> No
     view.projection.inputs_changed([INPUT])
     tell(store, "MODIFIED", Toy("x", version=11, reads="i", address="10.0.0.2"))
     tell(store, "ADDED", Toy("y", version=12, reads="i"))
-    assert told(client) == []
+    assert pending_events(client) == []
     inputs[INPUT] = "keep"
     view.projection.inputs_changed([INPUT])
-    assert told(client) == [("MODIFIED", "x", 11), ("ADDED", "y", 12), ("BOOKMARK", "", 12)]
+    assert pending_events(client) == [("MODIFIED", "x", 11), ("ADDED", "y", 12), ("BOOKMARK", "", 12)]
 
 
 @pytest.mark.parametrize("since", [10, 15])
@@ -122,7 +122,7 @@ async def test_a_filtered_view_made_anew_does_not_know_who_saw_what_through_othe
 
 async def test_a_view_made_anew_lets_a_client_go_on_from_its_list() -> None:
     client = watching(view_of(filled(10), {}))
-    assert told(client) == []
+    assert pending_events(client) == []
 
 
 @pytest.mark.parametrize("amends", [False, True])
@@ -182,9 +182,17 @@ async def test_a_switch_of_chains_tells_just_the_difference() -> None:
     unfiltered = view.projection
     view.switch(filtered)
     assert not unfiltered.in_use
-    assert told(client) == [("MODIFIED", "changed", 3), ("DELETED", "hidden", 2), ("BOOKMARK", "", 10)]
+    assert pending_events(client) == [
+        ("MODIFIED", "changed", 3),
+        ("DELETED", "hidden", 2),
+        ("BOOKMARK", "", 10),
+    ]
     view.switch(unfiltered)
-    assert told(client) == [("MODIFIED", "changed", 3), ("ADDED", "hidden", 2), ("BOOKMARK", "", 10)]
+    assert pending_events(client) == [
+        ("MODIFIED", "changed", 3),
+        ("ADDED", "hidden", 2),
+        ("BOOKMARK", "", 10),
+    ]
 
 
 async def test_after_a_switch_the_new_chain_is_followed_and_the_old_one_is_not() -> None:
@@ -197,10 +205,10 @@ async def test_after_a_switch_the_new_chain_is_followed_and_the_old_one_is_not()
     view.switch(Projection(store, ToyChain("p", new)))
     old[INPUT] = "drop"
     before.inputs_changed([INPUT])
-    assert told(client) == []
+    assert pending_events(client) == []
     new[INPUT] = "drop"
     view.projection.inputs_changed([INPUT])
-    assert told(client) == [("DELETED", "x", 4), ("BOOKMARK", "", 10)]
+    assert pending_events(client) == [("DELETED", "x", 4), ("BOOKMARK", "", 10)]
 
 
 async def test_who_was_away_during_a_switch_gets_its_difference() -> None:
@@ -211,4 +219,4 @@ async def test_who_was_away_during_a_switch_gets_its_difference() -> None:
     view.switch(Projection(store, ToyChain("p", {INPUT: "drop"})))
     client.watch()
     # The bookmark comes, too: from version 4 the client could not resume the next time.
-    assert told(client) == [("DELETED", "x", 4), ("BOOKMARK", "", 10)]
+    assert pending_events(client) == [("DELETED", "x", 4), ("BOOKMARK", "", 10)]

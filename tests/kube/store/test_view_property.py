@@ -67,7 +67,7 @@ OPERATIONS = st.one_of(
 )
 
 
-async def turn() -> None:
+async def run_callbacks() -> None:
     """A turn of the loop: history over its bounds is dropped."""
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -76,7 +76,7 @@ async def turn() -> None:
 async def live(world: World, operations: Sequence[Operation]) -> None:
     for name, arguments in operations:
         if name == "turn":
-            await turn()
+            await run_callbacks()
         else:
             getattr(world, name)(*arguments)
     world.check()
@@ -86,7 +86,7 @@ async def live(world: World, operations: Sequence[Operation]) -> None:
 @pytest.mark.parametrize("encoding", Encoding)
 @example(  # an input that changes, and changes back before the next process looks
     views=[(scope(), False, "p")],
-    bytes_kept=PLENTY,
+    ring_bytes=PLENTY,
     operations=[
         *[("open_list", (0, True, False)), ("watch", (0,)), ("write", ()), ("set_input", ("p", "i", "drop"))],
         *[("read", (0,)), ("close", (0,)), ("crash", ("keep",))],
@@ -94,7 +94,7 @@ async def live(world: World, operations: Sequence[Operation]) -> None:
 )
 @example(  # a list after an edit of the rules and a local write, with no newer version of the cloud
     views=[(scope(), False, "p")],
-    bytes_kept=PLENTY,
+    ring_bytes=PLENTY,
     operations=[
         *[
             ("put", (("a", "x"), "", "10.0.0.1", "")),
@@ -107,20 +107,20 @@ async def live(world: World, operations: Sequence[Operation]) -> None:
 @settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     views=st.lists(VIEWS, min_size=1, max_size=3),
-    bytes_kept=st.sampled_from([PLENTY, PLENTY, 2000, 500, 1]),
+    ring_bytes=st.sampled_from([PLENTY, PLENTY, 2000, 500, 1]),
     operations=st.lists(OPERATIONS, max_size=10) | st.lists(OPERATIONS, min_size=15, max_size=50),
 )
 def test_every_client_ends_with_the_truth(
     encoding: Encoding,
     views: list[tuple[Scope, bool, str]],
-    bytes_kept: int,
+    ring_bytes: int,
     operations: list[Operation],
 ) -> None:
     async def run() -> None:
-        await live(World(encoding, views, bytes_kept < PLENTY), operations)
+        await live(World(encoding, views, ring_bytes < PLENTY), operations)
 
     with (
         patch.object(view_module, "TRIM_DELAY", 0.0),
-        patch.object(view_module, "RING_MAX_BYTES", bytes_kept),
+        patch.object(view_module, "RING_MAX_BYTES", ring_bytes),
     ):
         asyncio.run(run())

@@ -15,9 +15,9 @@ from tests.kube.support.toys import (
     after,
     fill,
     filled,
+    pending_events,
     refusal,
     tell,
-    told,
     view_of,
     watching,
 )
@@ -31,11 +31,11 @@ async def impatient(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Awaitable[N
     monkeypatch.setattr(view_module, "RING_MAX_BYTES", 1)
     monkeypatch.setattr(view_module, "TRIM_DELAY", 0.0)
 
-    async def turn() -> None:
+    async def run_callbacks() -> None:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
-    return turn
+    return run_callbacks
 
 
 async def test_a_bookmark_does_not_wake_who_did_not_ask() -> None:
@@ -67,7 +67,7 @@ async def test_who_falls_behind_the_ring_is_cut_and_goes_on_by_the_store_s_histo
     await impatient()
     watcher = slow.watcher
     assert watcher is not None
-    assert told(slow) == []
+    assert pending_events(slow) == []
     assert watcher.fell_behind
     assert watcher not in view.watchers
     assert view.ring.oldest == 13
@@ -81,7 +81,7 @@ async def test_who_keeps_up_is_not_cut(impatient: Callable[[], Awaitable[None]])
     client = watching(view_of(store))
     for version in range(11, 15):
         tell(store, "ADDED", Toy(f"at{version}", version=version))
-        assert told(client) == [("ADDED", f"at{version}", version)]
+        assert pending_events(client) == [("ADDED", f"at{version}", version)]
         await impatient()
 
 

@@ -25,13 +25,13 @@ class Client:
     direct: list[bytes] = field(default_factory=list)
     written: list[bytes] = field(default_factory=list)
     order: list[bytes] = field(default_factory=list)
-    has_room: bool = True
+    is_writable: bool = True
 
     def __post_init__(self) -> None:
         self.watcher.outlet = self.take
 
     def take(self, data: bytes) -> bool:
-        if not self.has_room:
+        if not self.is_writable:
             return False
         self.direct.append(data)
         self.order.append(data)
@@ -48,7 +48,7 @@ async def watching(*watchers: Watcher) -> AsyncIterator[list[Client]]:
     """Clients that wait for events."""
     clients = [Client(each) for each in watchers]
     tasks = [asyncio.create_task(each.run()) for each in clients]
-    await turns()
+    await run_callbacks()
     try:
         yield clients
     finally:
@@ -57,7 +57,7 @@ async def watching(*watchers: Watcher) -> AsyncIterator[list[Client]]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def turns() -> None:
+async def run_callbacks() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
 
@@ -80,9 +80,9 @@ async def test_waiting_clients_share_what_is_written_and_none_takes_a_turn(
     async with watching(*watchers) as clients:
         for version in (11, 12):
             tell(store, "MODIFIED", Toy("x", version=version))
-        await turns()
+        await run_callbacks()
         tell(store, "MODIFIED", Toy("x", version=13))
-        await turns()
+        await run_callbacks()
         assert [len(each.direct) for each in clients] == [2, 2, 2], "two events of one turn go together"
         assert all(each.direct[0] is clients[0].direct[0] for each in clients)
         assert [each.written for each in clients] == [[], [], []]
@@ -94,12 +94,12 @@ async def test_waiting_clients_share_what_is_written_and_none_takes_a_turn(
 async def test_a_client_without_room_is_written_to_by_its_task_and_others_are_not_held_up(view: View) -> None:
     store = view.projection.store
     async with watching(view.watch(10, bookmarks=True), view.watch(10, bookmarks=True)) as (full, free):
-        full.has_room = False
+        full.is_writable = False
         tell(store, "MODIFIED", Toy("x", version=11))
-        await turns()
-        full.has_room = True
+        await run_callbacks()
+        full.is_writable = True
         tell(store, "MODIFIED", Toy("x", version=12))
-        await turns()
+        await run_callbacks()
     assert versions(view, *free.direct) == versions(view, *full.order) == [11, 12]
     assert (len(full.written), len(full.direct)) == (1, 1)
 
@@ -113,7 +113,7 @@ async def test_an_outlet_that_fails_is_used_no_more_and_holds_up_nobody(view: Vi
         clients[1].watcher.outlet = fail
         for version in (11, 12):
             tell(store, "MODIFIED", Toy("x", version=version))
-            await turns()
+            await run_callbacks()
     assert [versions(view, *each.order) for each in clients] == [[11, 12]] * 3
     assert [len(each.written) for each in clients] == [0, 2, 0]
 
@@ -124,7 +124,7 @@ async def test_a_client_gets_no_event_that_it_has_seen(view: View) -> None:
     async with watching(view.watch(12, bookmarks=False)) as (client,):
         for version in (11, 12, 13):
             tell(store, "MODIFIED", Toy("x", version=version))
-            await turns()
+            await run_callbacks()
     assert versions(view, *client.order) == [13]
 
 
@@ -133,7 +133,7 @@ async def test_behind_an_event_of_the_node_each_client_gets_a_bookmark(view: Vie
     store = view.projection.store
     async with watching(view.watch(10, bookmarks=True)) as (client,):
         store.amend(Toy("x", version=4, app="local").raw(store.codec.encoding))
-        await turns()
+        await run_callbacks()
     assert [each.type for each in events_of(view, client.order)] == ["MODIFIED", "BOOKMARK"]
     assert client.direct == []
 
@@ -143,6 +143,6 @@ async def test_a_burst_of_more_than_a_piece_is_for_the_tasks_which_let_others_wo
     async with watching(view.watch(10, bookmarks=False)) as (client,):
         for version in range(11, 1011):
             tell(store, "MODIFIED", Toy("x", version=version))
-        await turns()
+        await run_callbacks()
     assert client.direct == []
     assert versions(view, *client.order) == list(range(11, 1011))

@@ -21,7 +21,7 @@ def change(version: int, rows: dict[Key, bytes | None], count: int) -> Batch:
     return copy_batch("s", {"version": version, COUNT: count}, TableChanges(named))
 
 
-def whole_copy(name: str, meta: Meta, objects: Mapping[Key, SupportsBytes]) -> Batch:
+def full_copy(name: str, meta: Meta, objects: Mapping[Key, SupportsBytes]) -> Batch:
     """The batch that replaces a copy."""
     rows = {object_name(key): value for key, value in objects.items()}
     return copy_batch(name, {**meta, COUNT: len(rows)}, TableChanges(rows, replaces_all=True))

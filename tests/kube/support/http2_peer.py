@@ -63,7 +63,7 @@ class Asked:
         return self._stream
 
     @property
-    def room(self) -> int:
+    def window(self) -> int:
         """Bytes of the answer that the client takes now."""
         return int(self._conn.local_flow_control_window(self._stream))
 
@@ -120,9 +120,9 @@ class Peer:
         while len(self.asked) < count:
             await self._changed.wait()
 
-    async def has_room(self, asked: Asked) -> None:
+    async def has_window(self, asked: Asked) -> None:
         """Return when the client takes more of an answer."""
-        while not asked.room:
+        while not asked.window:
             await self._changed.wait()
 
     async def were_closed(self, count: int) -> None:

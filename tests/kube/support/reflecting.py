@@ -21,7 +21,7 @@ from tests.cloud.scriptable.request_log import LoggedRequest, matching
 from tests.cloud.sessions import new_session
 
 SERVICES = ResourceType("", "v1", "services")
-LISTS = matching(verb="list", resource="services", whole=True)
+LISTS = matching(verb="list", resource="services", full_objects=True)
 WATCHES = matching(verb="watch", resource="services")
 PATIENCE = 10.0
 """Seconds; for what takes milliseconds."""

@@ -316,7 +316,7 @@ def watching(view: View, *, bookmarks: bool = True) -> WatchClient:
     return client
 
 
-def told(client: WatchClient) -> list[tuple[str, str, int]]:
+def pending_events(client: WatchClient) -> list[tuple[str, str, int]]:
     """Type, name and version of the events that wait for a client."""
     return [short(event) for event in client.drain()]
 

@@ -131,8 +131,8 @@ class World:
         for objects in (self.cloud.objects, self.cloud.backup[1]):
             if key in objects and objects[key].version == toy.version:
                 objects[key] = written
-        for number, (event_type, told) in enumerate(self.cloud.log):
-            if (told.key, told.version) == (key, toy.version):
+        for number, (event_type, logged) in enumerate(self.cloud.log):
+            if (logged.key, logged.version) == (key, toy.version):
                 self.cloud.log[number] = event_type, written
         self.write()  # the node's own writes reach the disk before anything else does
 

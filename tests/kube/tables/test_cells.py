@@ -29,9 +29,9 @@ def test_a_duration_has_two_units_at_most(seconds: int, text: str) -> None:
     assert human_duration(seconds) == text
 
 
-@pytest.mark.parametrize("told", [None, "", "yesterday"])
-def test_what_has_no_time_has_an_unknown_age(told: str | None) -> None:
-    assert since(told) == "<unknown>"
+@pytest.mark.parametrize("created", [None, "", "yesterday"])
+def test_what_has_no_time_has_an_unknown_age(created: str | None) -> None:
+    assert since(created) == "<unknown>"
 
 
 def test_a_selector_is_written_in_the_order_of_its_keys() -> None:

@@ -20,27 +20,27 @@ def table(*rows: Json, **more: object) -> bytes:
     return write_json({"kind": "Table", "columnDefinitions": COLUMNS, "rows": list(rows), **more})
 
 
-def told(obj: Json, *cells: object) -> Json:
+def row(obj: Json, *cells: object) -> Json:
     return {"cells": list(cells), "object": obj}
 
 
 def test_the_clouds_cells_are_those_of_the_object_until_it_changes() -> None:
     cells = CloudCells()
-    cells.learn(table(told(widget(), "a", "gold", "2m")))
+    cells.learn(table(row(widget(), "a", "gold", "2m")))
     assert cells.of(widget(), KNOWN) == ["a", "gold", "2m"]
     assert (cells.has(widget()), cells.has(widget(version="6")), cells.has(widget("b"))) == (
         True,
         False,
         False,
     )
-    cells.learn(table(told(widget(version="6"), "a", "tin", "3m")))
+    cells.learn(table(row(widget(version="6"), "a", "tin", "3m")))
     assert cells.of(widget(version="6"), KNOWN) == ["a", "tin", "3m"]
 
 
 def test_what_the_cloud_has_not_told_has_name_and_age() -> None:
     cells = CloudCells()
     assert cells.of(widget(), KNOWN) == KNOWN, "the hub's own columns"
-    cells.learn(table(told(widget("b"), "b", "gold", "2m")))
+    cells.learn(table(row(widget("b"), "b", "gold", "2m")))
     assert cells.of(widget(), KNOWN) == ["a", UNKNOWN, "3m"]
     cells.forget(widget("b"))
     assert not cells.has(widget("b"))
@@ -52,7 +52,7 @@ def test_what_the_cloud_has_not_told_has_name_and_age() -> None:
         b"no JSON",
         b"[]",
         b'{"kind":"WidgetList","items":[]}',
-        table(told(widget(), "a")),
+        table(row(widget(), "a")),
         table({"cells": ["a", "gold", "2m"], "object": None}),
         table({"cells": ["a", "gold", "2m"], "object": {"metadata": "a"}}),
         table(columnDefinitions=None),
@@ -67,8 +67,8 @@ def test_what_is_no_table_teaches_nothing(body: bytes) -> None:
 
 
 def test_a_table_beyond_the_bound_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    told_of: list[str] = []
-    monkeypatch.setattr("kube.tables.cloud_cells.reached", told_of.append)
+    reached: list[str] = []
+    monkeypatch.setattr("kube.tables.cloud_cells.reached", reached.append)
     with pytest.raises(ValueError, match=str(MAX_TABLE)):
         CloudCells().learn(table() + b" " * MAX_TABLE)
-    assert told_of == ["a Table of the cloud"]
+    assert reached == ["a Table of the cloud"]

@@ -38,7 +38,7 @@ def read(codec: Codec, *chunks: bytes) -> list[WatchFrame]:
     return frames
 
 
-def told(frames: list[WatchFrame]) -> list[tuple[object, ...]]:
+def comparable(frames: list[WatchFrame]) -> list[tuple[object, ...]]:
     """Events as values that compare."""
     return [(*frame[:4], frame.status and frame.status.to_dict()) for frame in frames]
 
@@ -117,8 +117,8 @@ def test_a_page(codec: Codec) -> None:
     page = codec.decode_list(body("services.page", codec.encoding))
     assert (len(page.items), page.remaining) == (1, 1)
     assert page.continue_token
-    whole = codec.decode_list(body("services.list", codec.encoding))
-    assert (whole.continue_token, whole.remaining) == ("", None)
+    decoded = codec.decode_list(body("services.list", codec.encoding))
+    assert (decoded.continue_token, decoded.remaining) == ("", None)
     ours = codec.decode_list(bytes(codec.encode_list(*SERVICE, 7, [], Rest("more", 3))))
     assert (ours.version, ours.continue_token, ours.remaining) == (7, "more", 3)
 
@@ -140,9 +140,9 @@ def test_a_list_of_a_version_that_is_none(codec: Codec) -> None:
 @pytest.mark.parametrize("name", OBJECTS)
 def test_peek(name: str, codec: Codec) -> None:
     api_version, kind, raw = single(name, codec.encoding)
-    peek, whole = codec.peek(raw), decode_object(codec.encoding, api_version, kind, raw)
-    assert peek == (whole.namespace, whole.name, whole.version, whole.labels)
-    assert list(peek.labels) == list(whole.labels)
+    peek, decoded = codec.peek(raw), decode_object(codec.encoding, api_version, kind, raw)
+    assert peek == (decoded.namespace, decoded.name, decoded.version, decoded.labels)
+    assert list(peek.labels) == list(decoded.labels)
     assert peek.version > 0
 
 
@@ -218,7 +218,7 @@ def test_a_status_that_says_nothing_is_an_internal_error() -> None:
 @given(name=st.sampled_from(STREAMS), encoding=encodings, cuts=st.lists(st.integers(0, 2**20), max_size=8))
 def test_any_cut_of_a_stream_is_the_stream(name: str, encoding: Encoding, cuts: list[int]) -> None:
     codec, stream = codec_for(encoding), body(name, encoding)
-    assert told(read(codec, *cut(stream, cuts))) == told(read(codec, stream))
+    assert comparable(read(codec, *cut(stream, cuts))) == comparable(read(codec, stream))
 
 
 @pytest.mark.parametrize("name", STREAMS)
@@ -297,15 +297,15 @@ def test_errors_go_round(error: StatusError, codec: Codec) -> None:
 @pytest.mark.parametrize("name", ["services.watch", "services.initial", "services.expired"])
 def test_a_torn_stream(name: str, codec: Codec) -> None:
     stream = body(name, codec.encoding)
-    whole, ends = read(codec, stream), event_ends(stream, codec.encoding)
-    assert len(ends) == len(whole)
+    uncut, ends = read(codec, stream), event_ends(stream, codec.encoding)
+    assert len(ends) == len(uncut)
     # A JSON event is whole without its newline.
     newline = codec.encoding is Encoding.JSON
-    whole_at = {0, *ends, *(end + newline for end in ends)}
+    boundaries = {0, *ends, *(end + newline for end in ends)}
     for size in range(len(stream) + 1):
         reader = codec.frames()
-        assert told(reader.feed(stream[:size])) == told(whole[: sum(end <= size for end in ends)])
-        if size in whole_at:
+        assert comparable(reader.feed(stream[:size])) == comparable(uncut[: sum(end <= size for end in ends)])
+        if size in boundaries:
             reader.close()
         else:
             with pytest.raises(ValueError, match="the watch ended within an event"):

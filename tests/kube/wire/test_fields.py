@@ -148,12 +148,14 @@ def test_a_mapping_is_a_copy(encoding: Encoding) -> None:
     assert config.fields.mapping("data") == {"a": "line\nline\n", "empty": "", "z": "\u4e16"}
 
 
-@pytest.mark.parametrize("kept", [set(), {"10.0.0.1"}, {"10.0.0.2"}, {"10.0.0.1", "10.0.0.3"}])
-def test_keep(kept: set[str], encoding: Encoding) -> None:
+@pytest.mark.parametrize("addresses", [set(), {"10.0.0.1"}, {"10.0.0.2"}, {"10.0.0.1", "10.0.0.3"}])
+def test_keep(addresses: set[str], encoding: Encoding) -> None:
     slice_object = obj(SLICE, encoding)
-    removed = slice_object.fields.keep("endpoints", lambda endpoint: endpoint.texts("addresses")[0] in kept)
-    assert removed == 3 - len(kept)
-    assert {e.texts("addresses")[0] for e in again(slice_object).children("endpoints")} == kept
+    removed = slice_object.fields.keep(
+        "endpoints", lambda endpoint: endpoint.texts("addresses")[0] in addresses
+    )
+    assert removed == 3 - len(addresses)
+    assert {e.texts("addresses")[0] for e in again(slice_object).children("endpoints")} == addresses
 
 
 def test_a_child_seen_before_keep_can_still_be_written(encoding: Encoding) -> None:

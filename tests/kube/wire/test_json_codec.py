@@ -253,14 +253,14 @@ def test_a_deep_object_spoils_neither_its_list_nor_its_watch(levels: int, long_l
 def test_an_object_that_nothing_reads_is_hidden_and_told(
     long_list: int, part: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[str] = []
-    monkeypatch.setattr(json_codec, "reached", told.append)
+    reached: list[str] = []
+    monkeypatch.setattr(json_codec, "reached", reached.append)
     text = b'{"a":' * 50_000 + b"1" + b"}" * 50_000
     with patch.multiple(json_codec, LONG_LIST=long_list, PART=part):
         for deep in ([text], [text, ITEM], [ITEM, text], [ITEM, text, text, ITEM]):
             page = CODEC.decode_list(HEAD + b'"items":[%b]}' % b",".join(deep))
             assert len(page.items) == deep.count(ITEM)
-    assert told == ["depth of an object"] * 5
+    assert reached == ["depth of an object"] * 5
     with pytest.raises(ValueError, match="read as JSON"):
         CODEC.frames().feed(b'{"type":"ADDED","object":%b}\n' % text)
 
@@ -324,6 +324,6 @@ def test_items_for_a_store_are_packed_as_they_are_read(
     monkeypatch.setattr(json_codec, "LONG_LIST", long_list)
     objects = [{"metadata": {"name": f"a{number}", "labels": {"x": "y" * 2000}}} for number in range(3)]
     text = orjson.dumps(LIST | {"items": objects})
-    kept = CODEC.decode_stored(text)
-    assert all(isinstance(each, PackedText) for each in kept.items)
-    assert [bytes(each) for each in kept.items] == CODEC.decode_list(text).items
+    stored = CODEC.decode_stored(text)
+    assert all(isinstance(each, PackedText) for each in stored.items)
+    assert [bytes(each) for each in stored.items] == CODEC.decode_list(text).items

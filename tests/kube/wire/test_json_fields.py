@@ -148,12 +148,12 @@ def in_copies(raw: bytes) -> bytes:
     return CODEC.with_version(made, 7)
 
 
-@pytest.mark.parametrize("way", [in_events, in_lists, in_copies])
-def test_the_text_of_an_object_stays(way: Callable[[bytes], bytes]) -> None:
+@pytest.mark.parametrize("round_trip", [in_events, in_lists, in_copies])
+def test_the_text_of_an_object_stays(round_trip: Callable[[bytes], bytes]) -> None:
     raw = an_object(managed(), spec={"ü": ["managedFields", 1, None]})
     assert len(raw) > LONG_OBJECT
     assert is_text(parse_object_lazily(raw))
-    assert way(raw) == raw
+    assert round_trip(raw) == raw
 
 
 def test_an_event_takes_little_more_memory_than_its_bytes() -> None:

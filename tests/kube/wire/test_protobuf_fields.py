@@ -70,8 +70,8 @@ def test_keep_leaves_the_other_messages_as_they_are() -> None:
     before = original.encode()
     assert original.fields.keep("endpoints", lambda endpoint: endpoint.text("nodeName") != "n2") == 1
     endpoints = find(before, 2)
-    kept = [content(each, tree(ENDPOINT)) for each in find(original.encode(), 2)]
-    assert kept == [content(each, tree(ENDPOINT)) for each in (endpoints[0], endpoints[2])]
+    retained = [content(each, tree(ENDPOINT)) for each in find(original.encode(), 2)]
+    assert retained == [content(each, tree(ENDPOINT)) for each in (endpoints[0], endpoints[2])]
     # hints and targetRef, which the schema lacks
     assert find(original.encode(), 2, 8) == [find(before, 2, 8)[0]]
     assert find(original.encode(), 2, 4) == find(before, 2, 4)

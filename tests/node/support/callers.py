@@ -91,9 +91,9 @@ class Caller:
         read = f"cat /var/log/pods/default_{self.name}_*/caller/*.log"
         lines = self.node.try_run("sh", "-c", read).stdout.splitlines()
         # The container runtime puts the time, the stream and a mark for whole lines before each.
-        words = [line.split()[3:8] for line in lines]
+        columns = [line.split()[3:8] for line in lines]
         return sorted(
-            (Call(int(each[0]), *each[1:]) for each in words if len(each) == 5), key=lambda call: call.began
+            (Call(int(each[0]), *each[1:]) for each in columns if len(each) == 5), key=lambda call: call.began
         )
 
     def wait_for_calls(self, setting: str = "", timeout: float = LONG) -> None:

@@ -51,8 +51,12 @@ def wait_until_equal(clouds: Machine, node: Machine) -> None:
             for container in pod["status"].get("containerStatuses", [])
             if "running" in container["state"]
         }
-        kept, runs = set(node.run("ls", "/var/lib/kubelet/pods").split()), _running(node)
-        return "" if (said, running) == (kept, runs) else f"pods {said ^ kept}, containers {running ^ runs}"
+        on_disk, runs = set(node.run("ls", "/var/lib/kubelet/pods").split()), _running(node)
+        return (
+            ""
+            if (said, running) == (on_disk, runs)
+            else f"pods {said ^ on_disk}, containers {running ^ runs}"
+        )
 
     try:
         until("cloud and node are of one mind", lambda: not differ(), RETURN)
@@ -71,4 +75,4 @@ def _running(node: Machine) -> set[str]:
         node.run("ctr", "--namespace=k8s.io", "containers", "list", "--quiet", IS_CONTAINER).split()
     )
     tasks = map(str.split, node.run("ctr", "--namespace=k8s.io", "tasks", "list").splitlines())
-    return {words[0] for words in tasks if words[-1] == "RUNNING"} & containers
+    return {columns[0] for columns in tasks if columns[-1] == "RUNNING"} & containers

@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 
-ROOMS = ("kube", "addons", "controllers")
+PACKAGES = ("kube", "addons", "controllers")
 """Packages of the product."""
 
 LEFT_OUT = {"__pycache__", "build", "dist"}
@@ -42,15 +42,15 @@ def modules() -> tuple[Path, ...]:
 
 
 @cache
-def room_modules() -> tuple[Path, ...]:
+def product_modules() -> tuple[Path, ...]:
     """Every Python file of the product."""
-    return tuple(path for path in modules() if path.relative_to(ROOT).parts[0] in ROOMS)
+    return tuple(path for path in modules() if path.relative_to(ROOT).parts[0] in PACKAGES)
 
 
 @cache
 def program_modules() -> tuple[Path, ...]:
     """Every Python file of the product, and of the programs behind `scripts/`."""
-    return tuple(path for path in modules() if path.relative_to(ROOT).parts[0] in {*ROOMS, "scripts"})
+    return tuple(path for path in modules() if path.relative_to(ROOT).parts[0] in {*PACKAGES, "scripts"})
 
 
 @cache

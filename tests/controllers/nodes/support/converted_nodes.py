@@ -83,7 +83,7 @@ class ConvertedNodes(Worker, Scene):
         notes = {node: found[node]["metadata"].get("annotations", {}).get(PHASE, "") for node in self.members}
         return {node: note.partition(" ")[0] for node, note in notes.items()}
 
-    def told(self) -> tuple[str, str]:
+    def pool_condition(self) -> tuple[str, str]:
         """Reason and message of the pool's condition."""
         found = self.admin.get(f"{POOLS}/{self.name_of_pool}")
         try:

@@ -203,11 +203,11 @@ def reset_in_the_middle(asked: Asked) -> None:
 async def test_an_answer_that_breaks_off_disturbs_no_other(act: Callable[[Asked], None]) -> None:
     peer = Peer(lambda asked: act(asked) if asked.fields[":path"] == "/x" else answer(asked))
     async with peer.session() as session:
-        broken, whole = await asyncio.gather(
+        broken, complete = await asyncio.gather(
             ask(session, peer), ask(session, peer, "/other"), return_exceptions=True
         )
         assert isinstance(broken, ConnectionResetError)
-        assert whole == (201, b"of /other")
+        assert complete == (201, b"of /other")
         assert peer.connections == 1
 
 
@@ -296,7 +296,7 @@ async def test_what_nobody_reads_waits_at_the_peer() -> None:
         async with asked as response:
             sent = got = 0
             for _ in range(2):
-                while size := min(peer.asked[0].room, 16 * 1024):
+                while size := min(peer.asked[0].window, 16 * 1024):
                     peer.asked[0].data(bytes(size))
                     sent += size
                 assert sent - got <= MAX_UNTAKEN
@@ -305,6 +305,6 @@ async def test_what_nobody_reads_waits_at_the_peer() -> None:
                     chunk = await anext(chunks)
                     assert len(chunk) < CHUNK + 16 * 1024
                     got += len(chunk)
-                await peer.has_room(peer.asked[0])
+                await peer.has_window(peer.asked[0])
         assert sent > MAX_UNTAKEN
         await peer.asked[0].reset.wait()

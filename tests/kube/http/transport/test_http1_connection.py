@@ -17,7 +17,7 @@ from tests.kube.support.cleartext import LATER, CleartextSession
 from tests.kube.support.sink import connected, fields
 
 LIMIT = 2**22
-WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+COMPLETE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 class Peer:
@@ -61,7 +61,7 @@ async def ask(session: CleartextSession, peer: Peer, method: str = "GET", body: 
 
 
 async def test_a_connection_is_kept_for_the_next_request() -> None:
-    peer = Peer(WHOLE)
+    peer = Peer(COMPLETE)
     async with peer.serve() as session:
         for _ in range(3):
             assert await ask(session, peer) == b"ok"
@@ -71,7 +71,7 @@ async def test_a_connection_is_kept_for_the_next_request() -> None:
 
 
 async def test_requests_at_one_time_have_a_connection_each() -> None:
-    peer = Peer(WHOLE)
+    peer = Peer(COMPLETE)
     async with peer.serve() as session:
         assert await asyncio.gather(*(ask(session, peer) for _ in range(5))) == [b"ok"] * 5
         assert 1 < peer.connections <= 5
@@ -80,11 +80,11 @@ async def test_requests_at_one_time_have_a_connection_each() -> None:
 @pytest.mark.parametrize(
     ("answer", "is_framed"),
     [
-        (WHOLE, True),
+        (COMPLETE, True),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", True),
         (b"HTTP/1.1 200 OK\r\n\r\nok", False),
         (b"HTTP/1.0 200 OK\r\n\r\nok", False),
-        (b"HTTP/1.1 103 Early Hints\r\n\r\n" + WHOLE, True),
+        (b"HTTP/1.1 103 Early Hints\r\n\r\n" + COMPLETE, True),
     ],
 )
 async def test_an_answer_says_whether_its_end_was_told(answer: bytes, is_framed: bool) -> None:
@@ -140,7 +140,7 @@ async def test_what_breaks_off_is_an_error(answer: bytes) -> None:
 
 async def test_what_nobody_asked_for_answers_nobody() -> None:
     """The rest of one answer must not become the next one's."""
-    peer = Peer(WHOLE + WHOLE.replace(b"ok", b"no"), WHOLE)
+    peer = Peer(COMPLETE + COMPLETE.replace(b"ok", b"no"), COMPLETE)
     async with peer.serve() as session:
         for _ in range(2):
             assert await ask(session, peer) == b"ok"
@@ -150,7 +150,7 @@ async def test_what_nobody_asked_for_answers_nobody() -> None:
 @pytest.mark.parametrize(("method", "again"), [("GET", True), ("POST", False)])
 async def test_a_read_whose_kept_connection_has_ended_goes_out_again(method: str, again: bool) -> None:
     """A server closes what is idle, and a write may have been done."""
-    peer = Peer(WHOLE, b"", WHOLE)
+    peer = Peer(COMPLETE, b"", COMPLETE)
     async with peer.serve() as session:
         assert await ask(session, peer) == b"ok"
         if again:
@@ -167,7 +167,7 @@ async def test_a_read_that_a_command_may_follow_is_sent_once(asks_for: bytes | N
     made, _ = connected(Http1Connection)
     first, second = ResponseSink(), ResponseSink()
     made.send(fields(), b"", first)
-    made.data_received(WHOLE)
+    made.data_received(COMPLETE)
     made.release(first)
     made.send([*fields(), *([(asks_for, b"websocket")] if asks_for else [])], b"", second)
     made.connection_lost(None)
@@ -201,7 +201,7 @@ async def test_a_connection_that_nobody_uses_is_closed() -> None:
     await asyncio.sleep(SILENCE / 2)
     response = ResponseSink()
     made.send(fields(), b"", response)
-    made.data_received(WHOLE)
+    made.data_received(COMPLETE)
     made.release(response)
     await asyncio.sleep(SILENCE)
     assert made.has_capacity
@@ -222,7 +222,7 @@ async def test_a_watch_may_be_silent() -> None:
 
 async def test_the_way_of_a_silent_watch_is_kept_and_one_that_is_gone_is_noticed() -> None:
     """A watch brings nothing for as long as nothing happens, and routers forget connections."""
-    peer = Peer(WHOLE)
+    peer = Peer(COMPLETE)
     async with peer.serve():
         host, _, port = peer.url.removeprefix("http://").partition(":")
         transport, _ = await asyncio.get_running_loop().create_connection(Http1Connection, host, int(port))

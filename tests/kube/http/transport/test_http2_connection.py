@@ -123,10 +123,10 @@ async def test_what_is_too_large_ends_the_connection_while_it_comes(frames: byte
 
 
 async def test_of_a_success_that_nobody_reads_the_peer_sends_the_head_alone() -> None:
-    rooms: list[int] = []
+    windows: list[int] = []
 
     def act(asked: Asked) -> None:
-        rooms.append(asked.room)
+        windows.append(asked.window)
         asked.head(200, ("content-length", "9"))
 
     peer = Peer(act)
@@ -135,7 +135,7 @@ async def test_of_a_success_that_nobody_reads_the_peer_sends_the_head_alone() ->
             sent = session.open("PATCH", peer.url + "/x", headers=[NOBODY_READS], body=b"!", timeout=LATER)
             async with sent as response:
                 assert (response.status, await response.read(LIMIT)) == (200, b"")
-        assert (rooms, peer.connections) == ([0, 0], 1)
+        assert (windows, peer.connections) == ([0, 0], 1)
         await peer.asked[0].reset.wait()
         assert not peer.asked[1].reset.is_set(), "the next frame takes it along"
 
@@ -143,7 +143,7 @@ async def test_of_a_success_that_nobody_reads_the_peer_sends_the_head_alone() ->
 async def test_a_refusal_is_read_by_who_reads_no_success() -> None:
     async def refuse(asked: Asked) -> None:
         asked.head(409)
-        await peer.has_room(asked)
+        await peer.has_window(asked)
         asked.data(b"because", end=True)
 
     refusing: list[asyncio.Task[None]] = []

@@ -37,16 +37,16 @@ def data(body: bytes, *, end: bool = False) -> bytes:
 
 OK = head((":status", "200"))
 OF_THREE = head((":status", "200"), ("content-length", "3"))
-WHOLE = ("END_HEADERS", "END_STREAM")
+COMPLETE = ("END_HEADERS", "END_STREAM")
 
 OF_THE_STREAM = {
     "a body before its head": data(b"x"),
     "a head without a status": head(("a", "b")),
     "a status that is none": head((":status", "two")),
     "a switch to another protocol": head((":status", "101")),
-    "an interim head alone": head((":status", "100"), flags=WHOLE),
+    "an interim head alone": head((":status", "100"), flags=COMPLETE),
     "a second head": OK + head((":status", "200")),
-    "a status behind a body": OK + head((":status", "200"), flags=WHOLE),
+    "a status behind a body": OK + head((":status", "200"), flags=COMPLETE),
     "more fields than a head may have": head((":status", "200"), *[("a", "")] * (MAX_FIELDS + 1)),
     "a name in capitals": head((":status", "200"), ("Server", "x")),
     "the end of a line in a value": head((":status", "200"), ("a", "b\r\nc: d")),
@@ -55,7 +55,9 @@ OF_THE_STREAM = {
     "a length that is none": head((":status", "200"), ("content-length", "-3")),
     "a body that is longer": OF_THREE + data(b"four"),
     "a body that is shorter": OF_THREE + data(b"xx", end=True),
-    "a head that promises a body, and ends": head((":status", "200"), ("content-length", "3"), flags=WHOLE),
+    "a head that promises a body, and ends": head(
+        (":status", "200"), ("content-length", "3"), flags=COMPLETE
+    ),
     "a body that no answer of its status has": head((":status", "204")) + data(b"HTTP/1.1 200 OK"),
     "a window of nothing more": OK + WindowUpdateFrame(1, window_increment=1).serialize()[:-1] + b"\0",
     "a window that is too large": OK + WindowUpdateFrame(1, window_increment=2**31 - 1).serialize(),
@@ -123,9 +125,9 @@ async def test_a_malformed_answer_breaks_off_and_takes_the_connection_along_if_i
     ("sent", "body"),
     [
         (head((":status", "100")) + OK + data(b"x", end=True), b"x"),
-        (OK + data(b"x") + head(("grpc-status", "0"), flags=WHOLE), b"x"),
+        (OK + data(b"x") + head(("grpc-status", "0"), flags=COMPLETE), b"x"),
         (OF_THREE + data(b"x") + data(b"yz", end=True), b"xyz"),
-        (head((":status", "304"), ("content-length", "3"), flags=WHOLE), b""),
+        (head((":status", "304"), ("content-length", "3"), flags=COMPLETE), b""),
         (OK + DataFrame(1, b"x", pad_length=9, flags=["PADDED", "END_STREAM"]).serialize(), b"x"),
         (OK + Frame.serialize(PingFrame(0, bytes(8))) + b"\0\0\0\x16\0\0\0\0\1" + data(b"", end=True), b""),
     ],
@@ -140,7 +142,7 @@ async def test_an_answer_as_it_may_be(sent: bytes, body: bytes) -> None:
 
 async def test_an_answer_to_head_has_a_length_and_no_body() -> None:
     made, _, heard = asked("HEAD")
-    made.data_received(head((":status", "200"), ("content-length", "3"), flags=WHOLE))
+    made.data_received(head((":status", "200"), ("content-length", "3"), flags=COMPLETE))
     assert (heard.error, heard.has_ended) == (None, True)
     made.connection_lost(None)
 

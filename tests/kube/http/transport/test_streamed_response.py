@@ -24,9 +24,9 @@ async def test_an_answer_that_comes_byte_by_byte_takes_no_more_room_than_another
     tracemalloc.start()
     for each in range(MAX_UNTAKEN // 16):
         response.add(each.to_bytes(4)[-1:], 16)
-    kept = tracemalloc.get_traced_memory()[0]
+    allocated = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    assert kept < MAX_UNTAKEN // 2
+    assert allocated < MAX_UNTAKEN // 2
     response.end()
     chunks = [chunk async for chunk in response.chunks()]
     assert b"".join(chunks) == bytes(range(256)) * (MAX_UNTAKEN // 16 // 256)
