@@ -12,42 +12,27 @@ from typing import Any
 import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from addons.link.health import RETRY_REFUSED, Cloud, ServerHealth
-from addons.link.servers import parse_server
-from addons.offline.accepted.accepted_writes import AcceptedWrites
-from addons.offline.cached_relay import TRIES, CachedRelay
+from addons.link.health import RETRY_REFUSED
+from addons.offline.cached_relay import TRIES
 from addons.offline.cached_response import MAX_CACHED
-from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies
-from addons.offline.offline_reads import OfflineReads
 from addons.offline.offline_request import OfflineRequest
-from addons.offline.people.cached_discovery import Discovery
-from addons.offline.tables.disk_access import DiskAccess
-from addons.offline.writes.creations import Creations
-from addons.offline.writes.held_leases import HeldLeases
-from addons.offline.writes.journal import Journal
-from addons.offline.writes.offline_writes import OfflineWrites
-from addons.offline.writes.replay import Replay
-from addons.offline.writes.sparing_writes import SparingWrites
-from addons.offline.writes.status_writes import StatusWrites
 from addons.requests.answers import Answer, ClientRequest, ToCloud
 from addons.requests.caller import Caller
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.requests.route_decision import Route, RouteKind
-from addons.rules.table import parse_rules
 from addons.views.reviews import Reviews
-from addons.views.sources import Sources
-from kube.disk.database import Disk
-from kube.disk.writer import DiskWriter
 from kube.errors import unauthorized
 from kube.http.client import Client, RawResponse, Unreachable
 from kube.json_type import Json
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType, parse_request
 from kube.wire.encoding import Encoding
+from tests.addons.support.copying import copies_in
 from tests.addons.support.exchange import Exchange
 from tests.addons.support.observed import until
 from tests.addons.support.offline_parts import STRATEGIC, Told, ToldClients
+from tests.addons.support.offline_world import OfflineWorld, open_world
 from tests.addons.support.samples import HUB, POD, fill, raw, read_of
 from tests.addons.support.samples import node as node_object
 from tests.kube.support.answering import AnsweringClient
@@ -93,41 +78,18 @@ class FakeCloud(AnsweringClient):
         return RawResponse(said[0], headers, said[1]) if said is not None else None
 
 
-class Node:
-    """The parts that answer, and a client of them."""
+class Node(OfflineWorld):
+    """The part that relays or answers, and a client of it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.cloud = FakeCloud()
-        self.health = ServerHealth(parse_server("http://127.0.0.1:1"))
-        self.copies = DiskCopies(DiskAccess(Disk(folder / "cache"), DiskWriter()))
-        self.sources = Sources(
-            lambda _: self.cloud, lambda *_: None, lambda: parse_rules(None), 300, self.copies
-        )
-        reviews = Reviews(self.cloud.of, 3600)
-        answers, journal = CachedResponses(self.copies.access), Journal(self.copies.access)
-        self.accepted = AcceptedWrites(self.copies.access, answers, self.copies)
-        self.accepted.start(self.sources)
-        objects = OfflineReads(self.sources, answers, self.accepted, 1)
-        status = StatusWrites("n1", objects, answers, journal, self.cloud)
-        servers = Cloud([self.health], "priority")
-        self.journal, self.replayed = journal, Told()
-        replay = Replay(journal, self.replayed, servers, status.take_back, lambda *_: None)
-        writes = OfflineWrites(status, Creations(objects, answers), journal, replay)
-        self.cached_relay = CachedRelay(
-            "n1",
-            ToldClients(self.cloud, self.cloud),
-            servers,
-            reviews,
-            objects,
-            answers,
-            writes,
-            Discovery(self.cloud, answers, servers),
-            HeldLeases(self.copies.access),
-            SparingWrites("n1", self.sources),
-            self.accepted,
+    def __init__(self, copies: DiskCopies) -> None:
+        self.upstream = FakeCloud()
+        super().__init__(copies, self.upstream)
+        self.is_up = True
+        self.cached_relay = self.relay(
+            ToldClients(self.upstream, self.upstream), Reviews(self.upstream.of, 3600)
         )
 
-    async def get(self, target: str = OBJECT, caller: Caller = HUB) -> tuple[int, bytes, str]:
+    async def ask(self, target: str = OBJECT, caller: Caller = HUB) -> tuple[int, bytes, str]:
         return await self.send("GET", target, caller=caller)
 
     async def send(
@@ -148,7 +110,7 @@ class Node:
         try:
             return await self.cached_relay.answer(asked, exchange)
         except ToCloud:
-            answer = self.cloud.relayed()
+            answer = self.upstream.relayed()
         if answer is None:
             return await self._answered(replace(asked, sent=asked.sent + 1), exchange)
         request = OfflineRequest.of(asked.info, asked.target, asked.headers, asked.body)
@@ -164,7 +126,7 @@ class Node:
 
     async def lose_cloud(self) -> None:
         await until(lambda: not self.cached_relay._tasks)
-        self.cloud.is_gone = True
+        self.upstream.is_gone = True
         self.health.failed("gone")
 
     def hold_node(self) -> None:
@@ -174,11 +136,8 @@ class Node:
 
 @asynccontextmanager
 async def node_in(folder: Path) -> AsyncIterator[Node]:
-    made = Node(folder)
-    await made.copies.open()
-    yield made
-    made.sources.close()
-    made.copies.access.close()
+    async with copies_in(folder) as copies, open_world(Node(copies)) as made:
+        yield made
 
 
 @pytest.fixture
@@ -189,26 +148,26 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
 
 @pytest.mark.parametrize("code", [200, 404, 409, 429, 500, 503])
 async def test_what_the_cloud_says_is_the_answer(node: Node, code: int) -> None:
-    node.cloud.says = [(code, b"said")]
-    assert await node.get() == (code, b"said", "")
-    assert node.cloud.asked == 1
+    node.upstream.says = [(code, b"said")]
+    assert await node.ask() == (code, b"said", "")
+    assert node.upstream.asked == 1
 
 
 async def test_no_answer_is_asked_for_again_and_then_the_nodes_own_is_given(node: Node) -> None:
-    node.cloud.says = [(200, b"seen"), *[None] * TRIES]
-    await node.get()
-    assert await node.get() == (200, b"seen", "")
-    assert node.cloud.asked == 1 + TRIES
+    node.upstream.says = [(200, b"seen"), *[None] * TRIES]
+    await node.ask()
+    assert await node.ask() == (200, b"seen", "")
+    assert node.upstream.asked == 1 + TRIES
 
 
 async def test_without_a_cloud_nobody_is_asked(node: Node) -> None:
-    node.cloud.says = [(200, b"seen")]
-    await node.get()
+    node.upstream.says = [(200, b"seen")]
+    await node.ask()
     node.health.failed("gone")
-    assert await node.get(f"{OBJECT}?resourceVersion=0&timeout=10s") == (200, b"seen", "")
-    code, body, _ = await node.get(OBJECT + "-other")
+    assert await node.ask(f"{OBJECT}?resourceVersion=0&timeout=10s") == (200, b"seen", "")
+    code, body, _ = await node.ask(OBJECT + "-other")
     assert (code, b"no copy of secrets" in body) == (503, True)
-    assert node.cloud.asked == 1
+    assert node.upstream.asked == 1
 
 
 # -- what passed ---------------------------------------------------------------------------------------------------
@@ -230,8 +189,8 @@ async def test_what_is_no_whole_answer_to_a_read_is_not_kept(
 ) -> None:
     node.passed(method, target, code, b"seen", headers=headers)
     node.health.failed("gone")
-    assert (await node.get(target))[0] == 503
-    assert (await node.get(target.partition("?")[0]))[0] == 503
+    assert (await node.ask(target))[0] == 503
+    assert (await node.ask(target.partition("?")[0]))[0] == 503
 
 
 # -- writes --------------------------------------------------------------------------------------------------------
@@ -243,9 +202,9 @@ async def test_a_write_is_sent_once_and_taken_by_the_node_when_no_answer_comes(
 ) -> None:
     """The cloud took it; the node's former status then made an empty patch, and the cloud kept the middle one."""
     node.hold_node()
-    node.cloud.says = [None]
+    node.upstream.says = [None]
     code, body, _ = await node.send("PATCH", f"{NODE}/status", REPORT, was_sent=was_sent)
-    assert (code, b"Running" in body, node.cloud.asked) == (200, True, 0 if was_sent else 1)
+    assert (code, b"Running" in body, node.upstream.asked) == (200, True, 0 if was_sent else 1)
     assert list(node.journal.statuses) == [NODE]
     entry = node.journal.statuses[NODE]
     former = node.journal.put_status(replace(entry, after=entry.before, sent=None))
@@ -253,7 +212,7 @@ async def test_a_write_is_sent_once_and_taken_by_the_node_when_no_answer_comes(
 
 
 async def test_a_read_that_a_server_may_have_had_is_sent_again(node: Node) -> None:
-    node.cloud.says = [(200, b"said")]
+    node.upstream.says = [(200, b"said")]
     assert await node.send("GET", OBJECT, was_sent=True) == (200, b"said", "")
 
 
@@ -263,14 +222,14 @@ async def test_a_cloud_that_refuses_the_nodes_identity_is_none(node: Node) -> No
     node.health.refuses_node = True
     assert not node.cached_relay.goes_to_cloud(parse_request("GET", NODE), HUB)
     assert node.cached_relay.goes_to_cloud(parse_request("GET", NODE), POD), "it has an identity of its own"
-    assert (await node.get(NODE))[0] == 200
+    assert (await node.ask(NODE))[0] == 200
     assert (await node.send("PATCH", f"{NODE}/status", REPORT))[0] == 200
     assert list(node.journal.statuses) == [NODE]
     for method, target in (("GET", OBJECT), ("PATCH", "/api/v1/nodes/other/status")):
         code, body, _ = await node.send(method, target, REPORT)
         assert (code, json.loads(body)["details"]) == (503, {"retryAfterSeconds": RETRY_REFUSED})
         assert b"identity" in body
-    assert node.cloud.asked == 0
+    assert node.upstream.asked == 0
 
 
 async def test_a_write_comes_after_the_one_that_waits(node: Node) -> None:
@@ -285,9 +244,9 @@ async def test_a_write_comes_after_the_one_that_waits(node: Node) -> None:
     assert not node.cached_relay.goes_to_cloud(info, HUB), "its object is owed"
     assert node.cached_relay.goes_to_cloud(parse_request("GET", NODE), HUB)
     assert node.cached_relay.goes_to_cloud(parse_request("PATCH", "/api/v1/nodes/other/status"), HUB)
-    node.cloud.says = [(200, b"later")]
+    node.upstream.says = [(200, b"later")]
     assert (await node.send("PATCH", f"{NODE}/status", REPORT))[1] == b"later"
-    assert node.replayed.lines == [("PATCH", f"{NODE}/status")]
+    assert node.cloud.lines == [("PATCH", f"{NODE}/status")]
     assert node.cached_relay.goes_to_cloud(info, HUB)
 
 
@@ -297,9 +256,9 @@ async def test_a_write_joins_the_one_that_the_cloud_could_not_take_yet(node: Nod
     await node.send("PATCH", f"{NODE}/status", REPORT)
     while not node.health.succeeded():
         pass
-    node.replayed.usual = Unreachable("gone again")
+    node.cloud.usual = Unreachable("gone again")
     assert (await node.send("PATCH", f"{NODE}/status", b'{"status":{"phase":"Later"}}'))[0] == 200
-    assert node.cloud.asked == 0, "it did not overtake"
+    assert node.upstream.asked == 0, "it did not overtake"
     assert node.journal.statuses[NODE].after["status"]["phase"] == "Later"
 
 

@@ -23,25 +23,25 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
 
 
 async def test_what_a_caller_got_with_its_own_token_is_for_its_user_alone(node: Node) -> None:
-    node.cloud.users = {POD.authorization: "pod", "Bearer stranger": ""}
+    node.upstream.users = {POD.authorization: "pod", "Bearer stranger": ""}
     node.passed("GET", OBJECT, 200, b"the pod's", caller=POD)
     stranger = Caller(POD.credential_source, "Bearer stranger")
     node.passed("GET", OBJECT, 200, b"nobody's", caller=stranger)
     await node.lose_cloud()
-    assert (await node.get())[0] == 503
-    assert (await node.get(caller=stranger))[0] == 503
-    assert (await node.get(caller=POD))[:2] == (200, b"the pod's")
+    assert (await node.ask())[0] == 503
+    assert (await node.ask(caller=stranger))[0] == 503
+    assert (await node.ask(caller=POD))[:2] == (200, b"the pod's")
 
 
 async def test_a_caller_with_a_token_is_answered_by_a_remembered_right_alone(node: Node) -> None:
     """Pods of one account share what is kept. Each shows the cloud's word for its own token."""
     other = Caller(POD.credential_source, "Bearer another token of the pod's account")
-    node.cloud.users = {POD.authorization: "pod", other.authorization: "pod"}
+    node.upstream.users = {POD.authorization: "pod", other.authorization: "pod"}
     node.passed("GET", OBJECT, 200, b"the pod's", caller=POD)
     node.passed("GET", OBJECT + "-other", 404, b"", caller=other)
     await node.lose_cloud()
-    assert (await node.get(caller=other))[0] == 503
-    assert (await node.get(caller=POD))[:2] == (200, b"the pod's")
+    assert (await node.ask(caller=other))[0] == 503
+    assert (await node.ask(caller=POD))[:2] == (200, b"the pod's")
 
 
 @pytest.mark.parametrize(
@@ -60,12 +60,12 @@ async def test_a_caller_with_a_token_is_answered_by_a_remembered_right_alone(nod
 async def test_what_the_cloud_refused_since_is_not_answered_from_before(
     node: Node, caller: Caller, code: int, offline: int
 ) -> None:
-    node.cloud.users = {POD.authorization: "pod"}
+    node.upstream.users = {POD.authorization: "pod"}
     for said in (200, code):
         node.passed("GET", OBJECT, said, b"a secret", caller=caller)
         await until(lambda: not node.cached_relay._tasks)
     await node.lose_cloud()
-    assert (await node.get(caller=caller))[0] == offline
+    assert (await node.ask(caller=caller))[0] == offline
 
 
 async def test_a_token_that_passed_is_given_again_until_one_is_refused(
@@ -108,4 +108,4 @@ async def test_a_list_of_the_past_is_not_kept_for_the_present(node: Node, query:
     node.passed("GET", PODS_PATH, 200, page(7), headers=TYPED)
     node.passed("GET", f"{PODS_PATH}?{query}", 200, page(3), headers=TYPED)
     node.health.failed("gone")
-    assert (await node.get(PODS_PATH))[:2] == (200, page(7))
+    assert (await node.ask(PODS_PATH))[:2] == (200, page(7))

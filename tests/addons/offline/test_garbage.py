@@ -11,7 +11,6 @@ import pytest
 
 from addons.link.health import Cloud
 from addons.offline.cached_response import ResponseKey
-from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies, described, source_name
 from addons.offline.garbage import (
     DAY,
@@ -26,10 +25,8 @@ from addons.offline.garbage import (
 from addons.offline.tables.disk_access import DiskAccess
 from addons.offline.tables.write_behind import WriteBehind
 from addons.requests.cloud_identity import HUB_IDENTITY
-from addons.rules.table import parse_rules
 from addons.telemetry import metrics
 from addons.views.known_callers import KnownCallers
-from addons.views.sources import Sources
 from kube.disk.copy_rows import Meta
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
@@ -38,6 +35,7 @@ from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
 from kube.wire.encoding import Encoding
 from tests.addons.support.observed import ended
+from tests.addons.support.offline_world import OfflineWorld
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.sessions import new_session
 from tests.kube.support.recorded import single
@@ -107,14 +105,15 @@ def test_what_has_no_room_is_the_least_used_of_the_parts() -> None:
     assert len(beyond_limit(empty)) == 1
 
 
-class Node:
-    """A disk, the sources and answers on it, and two clocks that move when told to."""
+class Node(OfflineWorld):
+    """A disk with two clocks that a test moves."""
 
     def __init__(self, client: Client, folder: Path) -> None:
-        self.wall, self.uptime, self.is_up = 1_000_000.0, 0.0, True
-        self.copies = DiskCopies(DiskAccess(Disk(folder / "cache"), DiskWriter(), lambda: self.wall))
-        self.answers = CachedResponses(self.copies.access)
-        self.sources = Sources(lambda _: client, lambda *_: None, lambda: parse_rules(None), 300, self.copies)
+        self.wall, self.uptime = 1_000_000.0, 0.0
+        super().__init__(
+            DiskCopies(DiskAccess(Disk(folder / "cache"), DiskWriter(), lambda: self.wall)), client
+        )
+        self.is_up = True
         self.callers = KnownCallers(clock=lambda: self.wall)
         self.garbage = Garbage(
             *(self.copies, self.answers, self.callers, self.sources, NODE, 14, cast(Cloud, self)),
@@ -145,7 +144,7 @@ class Node:
             self.uptime += INTERVAL
             await self.garbage.collect()
 
-    def kept(self, *list_watches: ListWatch) -> list[bool]:
+    def are_kept(self, *list_watches: ListWatch) -> list[bool]:
         return [source_name("", each) in self.copies.metas for each in list_watches]
 
 
@@ -168,9 +167,9 @@ async def test_what_nobody_asks_for_goes_after_its_days(node: Node) -> None:
     counted = metrics.GARBAGE.labels("unused")._value.get()
     await node.live(13.9)
     await node.ask(NODES)
-    assert node.kept(SERVICES, NODES) == [True, True]
+    assert node.are_kept(SERVICES, NODES) == [True, True]
     await node.live(1.2)
-    assert node.kept(SERVICES, NODES) == [False, True]
+    assert node.are_kept(SERVICES, NODES) == [False, True]
     assert not node.answers.index
     assert metrics.GARBAGE.labels("unused")._value.get() == counted + 2
 
@@ -186,7 +185,7 @@ async def test_parts_without_room_go_as_soon_as_nobody_follows_them(
     one = node.copies.metas[source_name("", parts[0])]["bytes"] + OF_A_COPY
     monkeypatch.setattr("addons.offline.garbage.MAX_PARTS", 2 * one)
     await node.garbage.collect()
-    assert node.kept(*parts) == [False, True, True]
+    assert node.are_kept(*parts) == [False, True, True]
 
 
 async def test_what_is_followed_stays(node: Node) -> None:
@@ -194,7 +193,7 @@ async def test_what_is_followed_stays(node: Node) -> None:
     await source.ready(5)
     await node.settled()
     await node.live(30)
-    assert node.kept(SERVICES) == [True]
+    assert node.are_kept(SERVICES) == [True]
 
 
 async def test_nothing_goes_without_a_cloud_nor_in_the_first_day_with_one(node: Node) -> None:
@@ -203,9 +202,9 @@ async def test_nothing_goes_without_a_cloud_nor_in_the_first_day_with_one(node: 
     await node.live(30)
     node.is_up = True
     await node.live(0.9)
-    assert node.kept(SERVICES) == [True]
+    assert node.are_kept(SERVICES) == [True]
     await node.live(0.2)
-    assert node.kept(SERVICES) == [False]
+    assert node.are_kept(SERVICES) == [False]
 
 
 async def test_a_clock_that_is_set_drops_nothing_that_is_asked_for(node: Node) -> None:
@@ -215,10 +214,10 @@ async def test_a_clock_that_is_set_drops_nothing_that_is_asked_for(node: Node) -
     await node.live(0.5)
     await node.ask(SERVICES)
     await node.live(0.6)
-    assert node.kept(SERVICES, NODES) == [True, False]
+    assert node.are_kept(SERVICES, NODES) == [True, False]
     node.wall -= 3600  # and is set back an hour
     await node.live(2)
-    assert node.kept(SERVICES) == [True]
+    assert node.are_kept(SERVICES) == [True]
 
 
 def pod(name: str, mounts: str, node: str = NODE) -> dict[str, Any]:
@@ -241,27 +240,27 @@ async def test_the_secret_of_a_gone_pod_goes_when_the_clouds_pods_are_known(
     secrets = [object_of("secrets", name) for name in ("used", "unused", "elsewhere")]
     await node.ask(*secrets)
     await node.garbage.collect()
-    assert node.kept(*secrets) == [True, True, True], "nobody knows which pods there are"
+    assert node.are_kept(*secrets) == [True, True, True], "nobody knows which pods there are"
     pods = node.sources.get(HUB_IDENTITY, PODS)
     await pods.ready(5)
     while pods.reflector.state != "watching":
         await pods.reflector.changed.wait()
     await node.garbage.collect()
-    assert node.kept(*secrets) == [True, True, False]
+    assert node.are_kept(*secrets) == [True, True, False]
     cloud.store.delete("pods", "gone", "default")
     while len(pods.store) > 1:
         await pods.store.next_update()
     node.is_up = False
     await node.garbage.collect()
-    assert node.kept(*secrets) == [True, True, False]
+    assert node.are_kept(*secrets) == [True, True, False]
     node.is_up = True
     await node.garbage.collect()
-    assert node.kept(*secrets) == [True, False, False]
+    assert node.are_kept(*secrets) == [True, False, False]
     followed = node.sources.get(HUB_IDENTITY, secrets[1])
     await followed.ready(5)
     await node.settled()
     await node.garbage.collect()
-    assert node.kept(*secrets) == [True, True, False]
+    assert node.are_kept(*secrets) == [True, True, False]
 
 
 async def test_a_look_that_fails_is_not_the_last(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

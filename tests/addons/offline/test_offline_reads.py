@@ -7,20 +7,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from unittest.mock import patch
 
-import orjson
 import pytest
 
 from addons.offline import cached_response
 from addons.offline.accepted.accepted_writes import AcceptedWrites
-from addons.offline.cached_response import CachedResponse
 from addons.offline.cached_responses import CachedResponses
-from addons.offline.copies import DiskCopies
 from addons.offline.offline_reads import OfflineReads, _covers, _may_hold, _scope
-from addons.requests.answers import Answer
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.rules.table import parse_rules
 from addons.views.sources import Sources
-from kube.errors import StatusError
 from kube.http.client import Unreachable
 from kube.json_type import Json
 from kube.reflector.list_watch import ListWatch
@@ -29,6 +24,7 @@ from kube.store.store import Store
 from kube.wire.encoding import Encoding
 from tests.addons.support.copying import copies_in, settled
 from tests.addons.support.offline_parts import JSON, Told, asked, read
+from tests.addons.support.offline_world import OfflineWorld, open_world
 from tests.addons.support.samples import fill, metadata, raw, read_of, service
 
 PODS = ResourceType("", "v1", "pods")
@@ -105,56 +101,19 @@ def pod(name: str, version: int, *, phase: str = "", namespace: str = "a") -> Js
     return {**made, "status": {"phase": phase}} if phase else made
 
 
-def listed(version: int, *items: Json, token: str = "", kind: str = "PodList") -> bytes:
+def listed(version: int, *items: Json, token: str = "", kind: str = "PodList") -> Json:
     head: Json = {"resourceVersion": str(version), **({"continue": token} if token else {})}
     rows = {"rows" if kind == "Table" else "items": list(items)}
-    return raw({"kind": kind, "apiVersion": "v1", "metadata": head, **rows})
+    return {"kind": kind, "apiVersion": "v1", "metadata": head, **rows}
 
 
-class Node:
-    """A node's data: stores that the test fills, and cached answers."""
+class Node(OfflineWorld):
+    """A node that has pods."""
 
-    def __init__(self, copies: DiskCopies) -> None:
-        gone = Told(Unreachable("gone"))
-        self.sources = Sources(
-            lambda _: gone, lambda *_: None, lambda: parse_rules(None), 300, copies, is_up=lambda: False
-        )
-        self.answers = CachedResponses(copies.access)
-        self.accepted = AcceptedWrites(copies.access, self.answers, copies)
-        self.accepted.start(self.sources)
-        self.reads = OfflineReads(self.sources, self.answers, self.accepted, 1)
-
-    def hold(self, list_watch: ListWatch, version: int, *pods: Json) -> Store:
-        """A running source."""
-        store = self.sources.get(HUB_IDENTITY, list_watch).store
-        fill(store, pods, version, kind="Pod")
-        return store
-
-    def keep(self, target: str, *pages: bytes, accept: str = JSON) -> None:
-        """A kept answer; a list of several pages has tokens "1", "2" and so on."""
-        found, *further = (CachedResponse({"content-type": JSON}, page) for page in pages)
-        for number, page in enumerate(further, 1):
-            found = found.followed_by(str(number), page)
-        self.answers.put(asked("GET", target, accept=accept).key(""), found)
-
-    async def ask(self, target: str, accept: str = JSON) -> Json | None:
-        """The document of the answer; {"code": …} of a refusal."""
-        try:
-            request, read = asked("GET", target, accept=accept), read_of(target, accept)
-            answer = await self.reads.answer(HUB_IDENTITY, request, read)
-        except StatusError as error:
-            return {"code": error.code}
-        if answer is None:
-            return None
-        assert isinstance(answer, Answer)
-        body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
-        found: Json = orjson.loads(gzip.decompress(body) if "content-encoding" in answer.headers else body)
-        return found
-
-    async def names(self, target: str) -> dict[str, int] | None:
-        """The names in a list, with versions."""
-        found = await self.ask(target)
-        if found is None or "code" in found:
+    async def names(self, target: str) -> dict[str, int] | int | None:
+        """The names in a list, with versions; or the code of a refusal."""
+        found = await self.get(target)
+        if not isinstance(found, dict):
             return found
         items = (each["metadata"] for each in found["items"])
         return {each["name"]: int(each["resourceVersion"]) for each in items}
@@ -162,11 +121,8 @@ class Node:
 
 @pytest.fixture
 async def its(tmp_path: Path) -> AsyncIterator[Node]:
-    async with copies_in(tmp_path) as copies:
-        made = Node(copies)
+    async with copies_in(tmp_path) as copies, open_world(Node(copies)) as made:
         yield made
-        await made.answers.written()
-        made.sources.close()
 
 
 JSON_EVERYWHERE, JSON_OF_NAMESPACE, JSON_OF_NODE = (
@@ -180,10 +136,10 @@ async def test_of_two_copies_the_newer_answers(its: Node, older_first: bool) -> 
     for list_watch in copies if older_first else reversed(copies):
         version, pods = copies[list_watch]
         its.hold(list_watch, version, *pods)
-    found = await its.ask(f"{TARGET}/p")
-    assert found is not None
+    found = await its.get(f"{TARGET}/p")
+    assert isinstance(found, dict)
     assert found["metadata"]["resourceVersion"] == "8"
-    assert await its.ask(f"{TARGET}/gone") == {"code": 404}
+    assert await its.get(f"{TARGET}/gone") == 404
     assert await its.names(TARGET) == {"p": 8}
     assert await its.names("/api/v1/pods") == {"p": 4, "gone": 3}, "only the older one has all namespaces"
 
@@ -191,7 +147,9 @@ async def test_of_two_copies_the_newer_answers(its: Node, older_first: bool) -> 
 async def test_a_list_stands_in_the_order_of_the_keys(its: Node) -> None:
     places = [("b", "x"), ("a", "z"), ("a-b", "y"), ("a", "c")]
     its.hold(JSON_EVERYWHERE, 9, *(pod(name, 3, namespace=namespace) for namespace, name in places))
-    assert list(await its.names("/api/v1/pods") or ()) == ["y", "c", "z", "x"]
+    found = await its.names("/api/v1/pods")
+    assert isinstance(found, dict)
+    assert list(found) == ["y", "c", "z", "x"]
 
 
 async def test_a_copy_on_disk_may_be_newer_than_one_that_runs(tmp_path: Path) -> None:
@@ -209,7 +167,7 @@ async def test_a_copy_on_disk_may_be_newer_than_one_that_runs(tmp_path: Path) ->
 
 async def test_an_object_that_a_newer_copy_has_in_another_encoding_is_not_absent(its: Node) -> None:
     its.hold(JSON_OF_NODE, 9, pod("p", 8))
-    its.hold(JSON_EVERYWHERE, 5)
+    its.hold(JSON_EVERYWHERE, 5, kind="Pod")
     protobuf = Encoding.PROTOBUF.value
     answer = await its.reads.answer(
         HUB_IDENTITY, asked("GET", f"{TARGET}/p", accept=protobuf), read_of(f"{TARGET}/p", protobuf)
@@ -217,7 +175,7 @@ async def test_an_object_that_a_newer_copy_has_in_another_encoding_is_not_absent
     assert answer is not None
     assert isinstance(answer.body, bytes)
     assert read(answer.body, protobuf).name == "p"
-    assert await its.ask(f"{TARGET}/q", protobuf) == {"code": 404}
+    assert await its.get(f"{TARGET}/q", protobuf) == 404
 
 
 @pytest.mark.parametrize(("kept_at", "shown"), [(4, {"p": 3}), (5, {"p": 3}), (9, {"p": 3, "q": 8})])
@@ -227,8 +185,8 @@ async def test_a_kept_list_answers_where_it_is_newer(its: Node, kept_at: int, sh
     its.keep(TARGET, listed(kept_at, pod("p", 3), pod("q", 8)))
     assert await its.names(TARGET) == shown
     store.amend(raw(pod("p", 3, phase="Running")))
-    found = await its.ask(TARGET)
-    assert found is not None
+    found = await its.get(TARGET)
+    assert isinstance(found, dict)
     assert found["items"][0].get("status") == {"phase": "Running"}, "what the node wrote since"
 
 
@@ -238,19 +196,19 @@ async def test_a_kept_list_answers_where_it_is_newer(its: Node, kept_at: int, sh
         ("resourceVersion=0", {"p": 8}),
         ("resourceVersion=9", {"p": 8}),
         ("resourceVersion=4", {"p": 8}),
-        ("resourceVersion=10", {"code": 504}),
+        ("resourceVersion=10", 504),
         ("resourceVersion=9&resourceVersionMatch=Exact", {"p": 8}),
-        ("resourceVersion=4&resourceVersionMatch=Exact", {"code": 410}),
-        ("resourceVersion=10&resourceVersionMatch=Exact", {"code": 504}),
+        ("resourceVersion=4&resourceVersionMatch=Exact", 410),
+        ("resourceVersion=10&resourceVersionMatch=Exact", 504),
         ("resourceVersion=4&resourceVersionMatch=NotOlderThan", {"p": 8}),
         ("resourceVersion=9&limit=1", {"p": 8}),
-        ("resourceVersion=4&limit=1", {"code": 410}),
-        ("continue=x&limit=1", {"code": 410}),
+        ("resourceVersion=4&limit=1", 410),
+        ("continue=x&limit=1", 410),
     ],
 )
 @pytest.mark.parametrize("kept", [True, False])
 async def test_a_version_that_is_asked_for_is_what_a_kube_apiserver_takes_it_for(
-    its: Node, query: str, shown: dict[str, int], kept: bool
+    its: Node, query: str, shown: dict[str, int] | int, kept: bool
 ) -> None:
     if kept:
         its.keep(TARGET, listed(9, pod("p", 8)))
@@ -271,8 +229,8 @@ FIRST, SECOND, THIRD = (
 async def test_a_kept_list_comes_page_by_page_as_it_came_from_the_cloud(its: Node) -> None:
     its.keep(TARGET, FIRST, SECOND, THIRD)
     for token, page in (("", FIRST), ("&continue=1", SECOND), ("&continue=2", THIRD)):
-        assert await its.ask(f"{TARGET}?limit=1{token}") == orjson.loads(page)
-    assert await its.ask(f"{TARGET}?limit=1&continue=3") == {"code": 410}
+        assert await its.get(f"{TARGET}?limit=1{token}") == page
+    assert await its.get(f"{TARGET}?limit=1&continue=3") == 410
 
 
 async def test_who_asks_for_no_pages_gets_the_whole_list(its: Node) -> None:
@@ -280,16 +238,16 @@ async def test_who_asks_for_no_pages_gets_the_whole_list(its: Node) -> None:
     assert await its.names(TARGET) == {"p": 3, "q": 4, "r": 5}
     tables = [listed(9, token="1", kind="Table"), listed(9, kind="Table")]
     its.keep(TARGET, *tables)
-    assert await its.ask(TARGET) is None, "the pages of a Table are not put together"
-    assert await its.ask(f"{TARGET}?limit=1") == orjson.loads(tables[0])
+    assert await its.get(TARGET) is None, "the pages of a Table are not put together"
+    assert await its.get(f"{TARGET}?limit=1") == tables[0]
 
 
 async def test_pages_that_are_newer_than_the_copy_hold_what_the_node_wrote(its: Node) -> None:
     store = its.hold(JSON_EVERYWHERE, 5, pod("q", 4))
     store.amend(raw(pod("q", 4, phase="Running")))
     its.keep(TARGET, FIRST, SECOND, THIRD)
-    found = await its.ask(f"{TARGET}?limit=1")
-    assert found is not None
+    found = await its.get(f"{TARGET}?limit=1")
+    assert isinstance(found, dict)
     assert [each.get("status") for each in found["items"]] == [None, {"phase": "Running"}, None]
 
 
@@ -298,13 +256,13 @@ async def test_a_kept_list_that_is_too_long_to_be_read_comes_as_it_is(its: Node,
     """Without what the node wrote to its objects since."""
     store = its.hold(JSON_EVERYWHERE, 5, pod("p", 3))
     store.amend(raw(pod("p", 3, phase="Running")))
-    body = listed(9, pod("p", 3))
+    body = raw(listed(9, pod("p", 3)))
     headers = {"content-type": JSON, **({"content-encoding": "gzip"} if packed else {})}
     its.answers.keep(asked("GET", TARGET).key(""), headers, gzip.compress(body) if packed else body)
     for limit, status in ((len(body), {"phase": "Running"}), (len(body) - 1, None)):
         with patch.object(cached_response, "MAX_LIST", limit):
-            found = await its.ask(TARGET)
-        assert found is not None
+            found = await its.get(TARGET)
+        assert isinstance(found, dict)
         assert found["items"][0].get("status") == status
 
 
@@ -318,18 +276,13 @@ async def test_what_is_shared_is_listed_from_the_one_source_where_that_is_newer(
     def made(name: str, version: int) -> Json:
         return service(name, version) if kind == "services" else pod(name, version, namespace="default")
 
-    store = its.sources.get(HUB_IDENTITY, ListWatch(type_, encoding=Encoding.JSON)).store
-    fill(store, [made("kept", 3), made("newer", 8)], 9, kind=made("x", 1)["kind"])
+    its.hold(ListWatch(type_, encoding=Encoding.JSON), 9, made("kept", 3), made("newer", 8))
     target = f"/api/v1/namespaces/default/{kind}"
-    page = CachedResponse(
-        {"content-type": JSON}, listed(4, made("kept", 3), kind=f"{made('x', 1)['kind']}List")
-    )
-    its.answers.put(asked("GET", target).key("pod"), page)
-    answer = await its.reads.answer(pod_identity, asked("GET", target), read_of(target))
-    assert answer is not None
-    body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
-    items = orjson.loads(gzip.decompress(body) if "Content-Encoding" in answer.headers else body)["items"]
-    assert [item["metadata"]["name"] for item in items] == shown
+    page = listed(4, made("kept", 3), kind=f"{made('x', 1)['kind']}List")
+    its.keep(target, page, identity=pod_identity)
+    found = await its.get(target, identity=pod_identity)
+    assert isinstance(found, dict)
+    assert [item["metadata"]["name"] for item in found["items"]] == shown
 
 
 async def test_a_copy_of_another_identity_is_never_refetched_as_the_hub(tmp_path: Path) -> None:

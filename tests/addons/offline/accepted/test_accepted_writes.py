@@ -125,18 +125,18 @@ async def test_what_was_written_is_given_in_each_encoding_to_each_who_had_the_fo
 ) -> None:
     """Two CSI drivers registered at a first boot; the outage after it showed the one that was there first."""
     for identity in (HUB_IDENTITY, OTHER):
-        world.keep(PATH, config_map("old", 4), kept, identity)
+        world.keep(PATH, config_map("old", 4), accept=kept, identity=identity)
     await world.write("PUT", PATH, 200, config_map("new", 9), accept)
     for identity in (HUB_IDENTITY, OTHER):
         assert [await world.value(accept=each, identity=identity) for each in (JSON, PROTOBUF)] == ["new"] * 2
     await world.write("DELETE", PATH, 200, GONE)
-    assert [await world.get(identity=each) for each in (HUB_IDENTITY, OTHER)] == [None, None]
+    assert [await world.get(PATH, identity=each) for each in (HUB_IDENTITY, OTHER)] == [None, None]
 
 
 async def test_what_was_written_is_given_to_nobody_else(world: World) -> None:
     world.keep(PATH, config_map("old", 4))
     await world.write("PUT", PATH, 200, config_map("new", 9))
-    assert await world.get(identity=OTHER) is None
+    assert await world.get(PATH, identity=OTHER) is None
 
 
 async def test_a_write_in_another_version_of_the_api_is_not_given_in_its_place(world: World) -> None:
@@ -166,7 +166,7 @@ async def test_lists_and_copies_have_what_was_written(world: World, kind: str, x
     await world.write(*WRITES[kind][:4])
     expected = {"y": "as it was"} if x is None else {"x": x, "y": "as it was"}
     assert await world.values() == expected
-    world.hold(Encoding.PROTOBUF, config_map("old", 4), y, version=6)
+    world.hold(MAPS._replace(encoding=Encoding.PROTOBUF), 6, config_map("old", 4), y)
     assert await world.values(EVERYWHERE) == expected
 
 
@@ -175,9 +175,7 @@ async def test_what_a_selector_does_not_select_leaves_a_copy(
     world: World, labels: dict[str, str], shown: str | None
 ) -> None:
     store = world.hold(
-        Encoding.JSON,
-        config_map("old", 4, labels={"app": "web"}),
-        of=MAPS._replace(label_selector="app=web"),
+        MAPS._replace(label_selector="app=web"), 5, config_map("old", 4, labels={"app": "web"})
     )
     await world.write("PUT", PATH, 200, config_map("new", 9, labels=labels))
     world.accepted.lay()
@@ -186,7 +184,7 @@ async def test_what_a_selector_does_not_select_leaves_a_copy(
 
 
 async def test_a_copy_that_has_heard_of_the_write_is_left_alone(world: World) -> None:
-    store = world.hold(Encoding.JSON, config_map("old", 4))
+    store = world.hold(MAPS, 5, config_map("old", 4))
     await world.write("PUT", PATH, 200, config_map("new", 9))
     store.apply("MODIFIED", raw(config_map("newest", 11)))
     assert await world.value() == "newest"

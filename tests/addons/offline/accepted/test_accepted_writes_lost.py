@@ -8,11 +8,11 @@ import pytest
 
 from addons.offline.accepted import accepted_writes
 from kube.requests.object_ref import ObjectRef
-from kube.wire.encoding import Encoding
 from tests.addons.support.kept_maps import (
     EVERYWHERE,
     KEPT,
     LIST,
+    MAPS,
     PATH,
     World,
     config_map,
@@ -34,27 +34,27 @@ async def test_a_lost_answer_leaves_the_object_unknown(tmp_path: Path, kept: str
         await world.accepted.begin(put)
         if not is_killed:
             world.accepted.lost(put)
-            assert [await world.get(), await world.get(PATH, PROTOBUF)] == [None, None]
+            assert [await world.get(PATH), await world.get(PATH, PROTOBUF)] == [None, None]
             return
     async with world_in(tmp_path) as again:
         KEPT[kept](again) if "copy" in kept else None
-        assert [await again.get(), await again.get(PATH, PROTOBUF)] == [None, None]
+        assert [await again.get(PATH), await again.get(PATH, PROTOBUF)] == [None, None]
 
 
 async def test_lists_and_watches_are_of_a_version_and_show_the_object_as_it_was_at_that(world: World) -> None:
     """kube-proxy lists all Services: one write without an answer, of any client, must not take them all from it."""
-    store = world.hold(Encoding.JSON, config_map("old", 4), config_map("as it was", 3, "y"))
+    store = world.hold(MAPS, 5, config_map("old", 4), config_map("as it was", 3, "y"))
     await world.accepted.begin(asked("PUT", PATH).info)
     world.accepted.lost(asked("PUT", PATH).info)
     listed = await world.get(LIST)
     assert isinstance(listed, dict)
     assert listed["metadata"]["resourceVersion"] == str(store.version)
     assert await world.values() == {"x": "old", "y": "as it was"}
-    assert await world.get() is None, "whoever gets the object learns that nobody knows"
+    assert await world.get(PATH) is None, "whoever gets the object learns that nobody knows"
 
 
 async def test_a_creation_without_an_answer_leaves_what_is_there(world: World) -> None:
-    world.hold(Encoding.JSON, config_map("old", 4))
+    world.hold(MAPS, 5, config_map("old", 4))
     world.accepted.lost(asked("POST", LIST).info)
     assert await world.value() == "old"
     assert await world.get(f"{LIST}/other") is None, "it may have been created"
@@ -62,9 +62,9 @@ async def test_a_creation_without_an_answer_leaves_what_is_there(world: World) -
 
 @pytest.mark.parametrize("ends", ["read", "written", "heard"])
 async def test_an_object_is_known_again(world: World, ends: str) -> None:
-    store = world.hold(Encoding.JSON, config_map("old", 4))
+    store = world.hold(MAPS, 5, config_map("old", 4))
     world.accepted.lost(asked("PUT", PATH).info)
-    assert await world.get() is None
+    assert await world.get(PATH) is None
     if ends == "read":
         world.accepted.learn(asked("GET", PATH).info)
     elif ends == "written":
@@ -136,7 +136,7 @@ async def test_what_has_no_room_makes_the_object_unknown(
     monkeypatch.setattr(accepted_writes, "MAX_FORMS", 2)
     names = ("x", "y", "z")
     world.keep(LIST, list_of(5, *(config_map("old", 4, name) for name in names)))
-    world.hold(Encoding.JSON, *(config_map("old", 4, name) for name in names))
+    world.hold(MAPS, 5, *(config_map("old", 4, name) for name in names))
     for name in names:
         await world.write("PUT", f"{LIST}/{name}", 200, config_map("new", 9, name))
     assert [await world.value(target=f"{LIST}/{name}") for name in names] == [None, "new", "new"]
@@ -147,16 +147,16 @@ async def test_of_many_unknown_objects_the_resource_is_unknown(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(accepted_writes, "MAX_RECENT", 2)
-    world.hold(Encoding.JSON, config_map("old", 4))
+    world.hold(MAPS, 5, config_map("old", 4))
     for name in ("x", "y", "z"):
         world.accepted.lost(asked("PUT", f"{LIST}/{name}").info)
-    assert await world.get() is None
+    assert await world.get(PATH) is None
 
 
 async def test_what_all_copies_have_is_not_remembered(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accepted_writes, "LOOKED_THROUGH", 1)
     world.accepted._looked_at = 1
-    store = world.hold(Encoding.JSON, config_map("old", 4))
+    store = world.hold(MAPS, 5, config_map("old", 4))
     await world.write("PUT", PATH, 200, config_map("new", 9))
     store.apply("MODIFIED", raw(config_map("new", 9)))
     (source,) = world.sources

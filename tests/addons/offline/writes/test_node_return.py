@@ -11,22 +11,15 @@ import orjson
 import pytest
 
 from addons.link.health import Cloud
-from addons.offline.accepted.accepted_writes import AcceptedWrites
-from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies
-from addons.offline.offline_reads import OfflineReads
 from addons.offline.writes.node_return import TRIES, NodeReturn, return_patch
-from addons.requests.cloud_identity import HUB_IDENTITY
-from addons.rules.table import parse_rules
-from addons.views.sources import Sources
 from kube.concurrency.notifier import Notifier
 from kube.errors import StatusError
 from kube.http.client import Unreachable
 from kube.json_type import Json
-from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
-from tests.addons.offline.writes.test_status_writes import NODE, QUESTIONS, Away, node_in
-from tests.addons.support.offline_parts import Told
+from tests.addons.offline.writes.test_status_writes import NODE, QUESTIONS, node_tree
+from tests.addons.support.offline_world import OfflineWorld, open_world
 
 
 def in_cloud(uid: str = "u", **states: str) -> Json:
@@ -37,23 +30,16 @@ def in_cloud(uid: str = "u", **states: str) -> Json:
     }
 
 
-class World:
+class World(OfflineWorld):
     """A node whose kubelet has reported that it is ready, and a cloud that comes and goes."""
 
     def __init__(self, copies: DiskCopies) -> None:
-        self.sources = Sources(
-            lambda _: Away(), lambda *_: None, lambda: parse_rules(None), 300, is_up=lambda: False
-        )
-        store = self.sources.get(HUB_IDENTITY, QUESTIONS[Encoding.PROTOBUF]).store
-        store.replace(codec_for(Encoding.PROTOBUF), "v1", "Node", 7, [node_in(Encoding.PROTOBUF).encode()])
-        self.cloud = Told()
-        self.is_up, self.is_alive, self.changed = False, True, Notifier()
-        answers = CachedResponses(copies.access)
-        accepted = AcceptedWrites(copies.access, answers, copies)
-        objects = OfflineReads(self.sources, answers, accepted, 0.5)
-        self.part = NodeReturn("n1", self.cloud, objects, cast(Cloud, self), lambda: self.is_alive)
+        super().__init__(copies)
+        self.hold(QUESTIONS[Encoding.PROTOBUF], 7, node_tree())
+        self.is_alive, self.changed = True, Notifier()
+        self.part = NodeReturn("n1", self.cloud, self.reads, cast(Cloud, self), lambda: self.is_alive)
 
-    async def turn(self, *, is_up: bool) -> None:
+    async def switch(self, *, is_up: bool) -> None:
         """The cloud comes or goes, and everything that follows has happened."""
         self.is_up = is_up
         self.changed.notify()
@@ -63,21 +49,20 @@ class World:
 
 @pytest.fixture
 async def world(copies: DiskCopies) -> AsyncIterator[World]:
-    made = World(copies)
-    task = asyncio.create_task(made.part.run())
-    await asyncio.sleep(0)
-    yield made
-    assert not task.done()
-    task.cancel()
-    made.sources.close()
+    async with open_world(World(copies)) as made:
+        task = asyncio.create_task(made.part.run())
+        await asyncio.sleep(0)
+        yield made
+        assert not task.done()
+        task.cancel()
 
 
 async def test_after_each_outage_the_cloud_hears_what_kubelet_reported(world: World) -> None:
     for outage in (1, 2):
         world.cloud.says = [in_cloud(Ready="Unknown", Other="Unknown"), {}]
-        await world.turn(is_up=True)
+        await world.switch(is_up=True)
         assert world.cloud.lines == [("GET", NODE), ("PATCH", f"{NODE}/status")] * outage
-        await world.turn(is_up=False)
+        await world.switch(is_up=False)
     patch = orjson.loads(world.cloud.heard[-1].body)
     (ready,) = patch["status"]["conditions"]
     assert (ready["type"], ready["status"]) == ("Ready", "True")
@@ -86,18 +71,18 @@ async def test_after_each_outage_the_cloud_hears_what_kubelet_reported(world: Wo
 
 async def test_it_says_nothing_for_a_dead_kubelet_and_nothing_that_the_cloud_knows(world: World) -> None:
     world.is_alive = False
-    await world.turn(is_up=True)
+    await world.switch(is_up=True)
     assert world.cloud.lines == []
-    await world.turn(is_up=False)
+    await world.switch(is_up=False)
     world.is_alive, world.cloud.usual = True, in_cloud(Ready="False")
-    await world.turn(is_up=True)
+    await world.switch(is_up=True)
     assert world.cloud.lines == [("GET", NODE)]
 
 
 async def test_a_conflict_is_tried_again_a_few_times(world: World) -> None:
     conflict = StatusError(409, "Conflict", "written meanwhile")
     world.cloud.says = [in_cloud(Ready="Unknown"), conflict] * (TRIES + 1)
-    await world.turn(is_up=True)
+    await world.switch(is_up=True)
     assert len(world.cloud.lines) == 2 * TRIES
 
 
@@ -113,11 +98,11 @@ async def test_what_fails_is_left_to_kubelet_and_the_next_outage_is_another(
     world: World, failure: Exception | Json
 ) -> None:
     world.cloud.says = [failure]
-    await world.turn(is_up=True)
+    await world.switch(is_up=True)
     assert world.cloud.lines == [("GET", NODE)]
-    await world.turn(is_up=False)
+    await world.switch(is_up=False)
     world.cloud.says = [in_cloud(Ready="Unknown"), {}]
-    await world.turn(is_up=True)
+    await world.switch(is_up=True)
     assert world.cloud.lines[1:] == [("GET", NODE), ("PATCH", f"{NODE}/status")]
 
 

@@ -10,18 +10,9 @@ from typing import Any
 
 import pytest
 
-from addons.offline.accepted.accepted_writes import AcceptedWrites
-from addons.offline.cached_responses import CachedResponses
-from addons.offline.copies import DiskCopies
-from addons.offline.offline_reads import OfflineReads
-from addons.offline.writes.journal import Journal
-from addons.offline.writes.status_writes import StatusWrites, labels_of_others
+from addons.offline.writes.status_writes import labels_of_others
 from addons.requests.answers import Answer
-from addons.requests.cloud_identity import HUB_IDENTITY
-from addons.rules.table import parse_rules
-from addons.views.sources import Sources
 from kube.errors import StatusError
-from kube.http.client import ApiResponse, Client, Unreachable
 from kube.json_type import Json
 from kube.reflector.list_watch import ListWatch
 from kube.requests.node_pools import POOL_LABEL
@@ -36,12 +27,12 @@ from tests.addons.support.offline_parts import (
     MERGE,
     PROTOBUF,
     STRATEGIC,
-    Told,
     asked,
     body_of,
     in_protobuf,
     read,
 )
+from tests.addons.support.offline_world import OfflineWorld, in_encoding, open_world
 from tests.addons.support.refusals import refuses
 from tests.addons.support.samples import node, raw
 
@@ -52,61 +43,28 @@ HOST, BEFORE = "kubernetes.io/hostname", {"kubernetes.io/hostname": "n1", "app":
 RESTRICTED = "node-restriction.kubernetes.io/x"
 
 
-class Away(Client):
-    """No cloud at all."""
+class World(OfflineWorld):
+    """Reports on a node that may be in copies and among the kept answers."""
 
-    def __init__(self) -> None:
-        super().__init__(None, "http://cloud", {})  # type: ignore[arg-type]  # nothing is sent
-
-    def watch(self, *_args: Any, **_how: Any) -> Any:
-        raise Unreachable("gone")
-
-    async def request(self, *_args: Any, **_how: Any) -> ApiResponse:
-        raise Unreachable("gone")
-
-
-class World:
-    """Reports on a node that may be in stores and among the kept answers."""
-
-    def __init__(self, copies: DiskCopies) -> None:
-        self.sources = Sources(
-            lambda _: Away(), lambda *_: None, lambda: parse_rules(None), 300, is_up=lambda: False
-        )
-        self.answers = CachedResponses(copies.access)
-        self.journal = Journal(copies.access)
-        self.cloud = Told()
-        accepted = AcceptedWrites(copies.access, self.answers, copies)
-        objects = OfflineReads(self.sources, self.answers, accepted, 0.5)
-        self.writes = StatusWrites("n1", objects, self.answers, self.journal, self.cloud)
-
-    def hold(self, *encodings: Encoding, version: int = 7) -> list[Store]:
+    def hold_node(self, *encodings: Encoding, version: int = 7) -> list[Store]:
         """Copies of the node, as a reflector filled them."""
-        stores = []
-        for encoding in encodings:
-            store = self.sources.get(HUB_IDENTITY, QUESTIONS[encoding]).store
-            obj = node_in(encoding, version)
-            store.replace(codec_for(encoding), "v1", "Node", version, [obj.encode()])
-            stores.append(store)
-        return stores
+        return [self.hold(QUESTIONS[each], version, node_tree(version)) for each in encodings]
 
     async def patch(self, patch: Json, kind: str = STRATEGIC, accept: str = JSON, path: str = NODE) -> Answer:
-        return await self.writes.accept(
+        return await self.statuses.accept(
             asked("PATCH", f"{path}/status", patch, accept=accept, content_type=kind)
         )
 
 
-def node_in(encoding: Encoding, version: int = 7) -> ApiObject:
-    if encoding is Encoding.PROTOBUF:
-        obj = in_protobuf("v1", "Node", "n1", uid="u", resourceVersion=str(version))
-        ready = obj.fields.child("status").add("conditions")
-        ready.set("type", "Ready")
-        ready.set("status", "True")
-        return obj
+def node_tree(version: int = 7) -> Json:
     made = node("n1", version)
     made["metadata"]["uid"] = "u"
-    made["spec"] = {"podCIDR": "10.0.0.0/24"}
-    made["status"] = {"conditions": [{"type": "Ready", "status": "True"}]}
-    return read(raw(made))
+    status = {"conditions": [{"type": "Ready", "status": "True"}]}
+    return {**made, "spec": {"podCIDR": "10.0.0.0/24"}, "status": status}
+
+
+def node_in(encoding: Encoding, version: int = 7) -> ApiObject:
+    return read(in_encoding(node_tree(version), encoding).body(), encoding)
 
 
 def conditions(obj: ApiObject) -> dict[str, str]:
@@ -132,11 +90,8 @@ def answered(answer: Answer) -> ApiObject:
 
 @asynccontextmanager
 async def world_in(folder: Path) -> AsyncIterator[World]:
-    async with copies_in(folder) as copies:
-        made = World(copies)
+    async with copies_in(folder) as copies, open_world(World(copies)) as made:
         yield made
-        await made.answers.written()
-        made.sources.close()
 
 
 @pytest.fixture
@@ -150,7 +105,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 async def test_the_loop_goes_on_while_a_large_status_is_merged(world: World) -> None:
     """Any process of the node may send one of 3 MiB while the cloud is away; it held the loop for two seconds."""
-    world.hold(Encoding.JSON)
+    world.hold_node(Encoding.JSON)
     turns = 0
 
     async def count() -> None:
@@ -168,7 +123,7 @@ async def test_the_loop_goes_on_while_a_large_status_is_merged(world: World) -> 
 
 @pytest.mark.parametrize("encoding", Encoding)
 async def test_a_report_is_merged_shown_and_kept_for_the_cloud(world: World, encoding: Encoding) -> None:
-    (store,) = world.hold(encoding)
+    (store,) = world.hold_node(encoding)
     answer = await world.patch(reports(Ready="False", Disk="True"), accept=f"{PROTOBUF},{JSON}")
     assert (answer.status, answer.headers["Content-Type"]) == (200, codec_for(encoding).content_type)
     for obj in (answered(answer), shown(store)):
@@ -199,14 +154,14 @@ async def test_a_report_is_merged_shown_and_kept_for_the_cloud(world: World, enc
 async def test_each_sort_of_write_is_applied_and_to_the_status_alone(
     world: World, method: str, body: Any, kind: str
 ) -> None:
-    (store,) = world.hold(Encoding.JSON)
+    (store,) = world.hold_node(Encoding.JSON)
     request = asked(method, f"{NODE}/status", raw(body), content_type=kind)
-    assert answered(await world.writes.accept(request)).fields.child("status").text("phase") == "Running"
+    assert answered(await world.statuses.accept(request)).fields.child("status").text("phase") == "Running"
     assert shown(store).fields.child("spec").text("podCIDR") == "10.0.0.0/24"
 
 
 async def test_both_copies_of_a_node_are_amended_and_the_client_gets_its_own_encoding(world: World) -> None:
-    stores = world.hold(Encoding.JSON, Encoding.PROTOBUF)
+    stores = world.hold_node(Encoding.JSON, Encoding.PROTOBUF)
     for accept in (JSON, PROTOBUF):
         answer = await world.patch(reports(Ready=accept[-4:]), accept=accept)
         assert answer.headers["Content-Type"] == accept
@@ -216,7 +171,7 @@ async def test_both_copies_of_a_node_are_amended_and_the_client_gets_its_own_enc
 
 async def test_what_a_patch_sets_goes_to_the_cloud_also_where_the_copy_has_it(world: World) -> None:
     """A copy that lost its last moment in a crash is older than the cloud, which may have something else there."""
-    world.hold(Encoding.JSON)
+    world.hold_node(Encoding.JSON)
     await world.patch(reports(Ready="True", Other="x"))
     assert {each["type"] for each in world.journal.statuses[NODE].patch["status"]["conditions"]} == {
         "Ready",
@@ -228,7 +183,7 @@ async def test_what_a_patch_sets_goes_to_the_cloud_also_where_the_copy_has_it(wo
 
 
 async def test_writes_at_once_lose_nothing(world: World) -> None:
-    stores = world.hold(Encoding.JSON, Encoding.PROTOBUF)
+    stores = world.hold_node(Encoding.JSON, Encoding.PROTOBUF)
     kinds = [f"Kind{number}" for number in range(20)]
     await asyncio.gather(*(world.patch(reports(**{kind: "True"})) for kind in kinds))
     wanted = {"Ready": "True", **dict.fromkeys(kinds, "True")}
@@ -274,7 +229,7 @@ async def test_a_kept_answer_that_is_not_the_object_is_no_copy(
     request = asked("PATCH", f"{NODE}/status", reports(Ready="False"), content_type=STRATEGIC)
     world.answers.keep(request.read_key(""), {"content-type": content_type}, body)
     with refuses(503):
-        await world.writes.accept(request)
+        await world.statuses.accept(request)
     assert not world.journal.statuses
 
 
@@ -282,7 +237,7 @@ async def test_a_kept_answer_that_is_not_the_object_is_no_copy(
 
 
 async def test_an_object_that_the_node_does_not_have_is_a_503(world: World) -> None:
-    world.hold(Encoding.JSON)
+    world.hold_node(Encoding.JSON)
     with pytest.raises(StatusError) as refused:
         await world.patch(reports(Ready="False"), path="/api/v1/nodes/other")
     assert (refused.value.code, refused.value.retry_after) == (503, None)
@@ -330,7 +285,7 @@ async def test_a_node_changes_no_label_that_others_decide_on(
     world: World, encoding: Encoding, labels: Json
 ) -> None:
     """A caller of the plain port could have moved the node into another pool until the cloud was back."""
-    (store,) = world.hold(encoding)
+    (store,) = world.hold_node(encoding)
     with pytest.raises(StatusError) as refused:
         await world.patch({"metadata": {"labels": labels}} | reports(Ready="False"), accept=encoding)
     assert (refused.value.code, *labels) == (503, refused.value.message.rpartition(": ")[2])
@@ -340,7 +295,7 @@ async def test_a_node_changes_no_label_that_others_decide_on(
 
 
 async def test_a_node_repairs_its_own_labels(world: World) -> None:
-    (store,) = world.hold(Encoding.JSON)
+    (store,) = world.hold_node(Encoding.JSON)
     await world.patch({"metadata": {"labels": {"kubernetes.io/os": "linux"}}})
     assert shown(store).labels["kubernetes.io/os"] == "linux"
 
@@ -358,7 +313,7 @@ async def test_a_node_repairs_its_own_labels(world: World) -> None:
 async def test_what_is_refused_changes_nothing(
     world: World, patch: Json, kind: str, accept: str, code: int
 ) -> None:
-    (store,) = world.hold(Encoding.JSON)
+    (store,) = world.hold_node(Encoding.JSON)
     before = shown(store).encode()
     with refuses(code):
         await world.patch(patch, kind, accept)

@@ -60,7 +60,7 @@ async def test_a_report_is_made_of_the_newest_copy(world: World, first: ListWatc
 
 
 async def test_a_kept_answer_may_be_the_newest(world: World) -> None:
-    (store,) = world.hold(Encoding.JSON, version=7)
+    (store,) = world.hold_node(Encoding.JSON, version=7)
     get = asked("GET", NODE)
     world.answers.keep(get.key(""), {"content-type": JSON}, body_of(node_in(Encoding.JSON, 9)))
     answer = await world.patch(reports(Ready="False"))
@@ -71,7 +71,7 @@ async def test_a_kept_answer_may_be_the_newest(world: World) -> None:
     "stale", [{"uid": "of an earlier node of the name"}, {"name": "n1", "uid": "u", "labels": {}}]
 )
 async def test_an_older_copy_that_a_report_does_not_fit_refuses_nothing(world: World, stale: Json) -> None:
-    (store,) = world.hold(Encoding.PROTOBUF, version=9)
+    (store,) = world.hold_node(Encoding.PROTOBUF, version=9)
     old = world.sources.get(HUB_IDENTITY, QUESTIONS[Encoding.JSON]).store
     metadata = {"name": "n1", "resourceVersion": "5", **stale}
     fill(old, [{"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": {"phase": "old"}}], 5)
@@ -90,7 +90,7 @@ async def test_no_copy_is_written_in_the_loop(world: World, monkeypatch: pytest.
         return updated(*how)
 
     monkeypatch.setattr(status_writes, "updated", noted)
-    stores = world.hold(Encoding.JSON, Encoding.PROTOBUF)
+    stores = world.hold_node(Encoding.JSON, Encoding.PROTOBUF)
     await world.patch(reports(Ready="False"))
     assert [conditions(shown(store)) for store in stores] == [{"Ready": "False"}] * 2
     assert threads
@@ -101,7 +101,7 @@ async def test_no_copy_is_written_in_the_loop(world: World, monkeypatch: pytest.
 
 
 async def reported(world: World, *encodings: Encoding) -> tuple[StatusEntry, list[Store]]:
-    stores = world.hold(*encodings)
+    stores = world.hold_node(*encodings)
     await world.patch(reports(Ready="False"), accept=f"{JSON},{PROTOBUF}")
     return world.journal.statuses[NODE], stores
 
@@ -111,7 +111,7 @@ async def test_what_the_node_gave_an_object_is_shown_no_longer(world: World) -> 
     world.cloud.says = [
         ApiResponse(encoding, body_of(node_in(encoding))) for encoding in (Encoding.JSON, Encoding.PROTOBUF)
     ]
-    await world.writes.take_back(entry)
+    await world.statuses.take_back(entry)
     assert [conditions(shown(store)) for store in stores] == [{"Ready": "True"}] * 2
     assert [(each.method, each.path, each.accept) for each in world.cloud.heard] == [
         ("GET", NODE, JSON),
@@ -131,7 +131,7 @@ async def test_what_the_node_gave_an_object_is_shown_no_longer(world: World) -> 
 async def test_where_the_cloud_cannot_say_the_watch_will(world: World, said: ApiResponse | Exception) -> None:
     entry, (store,) = await reported(world, Encoding.JSON)
     world.cloud.says = [said]
-    await world.writes.take_back(entry)
+    await world.statuses.take_back(entry)
     assert conditions(shown(store)) == {"Ready": "False"}
     fill(store, [{**node("n1", 9), "status": {}}], 9)
     assert conditions(shown(store)) == {}
@@ -141,7 +141,7 @@ async def test_where_the_cloud_is_gone_again_the_status_stays(world: World) -> N
     entry, (store,) = await reported(world, Encoding.JSON)
     world.cloud.says = [Unreachable("no route")]
     with pytest.raises(Unreachable):
-        await world.writes.take_back(entry)
+        await world.statuses.take_back(entry)
     assert conditions(shown(store)) == {"Ready": "False"}
 
 
@@ -149,7 +149,7 @@ async def test_a_newer_status_is_not_taken_back(world: World) -> None:
     entry, (store,) = await reported(world, Encoding.JSON)
     await world.patch(reports(Ready="Unknown"))
     world.cloud.says = [ApiResponse(JSON, body_of(node_in(Encoding.JSON)))]
-    await world.writes.take_back(entry)
+    await world.statuses.take_back(entry)
     assert conditions(shown(store)) == {"Ready": "Unknown"}
 
 
@@ -164,7 +164,7 @@ async def test_whichever_encoding_is_kept_a_client_gets_its_own(
         get = asked("GET", NODE, accept=held)
         world.answers.keep(get.key(""), {"content-type": held}, body_of(node_in(held)))
     else:
-        world.hold(held)
+        world.hold_node(held)
     answer = await world.patch(reports(Ready="False"), STRATEGIC, accept)
     assert answer.headers["Content-Type"] == accept
     assert isinstance(answer.body, bytes)
@@ -181,7 +181,7 @@ async def test_a_status_is_in_each_kept_answer_with_the_object(world: World, is_
     for key, accept in keys:
         world.answers.keep(key, {"content-type": accept}, body_of(node_in(Encoding(accept))))
     if is_held:
-        world.hold(Encoding.PROTOBUF)
+        world.hold_node(Encoding.PROTOBUF)
     await world.patch(reports(Ready="False"), STRATEGIC, JSON)
     for key, _ in keys:
         answer = await world.answers.get(key)

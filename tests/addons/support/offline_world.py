@@ -1,0 +1,162 @@
+"""A node on a disk of the test's own, with all that answers while the cloud is away, put together like `Offline`."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from multidict import CIMultiDict
+
+from addons.link.health import Cloud, ServerHealth
+from addons.link.servers import parse_server
+from addons.offline.accepted.accepted_writes import AcceptedWrites
+from addons.offline.cached_relay import CachedRelay
+from addons.offline.cached_response import CachedResponse
+from addons.offline.cached_responses import CachedResponses
+from addons.offline.copies import DiskCopies
+from addons.offline.offline_reads import OfflineReads
+from addons.offline.people.cached_discovery import Discovery
+from addons.offline.writes.creations import Creations
+from addons.offline.writes.held_leases import HeldLeases
+from addons.offline.writes.journal import Journal
+from addons.offline.writes.offline_writes import OfflineWrites
+from addons.offline.writes.replay import Replay
+from addons.offline.writes.sparing_writes import SparingWrites
+from addons.offline.writes.status_writes import StatusWrites
+from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
+from addons.rules.table import parse_rules
+from addons.views.reviews import Reviews
+from addons.views.sources import Sources
+from kube.errors import StatusError
+from kube.http.client import ApiResponse, Client, RawResponse, Unreachable
+from kube.json_type import Json
+from kube.reflector.list_watch import ListWatch
+from kube.schemas.recoded import recoded
+from kube.store.store import Store
+from kube.wire.codec import codec_for
+from kube.wire.encoded_objects import Encoded
+from kube.wire.encoding import Encoding
+from kube.wire.json_fields import parse_object
+from tests.addons.support.offline_parts import JSON, PROTOBUF, Told, ToldClients, asked
+from tests.addons.support.samples import raw, read_of
+from tests.kube.support.answering import AnsweringClient, Asked
+
+
+class Gone(AnsweringClient):
+    """Refuse every request: there is no cloud."""
+
+    async def answer(self, asked: Asked) -> ApiResponse:
+        raise Unreachable("gone")
+
+    def watch(self, *_args: Any, **_how: Any) -> Any:
+        raise Unreachable("gone")
+
+
+class OfflineWorld:
+    """Put the node `n1` together. Its sources read from `reader`, a cloud that is gone unless a test brings another."""
+
+    def __init__(self, copies: DiskCopies, reader: Client | None = None) -> None:
+        self.now = 1000.0
+        self.cloud = Told()
+        """Answers what the hub asks by itself."""
+        self.is_up = False
+        """Whether the sources know of a cloud."""
+        self.health = ServerHealth(parse_server("http://127.0.0.1:1"))
+        self.copies, access = copies, copies.access
+        reader = reader or Gone()
+        self.sources = Sources(
+            lambda _: reader, lambda *_: None, lambda: parse_rules(None), 300, copies, lambda: self.is_up
+        )
+        self.answers, self.journal = CachedResponses(access), Journal(access)
+        self.accepted = AcceptedWrites(access, self.answers, copies, lambda: self.now)
+        self.accepted.start(self.sources)
+        self.reads = OfflineReads(self.sources, self.answers, self.accepted, 0.5)
+        self.statuses = StatusWrites("n1", self.reads, self.answers, self.journal, self.cloud)
+        self.servers = Cloud([self.health], "priority")
+        self.replay = Replay(self.journal, self.cloud, self.servers, self.statuses.take_back, lambda *_: None)
+        creations = Creations(self.reads, self.answers)
+        self.writes = OfflineWrites(self.statuses, creations, self.journal, self.replay)
+
+    def relay(self, clients: ToldClients, reviews: Reviews) -> CachedRelay:
+        """The part that has requests relayed while there is a cloud, and answers them without one."""
+        return CachedRelay(
+            *("n1", clients, self.servers, reviews, self.reads, self.answers, self.writes),
+            *(Discovery(clients.hub, self.answers, self.servers), HeldLeases(self.copies.access)),
+            *(SparingWrites("n1", self.sources), self.accepted),
+        )
+
+    def hold(self, list_watch: ListWatch, version: int, *objects: Json, kind: str = "") -> Store:
+        """A copy that runs, in the encoding of the list-watch."""
+        store, encoding = self.sources.get(HUB_IDENTITY, list_watch).store, list_watch.encoding
+        kind = kind or objects[0]["kind"]
+        raws = [in_encoding(each, encoding).raw for each in objects]
+        store.replace(codec_for(encoding), list_watch.type.api_version, kind, version, raws)
+        return store
+
+    def keep(
+        self, target: str, *pages: Json, accept: str = JSON, identity: CloudIdentity = HUB_IDENTITY
+    ) -> None:
+        """An answer that has passed; a list of several pages has tokens "1", "2" and so on."""
+        headers = {"content-type": accept if accept == PROTOBUF else JSON}
+        bodies = [
+            in_encoding(each, Encoding.PROTOBUF).body() if accept == PROTOBUF else raw(each) for each in pages
+        ]
+        found, *further = (CachedResponse(headers, body) for body in bodies)
+        for number, page in enumerate(further, 1):
+            found = found.followed_by(str(number), page)
+        self.answers.put(asked("GET", target, accept=accept).key(identity.user), found)
+
+    async def get(
+        self, target: str, accept: str = JSON, identity: CloudIdentity = HUB_IDENTITY
+    ) -> Json | int | None:
+        """The document of the answer, in JSON, or the code of a refusal; None where the node has nothing."""
+        self.accepted.lay()
+        try:
+            answer = await self.reads.answer(
+                identity, asked("GET", target, accept=accept), read_of(target, accept)
+            )
+        except StatusError as error:
+            return error.code
+        if answer is None:
+            return None
+        body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
+        return document(body, answer.headers)
+
+    async def write(
+        self, method: str, target: str, code: int, answer: Json | bytes, accept: str = JSON
+    ) -> None:
+        """A write that passes the hub, to the end of the cloud's answer."""
+        request = asked(method, target, accept=accept)
+        await self.accepted.begin(request.info)
+        body = answer if isinstance(answer, bytes) else raw(answer)
+        if accept == PROTOBUF and not isinstance(answer, bytes):
+            body = in_encoding(answer, Encoding.PROTOBUF).body()
+        await self.accepted.accepted(
+            request.info, RawResponse(code, CIMultiDict({"Content-Type": accept}), body)
+        )
+
+
+def in_encoding(tree: Json, encoding: Encoding) -> Encoded:
+    return recoded(Encoded(codec_for(Encoding.JSON), tree["apiVersion"], tree["kind"], raw(tree)), encoding)
+
+
+def document(body: bytes, headers: Mapping[str, str]) -> Json:
+    """An answer's document, in JSON."""
+    fields = {name.lower(): value for name, value in headers.items()}
+    body = gzip.decompress(body) if "content-encoding" in fields else body
+    if fields["content-type"] == PROTOBUF:
+        body = recoded(Encoded.read(codec_for(Encoding.PROTOBUF), body), Encoding.JSON).raw
+    found: Json = parse_object(body)
+    return found
+
+
+@asynccontextmanager
+async def open_world[World: OfflineWorld](made: World) -> AsyncIterator[World]:
+    """The world from what is on its disk to the end of its process. The disk stays open."""
+    await made.answers.open()
+    await made.accepted.open()
+    yield made
+    await made.answers.written()
+    made.sources.close()
