@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import fcntl
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,12 +47,15 @@ class Ledger:
         self.settings: Json = {}
         self.is_settled = True
         """Whether the run that wrote last came to its end; one that somebody killed did not."""
+        self.trial: Json = {}
+        """An upgrade that has not come to its end (`addons.install.trials`); empty where there is none."""
         self._files: Json = {}
         """By path: how the original was, the name of its copy ("" where there was none), what was written last."""
         with contextlib.suppress(FileNotFoundError):
             ledger = json.loads((self._folder / "ledger.json").read_text())
             self.settings, self._files = ledger["settings"], ledger["files"]
             self.is_settled = ledger.get("settled", False)
+            self.trial = ledger.get("trial", {})
 
     @property
     def is_empty(self) -> bool:
@@ -143,6 +147,8 @@ class Ledger:
             return
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         ledger = {"settings": self.settings, "settled": self.is_settled, "files": self._files}
+        if self.trial:
+            ledger["trial"] = self.trial
         text = json.dumps(ledger, indent=1)
         write(self._folder / "ledger.json", text.encode(), 0o600, None)
 
@@ -157,6 +163,24 @@ class Ledger:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write(self._folder / copy, data, 0o600, None)
         return {"copy": copy, "mode": status.st_mode & 0o7777, "uid": status.st_uid, "gid": status.st_gid}
+
+
+@contextlib.contextmanager
+def locked(root: Path, folder: Path) -> Iterator[None]:
+    """Hold a ledger against other processes, and wait for one that holds it; where there is no ledger, hold nothing.
+
+    The kernel frees it at the end of the process, however it ends.
+    """
+    try:
+        held = os.open(below(root, folder), os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        yield
+        return
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
 
 
 def below(root: Path, path: Path) -> Path:

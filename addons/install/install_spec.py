@@ -26,7 +26,7 @@ from addons.install.kubeconfigs import (
     server_of,
     without_credentials,
 )
-from addons.install.system_services import KUBELET_PKI, KUBELET_UNIT, socket_unit, static_pod, unit
+from addons.install.services.system_services import KUBELET_PKI, KUBELET_UNIT, socket_unit, static_pod, unit
 from addons.link.servers import parse_server
 from addons.settings import OPTIONS, Settings
 from addons.startup.preflight import own_listener

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from addons.certificates.tls_port_certificate import FILE as CLUSTER_CERTIFICATE
 from addons.install.changes import FileChange, Ledger, below, diff, read
+from addons.install.hub_service import HubService
 from addons.install.install_spec import (
     BOOTSTRAP_KUBECONFIG,
     KUBELET_BOOTSTRAP,
@@ -22,22 +21,19 @@ from addons.install.install_spec import (
     leads_to,
     read_spec,
 )
-from addons.install.pod_processes import containers_at, end
-from addons.install.readiness import (
+from addons.install.services.pod_processes import containers_at, end
+from addons.install.services.readiness import (
     KUBELET_WAIT,
     NotReadyError,
-    count_writes,
-    pause,
-    runs_on,
     start_of,
     wait_for_healthy_kubelet,
     wait_for_hub,
     wait_for_kubelet,
-    wait_for_node,
     wait_until_gone,
     watch_hub,
 )
-from addons.install.system_services import HUB_UNIT, PROXY_UNIT, ServiceError, Services
+from addons.install.services.system_services import HUB_UNIT, PROXY_UNIT, ServiceError, Services
+from addons.install.trials import Trial, guard_file, read_trial
 from addons.startup import pod_interface
 from addons.startup.rollback import clear_rollback, write_rollback
 from kube.errors import StatusError
@@ -45,12 +41,6 @@ from kube.http.client import Unreachable
 
 FAILURES = (NotReadyError, ServiceError, OSError, StatusError, Unreachable, KeyboardInterrupt)
 """The errors that end an installation halfway."""
-CERTIFICATE_WAIT = 20.0
-"""Seconds that an installation waits for the certificate of the TLS port, which the manager approves within some."""
-UNSIGNED = (
-    "the cluster has not signed the certificate of the TLS port, so pods go on calling the cloud directly until it "
-    "has: is the manager running? It approves the request, or `kubectl certificate approve` does (`kubectl get csr`)"
-)
 LIMIT_OF_STATIC_POD = 90.0
 """Seconds until a hub is gone whose manifest is: kubelet looks each 20, and gives the pod 30 to end."""
 
@@ -67,6 +57,7 @@ class Installation:
         self._services = services
         self._say = say
         self._ledger = Ledger(root, LEDGER)
+        self._hub = HubService(self._ledger, services, say)
 
     @property
     def installed(self) -> InstallSpec | None:
@@ -113,6 +104,7 @@ class Installation:
 
         A run that follows one that was killed takes every step again: nobody knows which ones the former took.
         """
+        self.settle(timeout)
         deadline = time.monotonic() + timeout
         pending = self.plan(spec)
         hub_files = spec.hub_files
@@ -122,13 +114,13 @@ class Installation:
         try:
             own = [change for change in pending if change.path in hub_files]
             if own and not was_cut_short:
-                self._replace_hub(spec, own, deadline)
-            elif was_cut_short or not self._is_up(spec):
+                self._hub.replace(spec, own, deadline)
+            elif was_cut_short or not self._hub.is_up(spec):
                 self._ledger.apply(own)
-                self._start_hub(spec, deadline, spec.hub_changes(self._ledger) if was_cut_short else own)
+                self._hub.start(spec, deadline, spec.hub_changes(self._ledger) if was_cut_short else own)
             self._ledger.apply(change for change in pending if change.path not in hub_files)
             if was_cut_short or any(change.path not in hub_files for change in pending):
-                self._move_clients(spec, deadline)
+                self._hub.move_clients(spec, deadline)
             self._ledger.settle(spec.to_json())
         except FAILURES as error:
             outcome = self._undo(spec, None if was_cut_short else former, before)
@@ -139,8 +131,9 @@ class Installation:
         clients resume from, stay.
 
         Where it is not ready within `timeout` and for `healthy` seconds then, the former one is put back, and JoinError
-        says why. Nothing of this needs the cloud.
+        says why. Nothing of this needs the cloud. Where this process is killed, the guard does it.
         """
+        self.settle(timeout)
         former = self.installed
         if former is None:
             raise JoinError("no hub is installed here")
@@ -154,40 +147,74 @@ class Installation:
         target = image if is_pod else program
         spec = replace(former, image=image) if is_pod else replace(former, program=program)
         changes = spec.hub_changes(self._ledger)
-        before = self._snapshot(changes)
+        trial = Trial(former, self._snapshot(changes), target)
         self._ledger.settings = spec.to_json()
         state = self._ledger.locate(spec.hub.state_dir)
         try:
+            if self.acts:
+                self._begin_trial(trial)
             clear_rollback(state)
-            self._replace_hub(spec, self._ledger.pending(changes), time.monotonic() + timeout)
+            self._hub.replace(spec, self._ledger.pending(changes), time.monotonic() + timeout)
             if self._services.can_be_called:
                 self._say(f"watching the hub for {healthy:g} s")
-                with self._with_last_lines(self._unit_of(spec)) as ended:
+                with self._hub.with_last_lines(self._hub.unit_of(spec)) as ended:
                     asyncio.run(watch_hub(spec.hub, healthy, ended))
                 asyncio.run(wait_for_kubelet(spec.hub, time.monotonic() + timeout))
+                self._end_trial(former)
         except FAILURES as error:
             self._say("this does not work: going back to the former program")
-            outcome = self._roll_back(former, before, changes, f"{target}: {_said(error)}", timeout)
+            outcome = self._roll_back(trial, _said(error), timeout)
             raise JoinError(f"{_said(error)}; {outcome}") from error
 
-    def _roll_back(
-        self,
-        former: InstallSpec,
-        before: dict[Path, bytes | None],
-        changes: Iterable[FileChange],
-        why: str,
-        timeout: float,
-    ) -> str:
+    def settle(self, timeout: float) -> None:
+        """Go back to the former hub where an upgrade was killed: nobody has seen the new one well for long enough.
+
+        JoinError where files cannot be put back.
+        """
+        if not self._ledger.trial:
+            if (installed := self.installed) is not None:
+                self._end_trial(installed)
+            return
+        self._say("an upgrade was killed: going back to the former program")
+        outcome = self._roll_back(read_trial(self._ledger.trial), "the upgrade was killed", timeout)
+        if self._ledger.trial:
+            raise JoinError(outcome)
+        self._say(outcome)
+
+    def _begin_trial(self, trial: Trial) -> None:
+        """Record what to go back to, and start who does so when this process is gone; only then the hub is another."""
+        self._ledger.trial = trial.to_json()
+        self._ledger.apply([guard_file(trial.former)])
+        if trial.former.method == "systemd":
+            self._services.start_guard()
+
+    def _end_trial(self, former: InstallSpec) -> None:
+        """Forget the trial, then remove the guard: one that was killed between them finds nothing to do but this."""
+        if self._ledger.trial:
+            self._ledger.trial = {}
+            self._ledger.save()
+        path = guard_file(former).path
+        if not self._ledger.has_changed(path):
+            return
+        if former.method == "systemd":
+            self._try(self._services.disable_guard)
+        self._restore([path])
+        if former.method == "systemd":
+            self._try(self._services.reload)
+
+    def _roll_back(self, trial: Trial, why: str, timeout: float) -> str:
         """Put the former hub back, with the record of why in its state folder. What became of that, in words."""
+        former = trial.former
         failed = asyncio.run(start_of(former.hub)) if former.method == "static-pod" else None
-        stuck = self._put_back(former, before)
+        stuck = self._put_back(former, trial.before)
         try:
-            write_rollback(self._ledger.locate(former.hub.state_dir), why)
+            write_rollback(self._ledger.locate(former.hub.state_dir), f"{trial.target}: {why}")
         except OSError as error:
             self._say(f"the fleet will not be told: {error.filename}: {error.strerror}")
-        self._try(lambda: self._run_hub(former, changes))
+        self._try(lambda: self._hub.run(former, (FileChange(path, b"") for path in trial.before)))
         if stuck:
             return f"not all could be undone ({stuck})"
+        self._end_trial(former)
         try:
             if self._services.can_be_called:
                 asyncio.run(wait_for_hub(former.hub, time.monotonic() + timeout, former=failed))
@@ -203,7 +230,9 @@ class Installation:
         spec = self.installed
         if spec is None:
             self._say("no hub is installed here")
-        elif stuck := self._remove(spec, restarts_pods=restarts_pods):
+            return
+        self._end_trial(spec)
+        if stuck := self._remove(spec, restarts_pods=restarts_pods):
             raise JoinError(stuck)
 
     def _remove(
@@ -268,86 +297,6 @@ class Installation:
                 f"the address for pods stays: {error}; `ip link del {pod_interface.INTERFACE}` removes it"
             )
 
-    def _run_hub(self, spec: InstallSpec, changed: Iterable[FileChange]) -> None:
-        """Start the hub by systemd, after these files have changed; kubelet starts a static pod by itself."""
-        if spec.method == "systemd":
-            opens_anew = any(change.path == SOCKET_FILE for change in changed)
-            self._services.start_hub(has_sockets=bool(spec.hub.early_listeners), opens_anew=opens_anew)
-
-    def _replace_hub(self, spec: InstallSpec, pending: Iterable[FileChange], deadline: float) -> None:
-        """Write the hub's files, start the hub, and wait until it is ready.
-
-        Whoever changes a static pod's manifest waits for another hub than the one that answers: kubelet replaces the
-        pod later.
-        """
-        changed, former = [*pending], None
-        is_replaced = spec.method == "static-pod" and any(change.path == spec.hub_file for change in changed)
-        if is_replaced and self._services.can_be_called:
-            former = asyncio.run(start_of(spec.hub))
-        self._ledger.apply(changed)
-        self._start_hub(spec, deadline, changed, former)
-
-    def _start_hub(
-        self, spec: InstallSpec, deadline: float, changed: Iterable[FileChange], former: str | None = None
-    ) -> None:
-        if not self._services.can_be_called:
-            return
-        self._run_hub(spec, changed)
-        self._say(f"waiting for the hub at {spec.hub.admin_url}")
-        with self._with_last_lines(self._unit_of(spec)) as ended:
-            asyncio.run(wait_for_hub(spec.hub, deadline, ended, former=former))
-        self._wait_for_certificate(spec, deadline)
-
-    @staticmethod
-    def _unit_of(spec: InstallSpec) -> str:
-        """The unit whose last words tell why the hub ended; "" for a static pod."""
-        return HUB_UNIT if spec.method == "systemd" else ""
-
-    def _wait_for_certificate(self, spec: InstallSpec, deadline: float) -> None:
-        """Wait a while until the cluster has signed the TLS port's certificate, and say so where it has not.
-
-        The hub points pods at itself only once they can verify it.
-        """
-        if not spec.needs_cluster_certificate:
-            return
-        file = self._ledger.locate(spec.hub.state_dir / CLUSTER_CERTIFICATE)
-        end = min(deadline, time.monotonic() + CERTIFICATE_WAIT)
-        try:
-            while not file.exists():
-                asyncio.run(pause(UNSIGNED, end))
-        except NotReadyError as error:
-            self._say(f"warning: {error}")
-
-    def _move_clients(self, spec: InstallSpec, deadline: float) -> None:
-        if not self._services.can_be_called:
-            return
-        writes = asyncio.run(count_writes(spec.hub))
-        self._services.restart_clients(spec.service)
-        self._say(f"waiting until kubelet keeps {spec.node} Ready through the hub")
-        with self._with_last_lines(spec.service) as ended:
-            asyncio.run(wait_for_node(spec.hub, spec.node, writes, deadline, ended))
-
-    @contextlib.contextmanager
-    def _with_last_lines(self, unit: str) -> Iterator[Callable[[], str]]:
-        """Give a function that returns the last lines of a service that has ended, "" while it runs.
-
-        A wait that is over otherwise ends with these lines, too.
-        """
-        try:
-            yield partial(self._services.last_lines, unit) if unit else runs_on
-        except NotReadyError as error:
-            log_lines = self._services.last_lines(unit, of_running=True) if unit else ""
-            raise NotReadyError(
-                f"{error}; {log_lines}" if log_lines and log_lines not in str(error) else str(error)
-            ) from error
-
-    def _is_up(self, spec: InstallSpec) -> bool:
-        try:
-            asyncio.run(wait_for_hub(spec.hub, 0.0))
-        except NotReadyError:
-            return False
-        return True
-
     def _snapshot(self, changes: Iterable[FileChange]) -> dict[Path, bytes | None]:
         return {change.path: read(below(self._root, change.path)) for change in changes}
 
@@ -361,7 +310,7 @@ class Installation:
             moved = any(self._ledger.has_changed(path) for path in spec.clients)
             return self._remove(spec, restarts_clients=moved) or "everything is as it was"
         stuck = self._put_back(former, before)
-        self._try(lambda: self._run_hub(former, spec.hub_changes(self._ledger)))
+        self._try(lambda: self._hub.run(former, spec.hub_changes(self._ledger)))
         self._try(lambda: self._services.restart_clients(former.service))
         return f"not all could be undone ({stuck})" if stuck else "everything is as it was"
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from addons.install.system_services import static_pod
+from addons.install.services.system_services import static_pod
 from controllers.registry import CONTROLLERS
 from controllers.settings import parse_settings
 from kube.option import VERSION

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from addons.install.system_services import static_pod
+from addons.install.services.system_services import static_pod
 from scripts.building.image import DATE, Builder, CannotBuildError, storage_folder
 from tests.cloud.real import RealCloud
 from tests.deploy.support.pod import API, Pod, pod_of

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from addons.install.system_services import static_pod
+from addons.install.services.system_services import static_pod
 from kube.http.kubeconfig import load_kubeconfig
 from tests.cloud.hollow import is_ready
 from tests.cloud.link import Link

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 import urllib3
 
+from addons.install.services.system_services import GUARD_UNIT
 from addons.startup.rollback import read_rollback
 from tests.cloud.link import Link
+from tests.cloud.processes import Process
 from tests.cloud.real import RealCloud
 from tests.controllers.support.scene import Scene
 from tests.hub.support.machine import LIMIT, Machine, edgehub
@@ -73,6 +75,37 @@ def test_a_program_that_fails_gives_way_to_the_former_one_without_a_cloud(
     )
     assert upgraded.returncode == 0, upgraded.stdout + upgraded.stderr
     scene.until(lambda: renew(installed) and "rolled back" not in fleet(kubeconfig))
+
+
+@pytest.mark.parametrize("power_fails", [False, True])
+def test_an_upgrade_that_is_killed_goes_back_by_itself(
+    installed: Machine, to_cloud: Link, tmp_path: Path, power_fails: bool
+) -> None:
+    before = installed.files()
+    to_cloud.refuse()
+    edgehub_program = str(Path(sys.executable).with_name("edgehub"))
+    good = made(tmp_path, "good", '#!/bin/sh\nexec {program} "$@"\n')
+    flags = (
+        "--root",
+        installed.root,
+        "--systemctl",
+        installed.systemctl,
+        "--healthy",
+        "600",
+        "--program",
+        good,
+    )
+    upgrade = Process("upgrade", [edgehub_program, "upgrade", *map(str, flags)], tmp_path)
+    upgrade.wait_for_line("watching the hub", LIMIT)
+    if power_fails:
+        installed.process(GUARD_UNIT).kill()
+    upgrade.kill()
+    if power_fails:
+        assert installed.files() != before
+        installed.boot(GUARD_UNIT)
+    installed.process(GUARD_UNIT).wait_for_line("the former program runs again", LIMIT)
+    assert installed.files() == before, "byte for byte, the ledger too"
+    assert read_rollback(installed.state) == f"{good}: the upgrade was killed"
 
 
 def renew(machine: Machine) -> bool:

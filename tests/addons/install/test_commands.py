@@ -10,7 +10,7 @@ import yaml
 from addons.install.commands import run
 from addons.install.install_spec import InstallSpec
 from addons.install.installation import Installation
-from addons.install.system_services import Services
+from addons.install.services.system_services import Services
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.pki import Authority
 from tests.cloud.ports import free_port

@@ -25,7 +25,7 @@ from addons.install.install_spec import (
     read_spec,
 )
 from addons.install.kubeconfigs import bootstrap_kubeconfig, server_of
-from addons.install.system_services import KUBELET_PKI, STATE_DIR
+from addons.install.services.system_services import KUBELET_PKI, STATE_DIR
 from addons.settings import Settings
 from kube.http.kubeconfig import Credentials, load_kubeconfig
 from tests.cloud.kubeconfig import write_kubeconfig

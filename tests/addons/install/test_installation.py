@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from addons.install.install_spec import InstallSpec
 from addons.install.installation import Installation, JoinError
-from addons.install.system_services import Services
+from addons.install.services.system_services import Services
 from addons.startup.rollback import read_rollback
 from kube.http.kubeconfig import load_kubeconfig
 from tests.cloud.kubeconfig import write_kubeconfig
@@ -132,6 +133,27 @@ def test_a_run_that_was_killed_is_finished_or_taken_back_by_the_next(
         installation(root).upgrade("/other", "", 1, 0)
     installation(root).uninstall()
     assert files(root) == before
+
+
+def test_an_upgrade_that_was_killed_is_taken_back(root: Path, spec: InstallSpec) -> None:
+    installation(root).install(spec, 1)
+    before = files(root)
+    settling: tuple[Callable[[], None], ...] = (
+        lambda: installation(root).settle(1),
+        lambda: installation(root).install(spec, 1),
+        lambda: installation(root).upgrade(spec.program, "", 1, 0),
+    )
+    for settle in settling:
+        with pytest.raises(KilledError):
+            Installation(root, KilledServices("true"), print).upgrade("/other", "", 1, 0)
+        guard = (root / "etc/systemd/system/edgehub-upgrade.service").read_text()
+        assert "ExecStart=/usr/bin/edgehub upgrade --settle" in guard
+        settle()
+        assert {path: data for path, data in files(root).items() if "rolled-back" not in path} == before
+    with pytest.raises(KilledError):
+        Installation(root, KilledServices("true"), print).upgrade("/other", "", 1, 0)
+    installation(root).uninstall()
+    assert not [path for path in files(root) if path.startswith("etc/systemd")]
 
 
 def test_a_run_that_was_killed_and_then_fails_leaves_nothing(root: Path, spec: InstallSpec) -> None:

@@ -14,6 +14,7 @@ from typing import Self
 
 import yaml
 
+from addons.install.services.system_services import GUARD_UNIT
 from tests.cloud.hollow import HollowKubelet, HollowProxy
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.ports import free_port
@@ -62,6 +63,7 @@ class Machine:
         self.ports = {name: free_port() for name in ("port", "tls-port", "admin-port")}
         self._programs = programs
         self._services: dict[str, Process | HollowKubelet | HollowProxy] = {}
+        self._enabled: set[str] = set()
         self._has_joined = has_joined
         # The programs have no root of their own: kubeconfigs name files by the test's paths, which are the node's too.
         itself = self.root / self.root.relative_to("/")
@@ -128,6 +130,17 @@ class Machine:
         """For a node whose files a test has laid out since."""
         self._start(self.kubelet_service)
 
+    def process(self, service: str) -> Process:
+        """The process of the hub, or of the guard of an upgrade; KeyError where it was not started."""
+        found = self._services[service]
+        assert isinstance(found, Process)
+        return found
+
+    def boot(self, service: str) -> None:
+        """Start a unit as systemd does at a boot; AssertionError for one that no boot starts."""
+        assert service in self._enabled
+        self._start(service)
+
     def pid(self, service: str) -> int:
         found = self._services[service]
         return found.pid if isinstance(found, Process) else found.process.pid
@@ -164,7 +177,11 @@ class Machine:
             case ["disable", "--now", *names] | ["stop", *names]:
                 for name in names:
                     self._stop(name)
-            case ["daemon-reload"] | ["enable", *_] | ["show" | "status", *_]:
+            case ["enable", *names]:
+                self._enabled |= {*names}
+            case ["disable", *names]:
+                self._enabled -= {*names}
+            case ["daemon-reload"] | ["show" | "status", *_]:
                 pass
             case _:
                 return f"what is {arguments}?"
@@ -183,6 +200,9 @@ class Machine:
             case "kube-proxy.service":
                 kubeconfig = self.root / "var/lib/kube-proxy/kubeconfig.conf"
                 self._services[name] = HollowProxy(self.node, kubeconfig, self.folder, self._programs)
+            case _ if name == GUARD_UNIT:
+                below = ["--root", str(self.root), "--systemctl", str(self.systemctl), "--timeout", "180"]
+                self._services[name] = Process("guard", [*self._command(name), *below], self.folder)
             case _:
                 self._services[name] = Process("hub", self._command(name), self.folder)
 

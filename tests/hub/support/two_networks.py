@@ -17,7 +17,7 @@ from pathlib import Path
 
 from addons.install.install_spec import InstallSpec
 from addons.install.installation import Installation
-from addons.install.system_services import Services
+from addons.install.services.system_services import Services
 from addons.startup.pod_interface import INTERFACE
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.pki import Authority

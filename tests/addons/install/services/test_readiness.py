@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from addons.install.readiness import (
+from addons.install.services.readiness import (
     NotReadyError,
     count_writes,
     start_of,

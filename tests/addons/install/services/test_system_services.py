@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from addons.install.system_services import ServiceError, Services, socket_unit, static_pod, unit
+from addons.install.services.system_services import ServiceError, Services, socket_unit, static_pod, unit
 
 
 def systemctl(folder: Path, status: int = 0) -> str:

@@ -73,6 +73,21 @@ SystemCallFilter=@system-service
 WantedBy=multi-user.target
 """
 
+GUARD_TEXT = """\
+[Unit]
+Description=The way back of an upgrade of Edgehub that is killed
+StartLimitIntervalSec=0
+
+[Service]
+ExecStart={command}
+Restart=on-failure
+RestartSec=5
+# A former program that knows no guard.
+RestartPreventExitStatus=2
+
+[Install]
+WantedBy=multi-user.target
+"""
 
 SOCKET_TEXT = """\
 [Unit]
@@ -103,6 +118,11 @@ def unit(command: Sequence[str], *, makes_address: bool = False, has_sockets: bo
         capabilities="CAP_NET_ADMIN" if makes_address else "",
         sockets=NEEDS_SOCKETS if has_sockets else "",
     )
+
+
+def guard_unit(command: Sequence[str]) -> str:
+    """The unit that ends an upgrade whose process is gone."""
+    return GUARD_TEXT.format(command=" ".join(map(_quoted, command)))
 
 
 def socket_unit(addresses: Iterable[tuple[str, int]]) -> str:
@@ -194,6 +214,7 @@ HUB_UNIT = "edgehub.service"
 SOCKET_UNIT = "edgehub.socket"
 KUBELET_UNIT = "kubelet.service"
 PROXY_UNIT = "kube-proxy.service"
+GUARD_UNIT = "edgehub-upgrade.service"
 TIMEOUT = 120.0
 """Seconds for one command: systemd itself gives a service 90 to start."""
 ENDED = ("failed", "dead", "auto-restart", "auto-restart-queued")
@@ -232,6 +253,16 @@ class Services:
     def stop_hub(self, *, has_sockets: bool = False) -> None:
         """Stop the hub for good: the sockets first, or the next connection would start it again."""
         self._call("disable", "--now", *([SOCKET_UNIT] if has_sockets else []), HUB_UNIT)
+
+    def start_guard(self) -> None:
+        """Start who ends an upgrade whose process is gone, now and at each boot."""
+        self._call("daemon-reload")
+        self._call("enable", GUARD_UNIT)
+        self._call("start", "--no-block", GUARD_UNIT)
+
+    def disable_guard(self) -> None:
+        """Start it at no boot any more. It ends by itself: it may be the caller."""
+        self._call("disable", GUARD_UNIT)
 
     def reload(self) -> None:
         """Reload systemd's units."""

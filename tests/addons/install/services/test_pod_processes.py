@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from addons.install.pod_processes import Container, containers_at, end
+from addons.install.services.pod_processes import Container, containers_at, end
 
 UID, OTHER = "0d0fd4b3-5a0a-4c9e-9a1c-0a3f8f4e6b11", "7c3d4a7b-1f2e-4d5c-8b9a-0f1e2d3c4b5a"
 ADDRESS = "169.254.2.1"

@@ -1,0 +1,128 @@
+"""The flags of the subcommands that need no running hub."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from addons.install import cluster_commands
+from addons.install.install_spec import KUBELET_KUBECONFIG
+from addons.install.services.system_services import KUBELET_UNIT
+
+
+def add_flags(name: str, parser: argparse.ArgumentParser) -> None:
+    """Add the flags of a subcommand."""
+    if name == "manifests":
+        parser.add_argument("name", nargs="?", default="", help="One of them, hub-rbac for one.")
+    elif name == "fleet":
+        cluster_commands.add_flags(parser)
+    else:
+        _add_node_flags(name, parser)
+        if name == "upgrade":
+            _add_upgrade_flags(parser)
+
+
+def _add_node_flags(name: str, parser: argparse.ArgumentParser) -> None:
+    if name in ("doctor", "install"):
+        parser.epilog = (
+            "What follows -- are flags of the hub: `edgehub install -- --pod-address 169.254.2.1`."
+        )
+        parser.add_argument(
+            "--kubeconfig", type=Path, help="The node's identity in the cloud. Default: kubelet's."
+        )
+        parser.add_argument("--node", default="", help="Name of this node. Default: as its certificate says.")
+        parser.add_argument(
+            "--kubelet-kubeconfig",
+            type=Path,
+            default=KUBELET_KUBECONFIG,
+            help=f"The kubeconfig of kubelet. Default: {KUBELET_KUBECONFIG}.",
+        )
+    if name == "install":
+        parser.add_argument(
+            "--kubelet-service",
+            default=KUBELET_UNIT,
+            metavar="UNIT",
+            help=f"The service that kubelet runs in, which is restarted. Default: {KUBELET_UNIT}.",
+        )
+        parser.add_argument(
+            "--proxy-kubeconfig",
+            type=Path,
+            help="The kubeconfig of a kube-proxy that is no pod. Default: the usual places.",
+        )
+        parser.add_argument("--pool", default="", help="Node pool of this node. Default: the node's label.")
+        how = parser.add_mutually_exclusive_group()
+        how.add_argument(
+            "--systemd", action="store_true", help="Run the hub as a unit of systemd (the default)."
+        )
+        how.add_argument(
+            "--static-pod", metavar="IMAGE", default="", help="Run the hub as a static pod of kubelet."
+        )
+        parser.add_argument(
+            "--dry-run", action="store_true", help="Print each file that would change as a diff."
+        )
+        _add_bootstrap_flags(parser)
+    if name in ("install", "upgrade"):
+        parser.add_argument(
+            "--timeout", type=float, default=60.0, help="Seconds until the node must be Ready. Default: 60."
+        )
+    _add_program_flags(name, parser)
+
+
+def _add_program_flags(name: str, parser: argparse.ArgumentParser) -> None:
+    if name == "uninstall":
+        parser.add_argument(
+            "--restart-pods",
+            action="store_true",
+            help="Restart the containers that have the hub's address; else they lose the API server.",
+        )
+    else:
+        parser.add_argument(
+            "--program",
+            default="",
+            help="The command that the unit starts. Default: this one; below another root the one that is there.",
+        )
+    parser.add_argument(
+        "--systemctl",
+        default=None,
+        metavar="PROGRAM",
+        help="A program to call in place of systemctl. Below another root nothing is called without it, and a unit "
+        "starts that root's programs.",
+    )
+    parser.add_argument(
+        "--root", type=Path, default=Path("/"), help="The folder that is the root of the node. Default: /."
+    )
+
+
+def _add_upgrade_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--static-pod", metavar="IMAGE", default="", help="The new image, where the hub is a static pod."
+    )
+    parser.add_argument(
+        "--healthy",
+        type=float,
+        default=30.0,
+        help="Seconds for which the new hub must stay ready, or the former one comes back. Default: 30.",
+    )
+    parser.add_argument(
+        "--settle",
+        action="store_true",
+        help="Upgrade nothing: go back to the former hub where an upgrade was killed. The node does it by itself.",
+    )
+
+
+def _add_bootstrap_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("a node without an identity, which the hub asks the cluster for")
+    group.add_argument("--server", default="", metavar="URL", help="The kube-apiserver, https://host:port.")
+    group.add_argument("--token", default="", help="A bootstrap token: `kubeadm token create` makes one.")
+    group.add_argument(
+        "--ca-hash",
+        action="append",
+        default=[],
+        metavar="sha256:…",
+        help="Hash of the cluster's CA, as `kubeadm token create --print-join-command` prints it.",
+    )
+    group.add_argument(
+        "--bootstrap-kubeconfig",
+        type=Path,
+        help="A kubeconfig with a bootstrap token, in place of these three.",
+    )

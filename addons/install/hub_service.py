@@ -1,0 +1,119 @@
+"""The hub as a service of its node: an installation starts it, replaces it, and waits until it is ready."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+from addons.certificates.tls_port_certificate import FILE as CLUSTER_CERTIFICATE
+from addons.install.changes import FileChange, Ledger
+from addons.install.install_spec import SOCKET_FILE, InstallSpec
+from addons.install.services.readiness import (
+    NotReadyError,
+    count_writes,
+    pause,
+    runs_on,
+    start_of,
+    wait_for_hub,
+    wait_for_node,
+)
+from addons.install.services.system_services import HUB_UNIT, Services
+
+CERTIFICATE_WAIT = 20.0
+"""Seconds that an installation waits for the certificate of the TLS port, which the manager approves within some."""
+UNSIGNED = (
+    "the cluster has not signed the certificate of the TLS port, so pods go on calling the cloud directly until it "
+    "has: is the manager running? It approves the request, or `kubectl certificate approve` does (`kubectl get csr`)"
+)
+
+
+class HubService:
+    """The hub below one root. NotReadyError and ServiceError tell why it does not run."""
+
+    def __init__(self, ledger: Ledger, services: Services, say: Callable[[str], None]) -> None:
+        self._ledger = ledger
+        self._services = services
+        self._say = say
+
+    def run(self, spec: InstallSpec, changed: Iterable[FileChange]) -> None:
+        """Start the hub by systemd, after these files have changed; kubelet starts a static pod by itself."""
+        if spec.method == "systemd":
+            opens_anew = any(change.path == SOCKET_FILE for change in changed)
+            self._services.start_hub(has_sockets=bool(spec.hub.early_listeners), opens_anew=opens_anew)
+
+    def replace(self, spec: InstallSpec, pending: Iterable[FileChange], deadline: float) -> None:
+        """Write the hub's files, start the hub, and wait until it is ready.
+
+        Whoever changes a static pod's manifest waits for another hub than the one that answers: kubelet replaces the
+        pod later.
+        """
+        changed, former = [*pending], None
+        is_replaced = spec.method == "static-pod" and any(change.path == spec.hub_file for change in changed)
+        if is_replaced and self._services.can_be_called:
+            former = asyncio.run(start_of(spec.hub))
+        self._ledger.apply(changed)
+        self.start(spec, deadline, changed, former)
+
+    def start(
+        self, spec: InstallSpec, deadline: float, changed: Iterable[FileChange], former: str | None = None
+    ) -> None:
+        if not self._services.can_be_called:
+            return
+        self.run(spec, changed)
+        self._say(f"waiting for the hub at {spec.hub.admin_url}")
+        with self.with_last_lines(self.unit_of(spec)) as ended:
+            asyncio.run(wait_for_hub(spec.hub, deadline, ended, former=former))
+        self._wait_for_certificate(spec, deadline)
+
+    @staticmethod
+    def unit_of(spec: InstallSpec) -> str:
+        """The unit whose last words tell why the hub ended; "" for a static pod."""
+        return HUB_UNIT if spec.method == "systemd" else ""
+
+    def _wait_for_certificate(self, spec: InstallSpec, deadline: float) -> None:
+        """Wait a while until the cluster has signed the TLS port's certificate, and say so where it has not.
+
+        The hub points pods at itself only once they can verify it.
+        """
+        if not spec.needs_cluster_certificate:
+            return
+        file = self._ledger.locate(spec.hub.state_dir / CLUSTER_CERTIFICATE)
+        end = min(deadline, time.monotonic() + CERTIFICATE_WAIT)
+        try:
+            while not file.exists():
+                asyncio.run(pause(UNSIGNED, end))
+        except NotReadyError as error:
+            self._say(f"warning: {error}")
+
+    def move_clients(self, spec: InstallSpec, deadline: float) -> None:
+        if not self._services.can_be_called:
+            return
+        writes = asyncio.run(count_writes(spec.hub))
+        self._services.restart_clients(spec.service)
+        self._say(f"waiting until kubelet keeps {spec.node} Ready through the hub")
+        with self.with_last_lines(spec.service) as ended:
+            asyncio.run(wait_for_node(spec.hub, spec.node, writes, deadline, ended))
+
+    @contextlib.contextmanager
+    def with_last_lines(self, unit: str) -> Iterator[Callable[[], str]]:
+        """Give a function that returns the last lines of a service that has ended, "" while it runs.
+
+        A wait that is over otherwise ends with these lines, too.
+        """
+        try:
+            yield partial(self._services.last_lines, unit) if unit else runs_on
+        except NotReadyError as error:
+            log_lines = self._services.last_lines(unit, of_running=True) if unit else ""
+            raise NotReadyError(
+                f"{error}; {log_lines}" if log_lines and log_lines not in str(error) else str(error)
+            ) from error
+
+    def is_up(self, spec: InstallSpec) -> bool:
+        try:
+            asyncio.run(wait_for_hub(spec.hub, 0.0))
+        except NotReadyError:
+            return False
+        return True

@@ -1,0 +1,1 @@
+"""The services of a node, and what an installation waits for."""

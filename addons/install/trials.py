@@ -1,0 +1,79 @@
+"""An upgrade on trial: what to go back to is on disk, and a guard waits beside `edgehub upgrade`.
+
+Who upgrades holds the ledger, and the guard waits for it: it is systemd's, or kubelet's as a static pod, so it outlives
+that process, and comes back after a reboot. A trial that it finds is one that nobody will end.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+from addons.install.changes import FileChange
+from addons.install.install_spec import STATIC_POD, UNIT_FILE, InstallSpec, read_spec
+from addons.install.services.system_services import GUARD_UNIT, guard_unit
+from kube.json_type import Json
+
+GUARD_POD = "edgehub-upgrade"
+COMMAND = ("upgrade", "--settle")
+
+
+class Trial(NamedTuple):
+    """An upgrade that has not come to its end."""
+
+    former: InstallSpec
+    before: dict[Path, bytes | None]
+    """The contents of the former hub's files; None for one that was not there."""
+    target: str
+    """The program or image on trial."""
+
+    def to_json(self) -> Json:
+        before = {
+            str(path): None if data is None else base64.b64encode(data).decode()
+            for path, data in self.before.items()
+        }
+        return {"former": self.former.to_json(), "before": before, "target": self.target}
+
+
+def read_trial(trial: Json) -> Trial:
+    """A trial as a ledger has it."""
+    before = {
+        Path(path): None if data is None else base64.b64decode(data) for path, data in trial["before"].items()
+    }
+    return Trial(read_spec(trial["former"]), before, trial["target"])
+
+
+def guard_file(former: InstallSpec) -> FileChange:
+    """The unit or static pod of the guard. It runs the former hub's program, which has run on this node."""
+    if former.method == "systemd":
+        return FileChange(UNIT_FILE.with_name(GUARD_UNIT), guard_unit([former.program, *COMMAND]).encode())
+    # It writes files of root's, and kubelet does the rest: no capability, and no systemctl.
+    container = {
+        "name": "edgehub",
+        "image": former.image,
+        "command": ["edgehub"],
+        "args": [*COMMAND, "--root", "/host"],
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+            "runAsUser": 0,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "volumeMounts": [{"name": "host", "mountPath": "/host"}],
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": GUARD_POD, "namespace": "kube-system", "labels": {"app": GUARD_POD}},
+        "spec": {
+            "restartPolicy": "OnFailure",
+            "hostNetwork": True,
+            "priorityClassName": "system-node-critical",
+            "containers": [container],
+            "volumes": [{"name": "host", "hostPath": {"path": "/", "type": "Directory"}}],
+        },
+    }
+    return FileChange(STATIC_POD.with_name(f"{GUARD_POD}.yaml"), json.dumps(pod, indent=2).encode() + b"\n")
