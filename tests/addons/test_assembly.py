@@ -167,9 +167,9 @@ async def test_no_level_of_the_log_tells_a_secret(
         secrets = "/api/v1/namespaces/default/secrets"
         for path in (f"{secrets}/s", f"{secrets}?resourceVersion=0", f"{SERVICES}?resourceVersion=0"):
             assert (await hub.get(hub.url + path, headers=headers))[0] == 200
-    told = capsys.readouterr().err
-    assert not [each for each in (token, value) if each in told]
-    assert "hpack" not in told
+    errors = capsys.readouterr().err
+    assert not [each for each in (token, value) if each in errors]
+    assert "hpack" not in errors
 
 
 async def test_an_exec_plugin_says_who_the_hub_is_and_again_when_the_cloud_refuses_it(
@@ -195,8 +195,8 @@ async def test_an_exec_plugin_says_who_the_hub_is_and_again_when_the_cloud_refus
         assert (await hub.get(f"{hub.url}/api/v1/nodes"))[0] == 401
         server = hub.link.choose()
         assert server is not None
-        way = hub.link.pool_key(server, CredentialSource.HUB, "")
-        await until(lambda: hub.link.bearer(way) == "Bearer two", 60.0)
+        pool_key = hub.link.pool_key(server, CredentialSource.HUB, "")
+        await until(lambda: hub.link.bearer(pool_key) == "Bearer two", 60.0)
         assert (await hub.get(f"{hub.url}/api/v1/nodes"))[0] == 200
 
 
@@ -300,10 +300,10 @@ async def test_not_ready_while_a_listener_is_closed(tmp_path: Path, cloud: Scrip
     async with running(tmp_path, server=cloud.url) as hub:
         await hub.ready()
         servers = hub.master.addons.get("proxyserver").servers
-        kept = [
+        retained = [
             each.mode for each in servers if not each.mode.full_spec.endswith(f":{hub.given['tls_port']}")
         ]
-        await servers.update(kept)
+        await servers.update(retained)
         address = f"{LOOPBACK}:{hub.given['tls_port']}"
         with socket.create_server((LOOPBACK, hub.given["tls_port"])):
             code, why = await hub.get(f"{hub.admin}/readyz")

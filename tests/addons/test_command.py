@@ -102,7 +102,7 @@ def test_each_flag_reaches_the_settings_beside_each_interface(
     }
 
     def _together(name: str, folder: Path) -> list[str]:
-        return [word.format(folder=folder) for word in together.get(name, ())]
+        return [argument.format(folder=folder) for argument in together.get(name, ())]
 
     write_kubeconfig(tmp_path / "x", "https://cloud:6443")
     value: Any = True
@@ -114,7 +114,9 @@ def test_each_flag_reaches_the_settings_beside_each_interface(
         each.flag: value,
     }
     flags = [
-        str(word) for flag, given in typed.items() for word in ((flag,) if given is True else (flag, given))
+        str(argument)
+        for flag, given in typed.items()
+        for argument in ((flag,) if given is True else (flag, given))
     ]
     main([*flags, "--ui", interface, "--", "--set", f"confdir={tmp_path}"])
     options = Options()
@@ -208,7 +210,7 @@ def test_the_configuration_file_of_mitmproxy_counts(started: Started, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("hub_servr: x", "there is no option hub_servr: is it hub_server?"),
         ("hub_server: [", "config.yaml"),
@@ -216,18 +218,18 @@ def test_the_configuration_file_of_mitmproxy_counts(started: Started, tmp_path: 
     ],
 )
 def test_and_its_mistakes_are_told(
-    started: Started, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, words: str
+    started: Started, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
 ) -> None:
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(SystemExit) as caught:
         main(["--", "--set", f"confdir={tmp_path}"])
     assert caught.value.code == 2
-    assert words in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not started.interface
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         ((), "say where the cloud is: --server or --kubeconfig"),
         ((*CLOUD, "--port", "x"), "invalid int value"),
@@ -247,12 +249,12 @@ def test_and_its_mistakes_are_told(
     ],
 )
 def test_a_bad_flag_ends_with_status_2_and_says_why(
-    started: Started, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
+    started: Started, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
 ) -> None:
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2
-    assert words in capsys.readouterr().err.splitlines()[-1]
+    assert message in capsys.readouterr().err.splitlines()[-1]
     assert not started.interface
 
 
@@ -269,11 +271,11 @@ def test_what_mitmproxy_refuses_is_told_in_a_line(
     assert capsys.readouterr().err == "edgehub: Unknown option(s): nonsense\n"
 
 
-@pytest.mark.parametrize(("flag", "words"), [("--help", "--pod-address"), ("--version", "edgehub ")])
+@pytest.mark.parametrize(("flag", "message"), [("--help", "--pod-address"), ("--version", "edgehub ")])
 def test_help_and_version_end_with_status_0(
-    capsys: pytest.CaptureFixture[str], flag: str, words: str
+    capsys: pytest.CaptureFixture[str], flag: str, message: str
 ) -> None:
     with pytest.raises(SystemExit) as caught:
         main([flag])
     assert caught.value.code == 0
-    assert words in capsys.readouterr().out
+    assert message in capsys.readouterr().out

@@ -149,9 +149,9 @@ def test_large_allocations_leave_no_holes(how: str, are_mappings: bool) -> None:
     if not IS_GLIBC:
         pytest.skip("this C library is not glibc")
     done = subprocess.run([sys.executable, "-c", MAPPINGS, how], check=True, capture_output=True, text=True)
-    told = re.search(r"max mmap regions = +(\d+)", done.stderr)
-    assert told is not None
-    assert (int(told[1]) >= 200) is are_mappings
+    output = re.search(r"max mmap regions = +(\d+)", done.stderr)
+    assert output is not None
+    assert (int(output[1]) >= 200) is are_mappings
 
 
 THREADS = """
@@ -186,5 +186,5 @@ def test_all_threads_share_a_heap_unless_somebody_asks_for_more(
         pytest.skip("this C library is not glibc")
     inherited = {name: value for name, value in os.environ.items() if name != "MALLOC_ARENA_MAX"}
     run = partial(subprocess.run, check=True, capture_output=True, text=True)
-    told = run([sys.executable, "-c", THREADS, how], env={**inherited, **asked}).stderr
-    assert (told.count("Arena ") == 1) is has_one
+    output = run([sys.executable, "-c", THREADS, how], env={**inherited, **asked}).stderr
+    assert (output.count("Arena ") == 1) is has_one

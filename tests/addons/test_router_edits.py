@@ -218,9 +218,9 @@ async def test_what_the_node_cannot_answer_has_no_rescue(
         assert decided(flow).failover is None
 
 
-@pytest.mark.parametrize(("caller", "kept"), [(HUB, None), (POD, "Bearer pod")])
+@pytest.mark.parametrize(("caller", "cached"), [(HUB, None), (POD, "Bearer pod")])
 async def test_a_rescued_request_is_answered_by_the_hub_and_carries_no_lent_token(
-    relaying: World, caller: Caller, kept: str | None
+    relaying: World, caller: Caller, cached: str | None
 ) -> None:
     flow = await relaying.request(NODE, "cached", caller=caller)
     if caller is HUB:
@@ -231,7 +231,7 @@ async def test_a_rescued_request_is_answered_by_the_hub_and_carries_no_lent_toke
     assert is_answered_here(flow)
     assert (flow.request.scheme, flow.request.host, flow.request.port) == ("http", *NOWHERE)
     assert decided(flow).sent == 1
-    assert with_credentials(flow.request).headers.get("Authorization") == kept
+    assert with_credentials(flow.request).headers.get("Authorization") == cached
 
 
 async def test_what_the_cloud_answered_is_copied(relaying: World) -> None:

@@ -22,7 +22,7 @@ def values(**given: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("given", "message"),
     [
         ({"server": ""}, "where the cloud is"),
         ({"context": "edge"}, "hub_context is one of a kubeconfig"),
@@ -50,8 +50,8 @@ def values(**given: Any) -> dict[str, Any]:
         ({"local_endpoint": "10.0.0.1,10.0.0.2"}, "one IP address per family"),
     ],
 )
-def test_what_an_operator_is_told(given: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_what_an_operator_is_told(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         parse_settings(values(**given))
 
 

@@ -54,9 +54,9 @@ async def test_a_token_asks_first_and_the_node_itself_later(tmp_path: Path, boot
         cloud.life = timedelta(hours=1)
         await until(lambda: made.credentials.certificate.read() != first)
     assert cloud.callers == ["Bearer a.b", "hub"]
-    kept = saved_credentials(load_kubeconfig(bootstrap), tmp_path)
-    assert kept.certificate.read() == kept.key.read() == made.credentials.certificate.read()
-    assert not kept.bearer
+    saved = saved_credentials(load_kubeconfig(bootstrap), tmp_path)
+    assert saved.certificate.read() == saved.key.read() == made.credentials.certificate.read()
+    assert not saved.bearer
 
 
 async def test_a_kept_identity_needs_no_token(tmp_path: Path, bootstrap: Path) -> None:
@@ -71,19 +71,19 @@ async def test_a_kept_identity_needs_no_token(tmp_path: Path, bootstrap: Path) -
 
 
 @pytest.mark.parametrize(
-    ("code", "words"),
+    ("code", "message"),
     [(401, "rejects the token of"), (403, "system:node-bootstrapper"), (500, "says the cloud")],
 )
 async def test_a_refusal_is_told_in_words_until_it_ends(
-    tmp_path: Path, bootstrap: Path, caplog: pytest.LogCaptureFixture, code: int, words: str
+    tmp_path: Path, bootstrap: Path, caplog: pytest.LogCaptureFixture, code: int, message: str
 ) -> None:
     cloud = SigningCluster()
     cloud.refusal = {"Bearer a.b": code}
     made = NodeCertificate(bootstrap, "n1", tmp_path)
     async with running(made, cloud):
-        await until(lambda: words in caplog.text)
+        await until(lambda: message in caplog.text)
         assert not made.known.is_set()
-        assert words in made.why_unknown
+        assert message in made.why_unknown
         assert not cloud.events, "a hub without an identity can send none"
         cloud.refusal = {}
         await until(made.known.is_set)

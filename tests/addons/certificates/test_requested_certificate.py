@@ -314,14 +314,14 @@ async def test_a_refusal_is_told_with_its_reason(condition: dict[str, str], text
 async def test_a_request_that_nobody_answers_is_told_of_and_waits_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signing_request, "PATIENCE", 0.02)
     monkeypatch.setattr(signing_request, "SLOW_POLLS", 0.001)
-    signer, told = Signer(), list[str]()
+    signer, notified = Signer(), list[str]()
 
     async def tell(why: str) -> None:
-        told.append(why)
+        notified.append(why)
         signer.answer = {"certificate": base64.b64encode(b"late").decode()}
 
     assert await signed_certificate(ScriptedClient(signer), client_request("n1", KEY), tell) == b"late"
-    assert told == ["certificate request edgehub-peer-n1-x7 is pending: it needs an approval"]
+    assert notified == ["certificate request edgehub-peer-n1-x7 is pending: it needs an approval"]
 
 
 async def test_after_a_day_it_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

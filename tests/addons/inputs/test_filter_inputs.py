@@ -42,7 +42,7 @@ class Cluster:
     def __init__(self, pool: str = "") -> None:
         self.sources: dict[str, HandSource] = {}
         self.list_watches: dict[str, ListWatch] = {}
-        self.told: list[set[InputKey]] = []
+        self.notified: list[set[InputKey]] = []
         self.source(BUCKETS_NAME).reflector.refusal = not_found("nodelabels.edgehub.io", "")
         self.inputs = FilterInputs(NODE, pool, HubAddress(("169.254.2.1",), 10268))
         self.inputs.start(self._open, self._changed)
@@ -59,7 +59,7 @@ class Cluster:
         return cast(Source, self.sources.setdefault(name, HandSource()))
 
     def _changed(self, touched: Collection[InputKey]) -> None:
-        self.told.append(set(touched))
+        self.notified.append(set(touched))
 
     def source(self, name: str) -> HandSource:
         return self.sources.setdefault(name, HandSource())
@@ -75,9 +75,9 @@ class Cluster:
 
     def apply(self, name: str, event: str, value: Json) -> set[InputKey]:
         """One event of a source's watch; all that was told of it."""
-        self.told.clear()
+        self.notified.clear()
         self.source(name).store.apply(event, raw(value))
-        return set().union(*self.told)
+        return set().union(*self.notified)
 
     def missing(self) -> None:
         """The cloud does not know the kind NodePool."""
@@ -119,7 +119,7 @@ async def test_an_answer_is_pending_until_its_source_is_complete(
     assert unknown(kind) in asked.reads, "so that it is asked again when the source is there"
     assert list(cluster.list_watches) == [source], "only this source was started"
     cluster.fill(source)
-    assert {unknown(kind)} <= set().union(*cluster.told)
+    assert {unknown(kind)} <= set().union(*cluster.notified)
     asked = cluster.inputs.ask()
     assert ask(asked) is None
     assert not asked.pending, "known to be absent"
@@ -154,11 +154,11 @@ async def test_nothing_is_waited_for_where_there_is_neither_a_cloud_nor_a_copy(
     assert asked.node_labels("n2") is None
     assert service_facts(asked) is None
     assert asked.pending
-    cluster.told.clear()
+    cluster.notified.clear()
     for source in (buckets, services):
         source.is_lost = True
         source.reflector.changed.notify()
-    await until(lambda: len(cluster.told) == 2)
+    await until(lambda: len(cluster.notified) == 2)
     asked = cluster.inputs.ask()
     assert dict(asked.node_labels("n2") or {}) == {"zone": "z"}, "the labels that Nodes themselves have"
     assert service_facts(asked) is None
@@ -166,7 +166,7 @@ async def test_nothing_is_waited_for_where_there_is_neither_a_cloud_nor_a_copy(
     assert unknown(InputKind.SERVICE) in asked.reads, "filtered again as soon as the cloud answers"
     assert "no cloud, and no copy of of hand: filters run without it until the cloud answers" in caplog.text
     cluster.fill("services", service("web", 1))
-    assert cluster.told[-1] == {unknown(InputKind.SERVICE)}
+    assert cluster.notified[-1] == {unknown(InputKind.SERVICE)}
     assert service_facts(cluster.inputs.ask()) == {}
 
 
@@ -235,10 +235,10 @@ async def test_a_kind_that_is_installed_later_takes_over(cluster: Cluster) -> No
     cluster.fill("nodes", in_pool("n1", "p1"))
     asked = cluster.inputs.ask()
     asked.pool_nodes("p1")
-    cluster.told.clear()
+    cluster.notified.clear()
     cluster.source("nodepools").reflector.refusal = None
     cluster.fill("nodepools", node_pool("p1", ["n9"], 1))
-    assert asked.reads & set().union(*cluster.told), "who was told by labels is asked again"
+    assert asked.reads & set().union(*cluster.notified), "who was told by labels is asked again"
     assert cluster.inputs.ask().pool_nodes("p1") == frozenset({"n9"})
 
 
@@ -304,8 +304,8 @@ async def test_of_pools_only_that_of_the_node_crosses_the_link() -> None:
     assert former.users == 0, "nobody asks for the pool that the node has left"
     cluster.fill("nodepools", node_pool("p1", ["n4"], 1), node_pool("p2", ["n3"], 1))
     assert cluster.inputs.ask().pool_nodes("p1") == frozenset({"n4"}), "a filter may ask for another"
-    told = cluster.apply("nodepools", "MODIFIED", node_pool("p2", ["n3", "n5"], 13))
-    assert told == set(), "the pool's own source tells of it"
+    events = cluster.apply("nodepools", "MODIFIED", node_pool("p2", ["n3", "n5"], 13))
+    assert events == set(), "the pool's own source tells of it"
     cluster.inputs.close()
 
 
@@ -319,10 +319,10 @@ async def test_a_new_pool_touches_who_asked_while_there_was_none(cluster: Cluste
 async def test_a_refusal_that_comes_or_goes_is_told(cluster: Cluster) -> None:
     cluster.inputs.ask().pool_nodes("p1")
     await asyncio.sleep(0)
-    cluster.told.clear()
+    cluster.notified.clear()
     cluster.source("nodepools").reflector.refuse(not_found("nodepools.apps.openyurt.io", ""))
     await asyncio.sleep(0)
-    assert cluster.told == [{unknown(InputKind.POOL)}]
+    assert cluster.notified == [{unknown(InputKind.POOL)}]
 
 
 async def test_after_a_restored_cluster_every_answer_is_asked_again(cluster: Cluster) -> None:
@@ -330,10 +330,10 @@ async def test_after_a_restored_cluster_every_answer_is_asked_again(cluster: Clu
     cluster.fill("services", service("web", 500, {"a": "old"}), version=500)
     asked = cluster.inputs.ask()
     assert service_facts(asked) == {"a": "old"}
-    cluster.told.clear()
+    cluster.notified.clear()
     cluster.fill("services", service("web", 5, {"a": "new"}), version=6)
     assert service_facts(cluster.inputs.ask()) == {"a": "new"}
-    assert asked.reads & set().union(*cluster.told), "whoever read the old answer is told"
+    assert asked.reads & set().union(*cluster.notified), "whoever read the old answer is told"
 
 
 async def test_after_a_restored_cluster_pools_and_slices_are_those_of_the_new_list(cluster: Cluster) -> None:
@@ -356,9 +356,9 @@ async def test_another_address_of_the_hub_is_told_to_who_asked_for_it(cluster: C
     asked = cluster.inputs.ask()
     assert asked.hub.hosts == ("169.254.2.1",)
     cluster.inputs.move_hub(HubAddress(("169.254.2.1",), 10268))
-    assert not cluster.told, "it is the same"
+    assert not cluster.notified, "it is the same"
     cluster.inputs.move_hub(HubAddress(("169.254.2.2",), 10268))
-    assert set().union(*cluster.told) <= asked.reads
+    assert set().union(*cluster.notified) <= asked.reads
     assert cluster.inputs.ask().hub.hosts == ("169.254.2.2",)
 
 

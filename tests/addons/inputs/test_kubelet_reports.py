@@ -21,7 +21,7 @@ from tests.addons.support.samples import endpoint_slice, fill, raw, service
 from tests.kube.support.recorded import body
 
 PATH = "/api/v1/namespaces/default/pods/web-0"
-WORD, OF_POD = (InputKind.POD_REPORT, "default"), (InputKind.POD_REPORT, "default", "web-0")
+REPORT, OF_POD = (InputKind.POD_REPORT, "default"), (InputKind.POD_REPORT, "default", "web-0")
 
 
 class Site(Cluster):
@@ -30,12 +30,12 @@ class Site(Cluster):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.words = self.inputs.kubelet_reports = KubeletReports(
+        self.reports = self.inputs.kubelet_reports = KubeletReports(
             self.inputs.changed, self.inputs.ask, lambda: self.now
         )
         self.opens: list[Store] = []
         self.has_pods = True
-        self.words.start(self._pods, lambda: self.has_pods)
+        self.reports.start(self._pods, lambda: self.has_pods)
         self.fill("pods", pod("10.0.0.1", version=5))
 
     def _pods(self) -> Store:
@@ -43,16 +43,16 @@ class Site(Cluster):
         return self.opens[-1]
 
     @property
-    def word(self) -> PodReport | None:
-        return self.words.of("default").get("web-0")
+    def report(self) -> PodReport | None:
+        return self.reports.of("default").get("web-0")
 
     def heard(self, document: Json) -> None:
-        self.told.clear()
-        self.words.heard(PATH, document)
+        self.notified.clear()
+        self.reports.heard(PATH, document)
 
     def later(self, *stores: Store) -> None:
         self.now += FRESH
-        self.words.settle(stores)
+        self.reports.settle(stores)
 
 
 @pytest.fixture
@@ -117,38 +117,38 @@ async def test_what_a_status_says(
     site: Site, document: Json, addresses: tuple[str, ...], is_ready: bool, is_terminating: bool
 ) -> None:
     site.heard(document)
-    assert site.word is not None
-    assert (site.word.addresses, site.word.is_ready, site.word.is_terminating) == (
+    assert site.report is not None
+    assert (site.report.addresses, site.report.is_ready, site.report.is_terminating) == (
         *(addresses, is_ready, is_terminating),
     )
-    assert site.word.concerns(10**9), "the cloud has not heard it"
+    assert site.report.concerns(10**9), "the cloud has not heard it"
 
 
 async def test_only_who_reads_a_word_is_told_of_it(site: Site) -> None:
-    site.words.heard("/api/v1/nodes/n1", {"metadata": {"name": "n1"}})
-    assert not site.told
+    site.reports.heard("/api/v1/nodes/n1", {"metadata": {"name": "n1"}})
+    assert not site.notified
     assert not site.inputs.ask().pod_reports("default").of("web-0")
     site.heard(pod("10.0.0.2"))
-    assert site.told == [{WORD, OF_POD}]
+    assert site.notified == [{REPORT, OF_POD}]
     site.heard(pod("10.0.0.3"))
-    assert site.told == [{OF_POD}]
+    assert site.notified == [{OF_POD}]
     site.heard(pod("10.0.0.3"))
-    assert site.told == []
+    assert site.notified == []
     asked = site.inputs.ask()
     assert asked.pod_reports("default").of("db-0") == []
-    assert asked.reads == {WORD}
+    assert asked.reads == {REPORT}
     assert [each.name for each in asked.pod_reports("default").selected_by({"app": "web"})] == ["web-0"]
-    assert asked.reads == {WORD, OF_POD}
+    assert asked.reads == {REPORT, OF_POD}
 
 
 async def test_while_the_cloud_has_not_heard_it_only_the_pods_end_is_the_clouds_word(site: Site) -> None:
     site.heard(pod("10.0.0.2"))
     site.apply("pods", "MODIFIED", pod("10.0.0.1", version=11, ready="False"))
-    unheard = site.words.of("default")["web-0"]
+    unheard = site.reports.of("default")["web-0"]
     assert (unheard.addresses, unheard.is_ready, unheard.version) == (("10.0.0.2",), True, 0)
     assert not unheard.is_terminating
     site.apply("pods", "MODIFIED", pod("10.0.0.1", version=12, deletionTimestamp="2026-01-02T03:04:05Z"))
-    assert site.words.of("default")["web-0"].is_terminating
+    assert site.reports.of("default")["web-0"].is_terminating
 
 
 @pytest.mark.parametrize("order", ["answer first", "event first"])
@@ -156,17 +156,17 @@ async def test_once_the_cloud_has_it_the_word_follows_the_clouds_pod(site: Site,
     site.heard(pod("10.0.0.2"))
     if order == "event first":
         site.apply("pods", "MODIFIED", pod("10.0.0.2", version=20))
-    site.words.ended(PATH, 20)
-    assert site.word is not None
-    assert site.word.version == 20
+    site.reports.ended(PATH, 20)
+    assert site.report is not None
+    assert site.report.version == 20
     # An event from before it, of the time in which nobody heard of this node.
     if order == "answer first":
         site.apply("pods", "MODIFIED", pod("10.0.0.1", version=15, ready="False"))
-        assert site.word.addresses == ("10.0.0.2",)
+        assert site.report.addresses == ("10.0.0.2",)
     site.apply("pods", "MODIFIED", pod("10.0.0.2", version=21, annotations={"a": "b"}))
-    assert site.words.of("default")["web-0"].version == 20, "a slice needs to know nothing of that"
+    assert site.reports.of("default")["web-0"].version == 20, "a slice needs to know nothing of that"
     site.apply("pods", "MODIFIED", pod("10.0.0.2", version=22, ready="False"))
-    last = site.words.of("default")["web-0"]
+    last = site.reports.of("default")["web-0"]
     assert (last.version, last.is_ready) == (22, False)
 
 
@@ -179,56 +179,56 @@ async def test_a_deleted_pod_is_no_endpoint_until_its_slices_are_late_no_more(
         site.apply("pods", "DELETED", pod("10.0.0.1", version=30))
     else:
         site.apply("pods", "MODIFIED", pod("10.0.0.9", version=30, uid=new))
-    site.words.ended(PATH, 0)
-    assert site.word is not None
-    assert (site.word.addresses, site.word.version, site.word.uid) == ((), 30, "u")
+    site.reports.ended(PATH, 0)
+    assert site.report is not None
+    assert (site.report.addresses, site.report.version, site.report.uid) == ((), 30, "u")
     site.later(slices(slice_of("10.0.0.1", 29)))
-    assert site.word is not None
+    assert site.report is not None
     site.later(slices(slice_of("10.0.0.9", 31)))
-    assert site.word is None
+    assert site.report is None
 
 
 async def test_a_status_that_the_cloud_refuses_is_no_word(site: Site) -> None:
     site.heard(pod("10.0.0.2"))
-    site.told.clear()
-    site.words.ended(PATH, 0)
-    assert site.word is None
-    assert site.told == [{WORD, OF_POD}]
-    site.words.ended(PATH, 40)
-    assert site.word is None
+    site.notified.clear()
+    site.reports.ended(PATH, 0)
+    assert site.report is None
+    assert site.notified == [{REPORT, OF_POD}]
+    site.reports.ended(PATH, 40)
+    assert site.report is None
 
 
 async def test_a_word_ends_with_the_last_slice_that_lacks_it_and_never_by_time(site: Site) -> None:
     site.heard(pod("10.0.0.2"))
     site.later(slices(slice_of("10.0.0.1", 4)))
-    assert site.word is not None, "the cloud has not heard it"
-    site.words.ended(PATH, 20)
-    assert site.word.concerns(21), "its slices may be written for another pod"
+    assert site.report is not None, "the cloud has not heard it"
+    site.reports.ended(PATH, 20)
+    assert site.report.concerns(21), "its slices may be written for another pod"
     site.now += FRESH / 2
-    site.words.settle([slices(slice_of("10.0.0.2", 21))])
-    assert site.word.is_fresh
+    site.reports.settle([slices(slice_of("10.0.0.2", 21))])
+    assert site.report.is_fresh
     for _ in range(5):
         site.later(slices(slice_of("10.0.0.1", 19)))
-    assert site.word is not None, "a slice from before it"
-    assert not site.word.concerns(21)
-    assert site.word.concerns(19)
-    site.told.clear()
+    assert site.report is not None, "a slice from before it"
+    assert not site.report.concerns(21)
+    assert site.report.concerns(19)
+    site.notified.clear()
     site.later(slices(slice_of("10.0.0.2", 19)), slices(slice_of("10.0.0.1", 21)))
-    assert site.word is None, "one shows it, and the cloud made the other with it"
-    assert site.told == [{WORD, OF_POD}]
+    assert site.report is None, "one shows it, and the cloud made the other with it"
+    assert site.notified == [{REPORT, OF_POD}]
 
 
 async def test_a_word_that_comes_again_is_not_the_clouds(site: Site) -> None:
     site.heard(pod("10.0.0.2"))
-    site.words.ended(PATH, 20)
+    site.reports.ended(PATH, 20)
     site.heard(pod("10.0.0.3"))
     site.later()
-    assert site.word is not None
-    assert (site.word.version, site.word.addresses) == (0, ("10.0.0.3",))
+    assert site.report is not None
+    assert (site.report.version, site.report.addresses) == (0, ("10.0.0.3",))
 
 
 async def test_the_cloud_is_asked_for_pods_once_kubelet_has_said_something(site: Site) -> None:
-    site.words.ended(PATH, 3)
+    site.reports.ended(PATH, 3)
     assert site.opens == []
     site.heard(pod("10.0.0.2"))
     site.heard(pod("10.0.0.3"))
@@ -236,65 +236,65 @@ async def test_the_cloud_is_asked_for_pods_once_kubelet_has_said_something(site:
 
 
 async def test_a_pod_is_ready_of_which_kubelet_says_nothing_while_its_node_is_unheard(site: Site) -> None:
-    site.words.left()
-    assert site.word is not None
-    assert (site.word.addresses, site.word.is_ready, site.word.version) == (("10.0.0.1",), True, 0)
-    site.words.returned()
-    assert site.words.of("default")["web-0"].concerns(21), "slices may come before the pod"
+    site.reports.left()
+    assert site.report is not None
+    assert (site.report.addresses, site.report.is_ready, site.report.version) == (("10.0.0.1",), True, 0)
+    site.reports.returned()
+    assert site.reports.of("default")["web-0"].concerns(21), "slices may come before the pod"
     site.apply("pods", "MODIFIED", marked("10.0.0.1", 20))
-    last = site.words.of("default")["web-0"]
+    last = site.reports.of("default")["web-0"]
     assert last.is_ready
     assert last.concerns(21)
     site.later(slices(slice_of("10.0.0.1", 21)))
-    assert site.word is None
+    assert site.report is None
 
 
 async def test_kubelets_reason_for_a_pod_that_is_not_ready_counts(site: Site) -> None:
     document = marked("10.0.0.2", 0)
     document["status"]["conditions"][0]["reason"] = "ReadinessGatesNotReady"
     site.heard(document)
-    assert site.word is not None
-    assert not site.word.is_ready
+    assert site.report is not None
+    assert not site.report.is_ready
 
 
 async def test_what_kubelet_says_in_an_outage_takes_the_place_of_the_copy(site: Site) -> None:
-    site.words.left()
+    site.reports.left()
     site.heard(pod("10.0.0.2"))
-    site.words.returned()
-    assert site.word is not None
-    assert (site.word.addresses, site.word.version) == (("10.0.0.2",), 0), "the cloud has not heard it"
+    site.reports.returned()
+    assert site.report is not None
+    assert (site.report.addresses, site.report.version) == (("10.0.0.2",), 0), "the cloud has not heard it"
 
 
 async def test_a_copy_that_the_disk_gives_late_is_taken(site: Site) -> None:
     site.source("pods").store.empty()
-    site.words.left()
-    assert site.word is None
+    site.reports.left()
+    assert site.report is None
     site.fill("pods", pod("10.0.0.1", version=5), version=50)
-    assert site.word is not None
+    assert site.report is not None
 
 
 async def test_no_pods_are_asked_for_where_kubelet_reads_none(site: Site) -> None:
     site.has_pods = False
-    site.words.left()
-    assert (site.opens, site.word) == ([], None)
-    site.words.returned()
+    site.reports.left()
+    assert (site.opens, site.report) == ([], None)
+    site.reports.returned()
 
 
 async def test_a_second_outage_begins_with_the_copies_again(site: Site) -> None:
-    site.words.left()
-    site.words.returned()
-    assert site.words.of("default")["web-0"].version == 5
-    site.words.left()
-    assert site.words.of("default")["web-0"].version == 0
+    site.reports.left()
+    site.reports.returned()
+    assert site.reports.of("default")["web-0"].version == 5
+    site.reports.left()
+    assert site.reports.of("default")["web-0"].version == 0
 
 
 async def test_a_restored_cloud_knows_nothing_of_former_versions(site: Site) -> None:
     site.heard(pod("10.0.0.2"))
-    site.words.restarted()
-    assert site.word is not None, "the cloud has not heard it"
-    site.words.ended(PATH, 20)
+    site.reports.restarted()
+    assert site.report is not None, "the cloud has not heard it"
+    site.reports.ended(PATH, 20)
     site.fill("pods", pod("10.0.0.2", version=2), version=3)
-    assert site.word is None
+    assert site.report is None
 
 
 async def test_how_a_service_chooses_its_pods(site: Site) -> None:
@@ -313,7 +313,7 @@ async def test_how_a_service_chooses_its_pods(site: Site) -> None:
     assert asked.selection(*WEB) is None
     assert not asked.pending, "without the cloud it may never be known"
     site.fill("services", service("web", 1, **spec), named)
-    assert asked.reads & set().union(*site.told)
+    assert asked.reads & set().union(*site.notified)
     targets = (TargetPort("http", "TCP", 8080), TargetPort("", "UDP", 5353))
     assert site.inputs.ask().selection(*WEB) == Selection({"app": "web"}, True, "IPv6", targets)
     assert site.inputs.ask().selection("default", "db") == Selection({}, False, "IPv4", None)
@@ -338,7 +338,7 @@ async def test_the_first_slice_is_that_of_no_other(site: Site) -> None:
     assert asked.first_slice(*WEB, "IPv4", "web-0") is None
     assert not asked.pending, "without the cloud it may never be known"
     site.fill("endpointslices", endpoint_slice("web-2", ["n2"], 2), endpoint_slice("web-1", ["n3"], 1))
-    assert asked.reads & set().union(*site.told)
+    assert asked.reads & set().union(*site.notified)
     assert site.inputs.ask().first_slice(*WEB, "IPv4", "web-0") == "web-1"
     assert site.inputs.ask().first_slice(*WEB, "IPv6", "web-0") is None
     site.source("endpointslices").store.apply("ADDED", raw(slice_of("10.0.0.1", 11)))

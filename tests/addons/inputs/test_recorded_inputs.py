@@ -159,16 +159,16 @@ async def test_pools_are_read_in_the_best_version_that_the_cloud_serves(served: 
 
     # The cloud is upgraded: the best version takes over, and filters that asked before are notified.
     await asyncio.sleep(0)
-    served.told.clear()
+    served.notified.clear()
     fill(served.sources["v1beta2"].store, [node_pool("p1", ["n1", "n2"], 2)], 2, kind="NodePool")
     served.sources["v1beta2"].reflector.refuse(None)
     await asyncio.sleep(0)
-    assert {unknown(InputKind.POOL)} in served.told
+    assert {unknown(InputKind.POOL)} in served.notified
     assert served.members() == (True, ["n1", "n2"])
     assert [each.users for each in served.sources.values()] == [1, 0], "the worse version is let go"
-    served.told.clear()
+    served.notified.clear()
     fill(served.sources["v1beta1"].store, [node_pool("p1", [], 3)], 3, kind="NodePool")
-    assert served.told == [], "and no longer listened to"
+    assert served.notified == [], "and no longer listened to"
 
 
 async def test_a_watch_that_ends_asks_for_better_versions(served: Served) -> None:

@@ -65,8 +65,8 @@ async def test_what_the_manager_writes_is_read_and_no_node(cluster: Cluster) -> 
     ]
     assert "nodes" not in cluster.list_watches
     moved = {**ZONES, "n3": {"zone": "a", POOL_LABEL: "p2"}, "n4": {}}
-    told = [cluster.apply(BUCKETS_NAME, "MODIFIED", each) for each in buckets(moved, 20)]
-    touched = set().union(*told)
+    changed = [cluster.apply(BUCKETS_NAME, "MODIFIED", each) for each in buckets(moved, 20)]
+    touched = set().union(*changed)
     assert {
         (InputKind.NODE, "n3", "zone"),
         (InputKind.NODE, "n3", POOL_LABEL),
@@ -97,11 +97,11 @@ async def test_without_all_of_it_each_node_is_read(cluster: Cluster) -> None:
 async def test_where_the_cloud_refuses_it_each_node_is_read(cluster: Cluster, refusal: StatusError) -> None:
     cluster.fill("nodes", node("n2", 2, zone="a"))
     assert zone(cluster, "n2") == (False, None)
-    cluster.told.clear()
+    cluster.notified.clear()
     cluster.source(BUCKETS_NAME).reflector.refuse(refusal)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert unknown(InputKind.NODE_LABELS) in set().union(*cluster.told), "who waits asks again"
+    assert unknown(InputKind.NODE_LABELS) in set().union(*cluster.notified), "who waits asks again"
     assert zone(cluster, "n2") == (True, "a")
     cluster.inputs.close()
 
@@ -149,7 +149,7 @@ class HealthServer:
         self.body = b'{"n2":{"normal":false}}'
         self.asked = 0
         self.came = asyncio.Event()
-        self.told: asyncio.Queue[frozenset[str]] = asyncio.Queue()
+        self.notified: asyncio.Queue[frozenset[str]] = asyncio.Queue()
         self.url = ""
 
     async def answer(self, _request: web.BaseRequest) -> web.StreamResponse:
@@ -166,40 +166,40 @@ async def health() -> AsyncIterator[HealthServer]:
     site = web.TCPSite(runner, LOOPBACK, 0)
     await site.start()
     made.url = f"http://{LOOPBACK}:{runner.addresses[0][1]}/localinfo"
-    source = LocalHealthSource(made.url, INTERVAL, made.told.put_nowait)
+    source = LocalHealthSource(made.url, INTERVAL, made.notified.put_nowait)
     async with beside(source.run()):
         yield made
     await runner.cleanup()
 
 
 async def test_its_last_word_outlives_a_failure_and_then_ends(health: HealthServer) -> None:
-    assert await health.told.get() == {"n2"}
+    assert await health.notified.get() == {"n2"}
     assert LOCAL_HEALTH_UP._value.get() == LOCAL_HEALTH_UNHEALTHY._value.get() == 1
     failures = LOCAL_HEALTH_FAILURES._value.get()
     loop = asyncio.get_running_loop()
     health.body, began = b"", loop.time()
-    assert await health.told.get() == frozenset()
+    assert await health.notified.get() == frozenset()
     # From the last answer on, which was one interval before the first failure at most.
     assert loop.time() - began > (STALE_ROUNDS - 1.5) * INTERVAL
     assert LOCAL_HEALTH_FAILURES._value.get() - failures >= 2
     assert LOCAL_HEALTH_UP._value.get() == 0
     health.body = b'{"n3":{"normal":false}}'
-    assert await health.told.get() == {"n3"}
+    assert await health.notified.get() == {"n3"}
 
 
 async def test_the_same_word_is_told_once(health: HealthServer) -> None:
-    assert await health.told.get() == {"n2"}
+    assert await health.notified.get() == {"n2"}
     seen = health.asked
     for _ in range(3):
         health.came.clear()
         await health.came.wait()
     assert health.asked >= seen + 3
-    assert health.told.empty()
+    assert health.notified.empty()
 
 
 async def test_an_answer_beyond_the_bound_is_a_failure(health: HealthServer) -> None:
-    assert await health.told.get() == {"n2"}
+    assert await health.notified.get() == {"n2"}
     failures = LOCAL_HEALTH_FAILURES._value.get()
     health.body = b'{"n3":{"normal":false,"time":"' + b"x" * MAX_REPORT + b'"}}'
-    assert await health.told.get() == frozenset()
+    assert await health.notified.get() == frozenset()
     assert LOCAL_HEALTH_FAILURES._value.get() > failures

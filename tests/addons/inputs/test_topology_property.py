@@ -113,14 +113,14 @@ async def play(world: World, sequence: list[tuple[str, str, Any]]) -> None:
                 slices=dict(world.slices),
             )
             make(hub, *step)
-            told = Counter(due(before, world))
+            notified = Counter(due(before, world))
             for client in clients:
                 events = Counter(name for _, name in await client.drain())
                 if client.view is hub.views[0] or step[0] != "slice":
-                    assert events == told, step
+                    assert events == notified, step
                 else:  # The inputs know a write from the other source before this one has it.
-                    assert told <= events, step
-                    assert max((events - told).values(), default=1) == 1, step
+                    assert notified <= events, step
+                    assert max((events - notified).values(), default=1) == 1, step
                 assert client.state == world.expected()
         fresh = [Client(view) for view in hub.views]
         assert all(each.state == world.expected() for each in fresh)
@@ -129,14 +129,14 @@ async def play(world: World, sequence: list[tuple[str, str, Any]]) -> None:
         await asyncio.sleep(0)
 
 
-TOLD_FIRST = World(
+NOTIFIED_FIRST = World(
     has_pools=False,
     services={"db": {"topologyKeys": '["y", "*"]'}},
     slices={"s1": Slice("db", (("10.0.0.1", OWN, True),)), "s2": Slice("db", (("10.0.0.2", None, False),))},
 )
 """Play a sequence. A slice depends on the other one, whose own view is notified before the inputs."""
 
-TOLD_BETWEEN = World(
+NOTIFIED_BETWEEN = World(
     has_pools=False,
     nodes={OWN: {"y": "1"}},
     services={"db": {"topologyKeys": '["z", "y", "*"]'}},
@@ -146,8 +146,10 @@ TOLD_BETWEEN = World(
 
 
 @settings(deadline=None, max_examples=150)
-@example(TOLD_BETWEEN, [("slice", "s2", Slice("db", (("10.0.0.1", OWN, True),)))])
-@example(TOLD_FIRST, [("node", OWN, {"y": "1"}), ("slice", "s1", Slice("db", (("10.0.0.1", None, False),)))])
+@example(NOTIFIED_BETWEEN, [("slice", "s2", Slice("db", (("10.0.0.1", OWN, True),)))])
+@example(
+    NOTIFIED_FIRST, [("node", OWN, {"y": "1"}), ("slice", "s1", Slice("db", (("10.0.0.1", None, False),)))]
+)
 @given(worlds, st.lists(changes, max_size=8))
 def test_watchers_hold_what_the_rules_say(world: World, sequence: list[tuple[str, str, Any]]) -> None:
     world.slices = dict(world.slices)

@@ -37,8 +37,8 @@ def test_changes_are_made_and_taken_back(root: Path) -> None:
     assert ledger.pending(changes) == []
     assert (root / "etc/a.conf").stat().st_mode & 0o777 == 0o640, "as the original"
     assert (root / "etc/b.conf").stat().st_mode & 0o777 == 0o600
-    kept = [path for path in (root / "var/lib/ledger").iterdir() if path.stat().st_mode & 0o077]
-    assert not kept, "backups hold keys"
+    readable = [path for path in (root / "var/lib/ledger").iterdir() if path.stat().st_mode & 0o077]
+    assert not readable, "backups hold keys"
     assert (root / "var/lib/ledger").stat().st_mode & 0o777 == 0o700
     # As a later run of the program finds them.
     again = Ledger(root, FOLDER)
@@ -92,9 +92,9 @@ def test_what_somebody_wrote_meanwhile_is_kept_beside_the_original(root: Path) -
     ledger = Ledger(root, FOLDER)
     ledger.apply([FileChange(FILE, b"ours")])
     (root / "etc/a.conf").write_bytes(b"theirs")
-    kept = ledger.restore(FILE)
-    assert kept is not None
-    assert kept.read_bytes() == b"theirs"
+    restored = ledger.restore(FILE)
+    assert restored is not None
+    assert restored.read_bytes() == b"theirs"
     assert read(root / "etc/a.conf") == b"original\r\n\xff"
 
 

@@ -94,7 +94,7 @@ async def test_the_ca_of_this_hash_is_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("published", "signer", "hashes", "status", "words"),
+    ("published", "signer", "hashes", "status", "message"),
     [
         (OTHER.certificate, OTHER, [HASH], 200, f"of another hash, {OTHER_HASH}"),
         (AUTHORITY.certificate, OTHER, [HASH], 200, "ertificate"),
@@ -105,16 +105,16 @@ async def test_the_ca_of_this_hash_is_taken(tmp_path: Path) -> None:
     ids=["another CA", "a server that only copied the CA", "no hash", "not published", "no certificate"],
 )
 async def test_nothing_else_is(
-    tmp_path: Path, published: bytes, signer: Authority, hashes: list[str], status: int, words: str
+    tmp_path: Path, published: bytes, signer: Authority, hashes: list[str], status: int, message: str
 ) -> None:
     server = Server(tmp_path, published, signer, status)
-    with server, pytest.raises(ValueError, match=words):
+    with server, pytest.raises(ValueError, match=message):
         await authority_of(server.url, hashes, TOKEN)
     assert server.credentials in ([], [None], [None, None])
 
 
 @pytest.mark.parametrize(
-    ("token", "words"),
+    ("token", "message"),
     [
         ("", "has not signed its CA for this token"),
         ("zzzzzz.0123456789abcdef", "has not signed its CA for this token"),
@@ -123,10 +123,10 @@ async def test_nothing_else_is(
     ids=["no signature", "another token's signature alone", "another secret"],
 )
 async def test_a_ca_that_is_not_signed_for_the_token_is_not_taken(
-    tmp_path: Path, token: str, words: str
+    tmp_path: Path, token: str, message: str
 ) -> None:
     server = Server(tmp_path, AUTHORITY.certificate, AUTHORITY, token=token)
-    with server, pytest.raises(ValueError, match=words):
+    with server, pytest.raises(ValueError, match=message):
         await authority_of(server.url, [HASH], TOKEN)
     assert server.credentials == [None]
 
@@ -142,7 +142,7 @@ def test_a_signature_is_what_kubernetes_makes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("signature", "words"),
+    ("signature", "message"),
     [
         (signed("another text", TOKEN), "of another text"),
         (signed("a text", OTHER_TOKEN), "another token"),
@@ -156,8 +156,8 @@ def test_a_signature_is_what_kubernetes_makes() -> None:
         ("", "cannot be read"),
     ],
 )
-def test_no_other_signature_is_good(signature: str, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_no_other_signature_is_good(signature: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         check_signature("a text", signature, TOKEN)
 
 

@@ -49,8 +49,8 @@ async def test_a_cluster_without_hubs_says_why(tmp_path: Path) -> None:
     leases = {"kind": "LeaseList", "metadata": {"resourceVersion": "1"}, "items": [lease]}
     async with small_api({"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases": leases}) as url:
         file = write_kubeconfig(tmp_path / "config", url)
-        told = await asyncio.to_thread(fleet_text, file, "", as_json=False)
-        assert told.startswith("no hub: no Lease in kube-node-lease has the annotation edgehub.io/hub-status")
+        text = await asyncio.to_thread(fleet_text, file, "", as_json=False)
+        assert text.startswith("no hub: no Lease in kube-node-lease has the annotation edgehub.io/hub-status")
         assert await asyncio.to_thread(fleet_text, file, "", as_json=True) == "[]\n"
 
 

@@ -12,7 +12,7 @@ from addons.telemetry import metrics
 from tests.addons.support.observed import value_of
 
 
-class Told:
+class Log:
     """How often it was told that the drill changed."""
 
     def __init__(self) -> None:
@@ -23,33 +23,33 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def log() -> Log:
+    return Log()
 
 
 @pytest.fixture
-def made(told: Told) -> Iterator[Drills]:
+def made(log: Log) -> Iterator[Drills]:
     """Drills whose clock stands still."""
-    found = Drills(told, clock=lambda: 100.0)
+    found = Drills(log, clock=lambda: 100.0)
     yield found
     found.close()
 
 
-async def test_a_drill_takes_the_link_away_and_gives_it_back(made: Drills, told: Told) -> None:
+async def test_a_drill_takes_the_link_away_and_gives_it_back(made: Drills, log: Log) -> None:
     assert (made.is_offline, made.refusal, made.describe()["link"]) == (False, None, "online")
     made.begin(DrillKind.OFFLINE)
     assert made.is_offline
     assert str(made.refusal).startswith("[Errno 111] a drill: the link is offline until ")
-    assert (made.describe()["link"], value_of(metrics.DRILL), told.times) == ("offline", 1, 1)
+    assert (made.describe()["link"], value_of(metrics.DRILL), log.times) == ("offline", 1, 1)
     with pytest.raises(ConnectionResetError, match="a drill"):
         await made.pace(10, is_first=False)
     made.end()
-    assert (made.is_offline, made.describe()["link"], value_of(metrics.DRILL), told.times) == (
+    assert (made.is_offline, made.describe()["link"], value_of(metrics.DRILL), log.times) == (
         *(False, "online"),
         *(0, 2),
     )
     made.end()
-    assert told.times == 2, "there was none to end"
+    assert log.times == 2, "there was none to end"
     await made.pace(10**9, is_first=True)
 
 
@@ -94,7 +94,7 @@ async def test_the_end_of_a_drill_ends_its_waits(made: Drills) -> None:
         await waiting
 
 
-async def test_a_drill_ends_by_itself(made: Drills, told: Told) -> None:
+async def test_a_drill_ends_by_itself(made: Drills, log: Log) -> None:
     loop = asyncio.get_running_loop()
     before = loop.time()
     made.begin(DrillKind.OFFLINE)
@@ -102,7 +102,7 @@ async def test_a_drill_ends_by_itself(made: Drills, told: Told) -> None:
     assert made._timer.when() - before == pytest.approx(60 * DEFAULT_MINUTES, abs=20)
     made._timer._run()
     assert made.current is None
-    assert told.times == 2
+    assert log.times == 2
 
 
 async def test_a_drill_takes_the_place_of_another(made: Drills) -> None:

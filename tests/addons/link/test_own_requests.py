@@ -238,14 +238,14 @@ async def test_that_there_is_nothing_is_an_answer_and_no_error(
 
 def test_the_last_requests_are_kept_and_others_are_told() -> None:
     records = RequestRecords()
-    told: list[tuple[str, bool]] = []
-    records.listeners.append(lambda record: told.append((record.target, bool(record.ended))))
+    reported: list[tuple[str, bool]] = []
+    records.listeners.append(lambda record: reported.append((record.target, bool(record.ended))))
     for number in range(MAX_RECORDS + 1):
         record = RequestRecord("GET", f"/{number}", "https://a:6443", CredentialSource.HUB)
         records.begin(record)
         records.end(record)
     assert [each.target for each in records.last] == [f"/{number}" for number in range(1, MAX_RECORDS + 1)]
-    assert told[:3] == [("/0", False), ("/0", True), ("/1", False)]
+    assert reported[:3] == [("/0", False), ("/0", True), ("/1", False)]
 
 
 def test_what_is_under_way_has_no_end() -> None:

@@ -80,7 +80,7 @@ async def test_a_server_that_is_down_is_probed_more_often(server: World) -> None
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [
         (OSError(111, "Connect call failed"), "[Errno 111] Connect call failed"),
         (
@@ -94,10 +94,10 @@ async def test_a_server_that_is_down_is_probed_more_often(server: World) -> None
         ),
     ],
 )
-def test_why_there_was_no_answer_is_told_in_the_links_words(error: OSError, told: str) -> None:
+def test_why_there_was_no_answer_is_told_in_the_links_words(error: OSError, expected: str) -> None:
     unreachable = Unreachable("GET")
     unreachable.__cause__ = error
-    assert _reason(unreachable) == told
+    assert _reason(unreachable) == expected
 
 
 @pytest.mark.looptime
@@ -245,11 +245,11 @@ async def test_a_server_that_asks_for_time_is_probed_no_more_until_then(
 
 @pytest.mark.looptime
 async def test_a_server_that_does_not_know_the_node_is_up_and_refuses_it(server: World) -> None:
-    told = server.cloud.changed.wait()
+    changed = server.cloud.changed.wait()
     await probed(server, [401])
     assert (server.health.condition, server.health.refuses_node) == (Condition.UP, True)
-    assert told.done()
-    told = server.cloud.changed.wait()
+    assert changed.done()
+    changed = server.cloud.changed.wait()
     await probed(server, [403])
     assert not server.health.refuses_node, "it knows the node"
-    assert told.done()
+    assert changed.done()

@@ -129,7 +129,7 @@ def test_what_no_server_can_be_named_is_an_error(authority: Authority, name: str
 
 
 def test_a_refusal_says_what_is_wrong_with_the_certificate(server: TlsServer, authority: Authority) -> None:
-    for trusted, name, told in (
+    for trusted, name, expected in (
         (authority.certificate, "other.svc", "the certificate is not that of other.svc"),
         (Authority().certificate, "127.0.0.1", "self signed certificate in chain"),
         (b"", "127.0.0.1", "self signed certificate in chain"),
@@ -137,7 +137,7 @@ def test_a_refusal_says_what_is_wrong_with_the_certificate(server: TlsServer, au
         ours = UpstreamTls(credentials(trusted)).connection(name, lend_certificate=False, alpn=HTTP1)
         with pytest.raises(SSL.Error):
             meet(ours, server.context)
-        assert refusal_of(ours) == f"Certificate verify failed: {told}"
+        assert refusal_of(ours) == f"Certificate verify failed: {expected}"
 
 
 def test_a_certificate_that_cannot_be_read_is_refused_like_another_servers(

@@ -86,17 +86,17 @@ async def test_a_proxy_may_be_spoken_to_in_tls(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("said", "message"),
     [(REFUSES, "refuses: 403"), (b"220 mail", "closed the connection"), (bytes(20_000), "HTTP")],
 )
-async def test_a_proxy_that_leads_nowhere_is_told(tmp_path: Path, said: bytes, words: str) -> None:
+async def test_a_proxy_that_leads_nowhere_is_told(tmp_path: Path, said: bytes, message: str) -> None:
     peer = Peer(answer)
     async with (
         linked(peer, credentials(), server_context(tmp_path)) as world,
         ConnectProxy(port_of(peer), answer=said) as proxy,
     ):
         lead(world, through(proxy))
-        with pytest.raises(ConnectionError, match=words):
+        with pytest.raises(ConnectionError, match=message):
             await world.ask()
         assert world.health.connections == 0
 

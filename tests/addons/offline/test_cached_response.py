@@ -229,11 +229,11 @@ def test_of_protobuf_that_a_codec_wrote() -> None:
 
 
 def test_each_cut_of_a_head_is_a_value_error_or_the_token() -> None:
-    whole = protobuf_list("next" * 40)
+    complete = protobuf_list("next" * 40)
     found = set()
-    for end in range(len(whole)):
+    for end in range(len(complete)):
         try:
-            found.add(list_head(Encoding.PROTOBUF, whole[:end]).continue_token)
+            found.add(list_head(Encoding.PROTOBUF, complete[:end]).continue_token)
         except ValueError:
             found.add("")
     assert found == {"", "next" * 40}
@@ -263,8 +263,8 @@ def test_a_list_is_whole_with_its_last_page() -> None:
     lists = GrowingLists()
     assert lists.add(KEY, "", page("1")) is None
     assert lists.add(KEY, "1", page("2")) is None
-    whole = lists.add(KEY, "2", page(""))
-    assert whole == page("1").followed_by("1", page("2")).followed_by("2", page(""))
+    complete = lists.add(KEY, "2", page(""))
+    assert complete == page("1").followed_by("1", page("2")).followed_by("2", page(""))
     assert lists.add(KEY, "2", page("")) is None, "it grows no longer"
 
 
@@ -274,9 +274,9 @@ def test_pages_of_two_lists_are_not_put_together() -> None:
     lists.add(KEY, "", page("1", "7"))
     lists.add(KEY, "", page("x", "9"))
     assert lists.add(KEY, "1", page("", "7")) is None
-    whole = lists.add(KEY, "x", page("", "9"))
-    assert whole is not None
-    assert [each.list_version() for _, each in whole.further] == [9]
+    complete = lists.add(KEY, "x", page("", "9"))
+    assert complete is not None
+    assert [each.list_version() for _, each in complete.further] == [9]
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"<html>"])
@@ -297,12 +297,12 @@ def test_a_list_is_as_large_as_a_kept_answer_at_most(monkeypatch: pytest.MonkeyP
 
 
 def test_lists_that_grow_are_bounded_and_others_push_out_none_of_the_node() -> None:
-    told = metrics.BOUNDS_REACHED.labels("lists that grow")
-    lists, before = GrowingLists(), value_of(told)
+    counter = metrics.BOUNDS_REACHED.labels("lists that grow")
+    lists, before = GrowingLists(), value_of(counter)
     lists.add(KEY, "", page("1"))
     others = [ResponseKey(str(number), "pod") for number in range(MAX_GROWING + 1)]
     for each in others:
         lists.add(each, "", page("1"))
-    assert value_of(told) == before + 1
+    assert value_of(counter) == before + 1
     assert [lists.add(each, "1", page("")) is not None for each in others] == [False, *[True] * MAX_GROWING]
     assert lists.add(KEY, "1", page("")) is not None

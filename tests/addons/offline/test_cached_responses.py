@@ -38,9 +38,9 @@ async def test_an_answer_and_its_owner_come_back_after_a_restart_of_the_index(co
     await before.written()
     again = CachedResponses(copies.access)
     await again.open()
-    kept = await again.get(ResponseKey("name"))
-    assert kept is not None
-    assert (kept.headers, kept.body) == ({"content-type": "text/plain"}, b"line\nline")
+    cached = await again.get(ResponseKey("name"))
+    assert cached is not None
+    assert (cached.headers, cached.body) == ({"content-type": "text/plain"}, b"line\nline")
     assert await again.get(ResponseKey("other")) is None
     assert sorted(entry.owner == "" for entry in again.index.values()) == [False, True]
 
@@ -134,9 +134,9 @@ async def test_other_callers_never_push_out_the_nodes_own_answers(copies: DiskCo
     for owner in range(30):
         for number in range(IDENTITY_RESPONSES):
             answers.keep(response_key(f"pod {owner}", f"/apis/{number}", "", ""), {}, b"x")
-    kept = await answers.get(response_key("", "/api/v1/namespaces/a/secrets/s", "", ""))
-    assert kept is not None
-    assert kept.body == b"the node's"
+    cached = await answers.get(response_key("", "/api/v1/namespaces/a/secrets/s", "", ""))
+    assert cached is not None
+    assert cached.body == b"the node's"
     assert len(answers.index) == OTHERS_RESPONSES + 1
     assert value_of(metrics.RESPONSES_EVICTED.labels("other")) > 0
 
@@ -194,9 +194,9 @@ async def test_a_disk_that_hangs_holds_a_bounded_number_of_bytes(tmp_path: Path)
             await asyncio.sleep(0)
         assert copies.access.writer.waiting <= 1
         assert value_of(metrics.RESPONSES_UNKEPT) - unkept > 10
-        kept = await answers.get(ResponseKey("one"))
-        assert kept is not None
-        assert kept.body.startswith(b"19"), "the latest wins"
+        cached = await answers.get(ResponseKey("one"))
+        assert cached is not None
+        assert cached.body.startswith(b"19"), "the latest wins"
         device.goes_on.set()
         await answers.written()
         answers.keep(ResponseKey("each 19"), {}, b"again")

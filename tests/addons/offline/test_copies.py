@@ -216,7 +216,7 @@ async def test_a_copy_of_a_former_history_is_shown_to_nobody_and_known_to_its_so
 async def test_what_is_urgent_does_not_linger(tmp_path: Path, event: str, written: list[str]) -> None:
     device = Device(tmp_path)
     async with copies_in(tmp_path, device) as copies:
-        copy, store = await kept(copies)
+        copy, store = await copy_and_store(copies)
         store.apply("ADDED", pod("b", 6))
         match event:
             case "restarted":
@@ -245,7 +245,7 @@ async def test_no_batch_is_taken_in_the_middle_of_a_list(
     monkeypatch.setattr("addons.offline.tables.pending_rows.MAX_UNWRITTEN", OF_A_ROW)
     device = Device(tmp_path)
     async with copies_in(tmp_path, device) as copies:
-        copy, store = await kept(copies)
+        copy, store = await copy_and_store(copies)
         store.replace(CODEC, "v1", "Pod", 9, [pod("b", 6), pod("c", 7), pod("d", 8)])
         await settled(copy)
         assert [list(batch[objects_of(copy.name)].rows) for batch in device.batches[1:]] == [
@@ -256,7 +256,7 @@ async def test_no_batch_is_taken_in_the_middle_of_a_list(
         assert (copies.metas[copy.name]["version"], shown(await restored(copies))) == (10, shown(store))
 
 
-async def kept(copies: DiskCopies) -> tuple[DiskCopy, Store]:
+async def copy_and_store(copies: DiskCopies) -> tuple[DiskCopy, Store]:
     """A copy that is on disk, of a store with one pod."""
     store = Store()
     copy = copies.copy("", PODS, store)
@@ -267,31 +267,31 @@ async def kept(copies: DiskCopies) -> tuple[DiskCopy, Store]:
 
 async def test_the_next_process_finds_the_last_edit(tmp_path: Path) -> None:
     async with copies_in(tmp_path) as copies:
-        kept = VersionCache(copies)
-        await kept.open()
-        assert kept.last is None
-        kept.keep(RulesEdit("a", {"pods": 5}))
-        kept.keep(RulesEdit("b", {"pods": 7}))
+        versions = VersionCache(copies)
+        await versions.open()
+        assert versions.last is None
+        versions.keep(RulesEdit("a", {"pods": 5}))
+        versions.keep(RulesEdit("b", {"pods": 7}))
         await written(copies, b'{"digest":"b","versions":{"pods":7},"former":{}}')
     async with copies_in(tmp_path) as copies:
-        kept = VersionCache(copies)
-        await kept.open()
-        assert kept.last == RulesEdit("b", {"pods": 7})
+        versions = VersionCache(copies)
+        await versions.open()
+        assert versions.last == RulesEdit("b", {"pods": 7})
 
 
 async def test_who_left_copies_without_an_edit_may_have_given_any_version(tmp_path: Path) -> None:
     async with copies_in(tmp_path) as copies:
-        kept = VersionCache(copies)
-        await kept.open()
-        assert kept.given().of_elsewhere("pods") == 0
+        versions = VersionCache(copies)
+        await versions.open()
+        assert versions.given().of_elsewhere("pods") == 0
         store = Store()
         copy = copies.copy("", PODS, store)
         store.replace(CODEC, "v1", "Pod", 50, [pod("a", 3)])
         await settled(copy)
     async with copies_in(tmp_path) as copies:
-        kept = VersionCache(copies)
-        await kept.open()
-        given = kept.given()
+        versions = VersionCache(copies)
+        await versions.open()
+        given = versions.given()
         given.rules_edited("a", {"pods": 0})
         assert (given.of_elsewhere("pods"), given.of_other_rules("pods")) == (ANY_VERSION, ANY_VERSION)
 
@@ -300,10 +300,10 @@ async def test_who_left_copies_without_an_edit_may_have_given_any_version(tmp_pa
 async def test_a_row_that_cannot_be_read_is_none(tmp_path: Path, value: bytes) -> None:
     async with copies_in(tmp_path) as copies:
         await copies.access.write({TABLE: TableChanges({NAME: value})})
-        kept = VersionCache(copies)
-        await kept.open()
-        assert kept.last is None
-        kept.keep(RulesEdit("a", {"pods": 5}))
+        versions = VersionCache(copies)
+        await versions.open()
+        assert versions.last is None
+        versions.keep(RulesEdit("a", {"pods": 5}))
         await written(copies, b'{"digest":"a","versions":{"pods":5},"former":{}}')
 
 

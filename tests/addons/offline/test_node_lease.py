@@ -80,11 +80,11 @@ PATCHES = {
 
 @pytest.mark.parametrize("content_type", PATCHES)
 @pytest.mark.parametrize("is_up", [True, False])
-@pytest.mark.parametrize("kept", [JSON, PROTOBUF])
+@pytest.mark.parametrize("cached", [JSON, PROTOBUF])
 async def test_a_patch_is_answered_as_the_put_that_it_amounts_to(
-    kubelet: World, lease_cloud: Told, content_type: str, is_up: bool, kept: str
+    kubelet: World, lease_cloud: Told, content_type: str, is_up: bool, cached: str
 ) -> None:
-    await kubelet.ask("PUT", lease() if kept == JSON else protobuf_lease(), kept, kept)
+    await kubelet.ask("PUT", lease() if cached == JSON else protobuf_lease(), cached, cached)
     kubelet.is_up = is_up
     kubelet.now += 39
     patch = orjson.dumps(PATCHES[content_type])
@@ -276,16 +276,16 @@ async def test_a_copy_that_cannot_be_read_is_none(kubelet: World) -> None:
 
 
 async def test_only_what_changes_the_lease_itself_is_written_to_disk(kubelet: World) -> None:
-    kept: list[ResponseKey] = []
+    cached: list[ResponseKey] = []
     keep = kubelet.answers.keep
 
     def count(name: ResponseKey, headers: dict[str, str], body: bytes) -> None:
-        kept.append(name)
+        cached.append(name)
         keep(name, headers, body)
 
     vars(kubelet.answers)["keep"] = count
     for version in range(1, 5):
         await kubelet.ask("PUT", {**lease(version=version), "spec": {"renewTime": str(version)}})
-    assert len(kept) == 1
+    assert len(cached) == 1
     await kubelet.put(zone="a")
-    assert len(kept) == 2
+    assert len(cached) == 2

@@ -29,7 +29,7 @@ def renewals(lease_cloud: Told) -> list[Json]:
 async def test_what_the_hub_says_goes_with_the_next_renewal_once(kubelet: World, lease_cloud: Told) -> None:
     lease_cloud.says = [lease(version=33)]
 
-    def told() -> list[str]:
+    def reported() -> list[str]:
         return [
             each.document["metadata"]["annotations"][ANNOTATION]
             for each in lease_cloud.heard
@@ -40,15 +40,15 @@ async def test_what_the_hub_says_goes_with_the_next_renewal_once(kubelet: World,
     async with kubelet.running():
         await kubelet.put()
         await asyncio.sleep(25)
-        assert told() == ["one"]
+        assert reported() == ["one"]
         kubelet.lease.say("two")
         await kubelet.put()
         await asyncio.sleep(25)
-        assert told() == ["one", "two"]
+        assert reported() == ["one", "two"]
         lease_cloud.says = [lease(version=34)]
         await kubelet.put(zone="a")
         await asyncio.sleep(25)
-    assert told() == ["one", "two", "two"], "kubelet's own Lease, written whole, had no status"
+    assert reported() == ["one", "two", "two"], "kubelet's own Lease, written whole, had no status"
 
 
 @pytest.mark.looptime

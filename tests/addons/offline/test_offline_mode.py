@@ -110,7 +110,7 @@ async def client(cloud: ScriptableCloud) -> AsyncIterator[Client]:
 
 
 @pytest.fixture
-async def kept(cloud: ScriptableCloud, client: Client, copies: DiskCopies) -> None:
+async def stored_copies(cloud: ScriptableCloud, client: Client, copies: DiskCopies) -> None:
     """One service, in the cloud and on disk."""
     cloud.store.create(service("one"))
     first = Beginning(client, copies)
@@ -119,7 +119,7 @@ async def kept(cloud: ScriptableCloud, client: Client, copies: DiskCopies) -> No
     await copies.access.guard(lambda: None)
 
 
-@pytest.mark.usefixtures("kept")
+@pytest.mark.usefixtures("stored_copies")
 async def test_the_cloud_goes_on_from_the_copy(
     cloud: ScriptableCloud, client: Client, copies: DiskCopies
 ) -> None:
@@ -132,7 +132,7 @@ async def test_the_cloud_goes_on_from_the_copy(
 
 @pytest.fixture
 async def slow_disk(
-    kept: None, copies: DiskCopies, monkeypatch: pytest.MonkeyPatch
+    stored_copies: None, copies: DiskCopies, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[threading.Event]:
     """A disk that answers nothing until the event is set."""
     monkeypatch.setattr("addons.offline.copies.PATIENCE", 0.01)

@@ -233,23 +233,23 @@ async def test_the_certificate_is_the_operators_or_asked_for_and_a_relay_announc
         pool.close()
 
 
-@pytest.mark.parametrize(("kept", "written"), [(True, ["/api/v1/nodes/n1"]), (False, [])])
+@pytest.mark.parametrize(("is_cached", "written"), [(True, ["/api/v1/nodes/n1"]), (False, [])])
 async def test_a_hub_without_a_peer_port_takes_back_what_one_with_it_announced(
-    kept: bool, written: list[str], tmp_path: Path
+    is_cached: bool, written: list[str], tmp_path: Path
 ) -> None:
     settings = replace(parse_settings(values(peer_port=0)), state_dir=tmp_path, node="n1")
-    if kept:
+    if is_cached:
         (tmp_path / "pki").mkdir()
         (tmp_path / "pki" / "peer.pem").touch()
-    told = asyncio.Event()
+    notified = asyncio.Event()
 
     def answer(_: Asked) -> dict[str, Any]:
-        told.set()
+        notified.set()
         return {}
 
     client = ScriptedClient(answer)
     telling = asyncio.create_task(announce_no_port(settings, client))
-    await (told.wait() if kept else telling)
+    await (notified.wait() if is_cached else telling)
     assert [each.path for each in client.asked] == written
     telling.cancel()
     await asyncio.gather(telling, return_exceptions=True)

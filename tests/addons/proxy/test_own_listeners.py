@@ -140,8 +140,8 @@ async def test_one_whose_port_is_taken_is_tried_until_it_is_free(
         await asyncio.sleep(0.2)  # some looks more
     await until(lambda: not world.own.closed())
     await until(lambda: value_of(metrics.LISTENERS_CLOSED) == 0)
-    told = [record.levelno for record in caplog.records if record.name == own_listeners.__name__]
-    assert told == [logging.ERROR, logging.ERROR, logging.WARNING], "each once"
+    levels = [record.levelno for record in caplog.records if record.name == own_listeners.__name__]
+    assert levels == [logging.ERROR, logging.ERROR, logging.WARNING], "each once"
 
 
 async def test_what_the_hub_itself_closes_is_not_lost(world: World) -> None:

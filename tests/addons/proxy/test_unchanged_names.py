@@ -83,15 +83,15 @@ def started(folder: Path, *, is_alone: bool, modules: list[str]) -> tuple[list[s
         **{f"hub_{name}": free_port() for name in ("port", "tls_port", "admin_port")},
         "hub_peer_port": 0,
     }
-    root, told = str(Path(__file__).parents[3]), folder / "names"
+    root, listing = str(Path(__file__).parents[3]), folder / "names"
     program = PROGRAM.format(
-        root=root, modules=json.dumps(modules), options=json.dumps(options), alone=is_alone, told=str(told)
+        root=root, modules=json.dumps(modules), options=json.dumps(options), alone=is_alone, told=str(listing)
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 0, done.stderr
-    found, changed, added = json.loads(told.read_text())
+    found, changed, added = json.loads(listing.read_text())
     return found, set(changed), set(added)
 
 

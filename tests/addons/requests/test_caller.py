@@ -164,6 +164,6 @@ def test_a_token_among_the_subprotocols_of_a_websocket_is_the_callers() -> None:
     assert caller_of(LOCAL, headers.items()) == Caller(CredentialSource.OWN, "Bearer secret")
     both = headers | {"authorization": "Bearer first"}
     assert caller_of(LOCAL, both.items()) == Caller(CredentialSource.OWN, "Bearer first")
-    words = WEBSOCKET_BEARER + base64.urlsafe_b64encode(b"two words").decode().rstrip("=")
+    protocol = WEBSOCKET_BEARER + base64.urlsafe_b64encode(b"two words").decode().rstrip("=")
     with refuses(401):
-        caller_of(LOCAL, (headers | {"sec-websocket-protocol": f"{words}, v1"}).items())
+        caller_of(LOCAL, (headers | {"sec-websocket-protocol": f"{protocol}, v1"}).items())

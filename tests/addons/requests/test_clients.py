@@ -116,10 +116,10 @@ async def test_another_refusal_is_of_the_user_and_not_of_the_token() -> None:
 
 async def test_the_tokens_of_a_user_are_bounded() -> None:
     cloud = Tokens("0", "1")
-    told = metrics.BOUNDS_REACHED.labels("tokens of a user")
-    before = value_of(told)
+    counter = metrics.BOUNDS_REACHED.labels("tokens of a user")
+    before = value_of(counter)
     client = cloud.clients(*map(str, range(MAX_TOKENS + 1)))
-    assert value_of(told) == before + 1
+    assert value_of(counter) == before + 1
     await _list(client)
     assert cloud.asked[-1] == "1"
 

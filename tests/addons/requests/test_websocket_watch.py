@@ -51,13 +51,13 @@ class Watching:
         """The next messages, once there are so many."""
         found: list[tuple[Opcode, object]] = []
         while True:
-            told = self.client.parts
-            for part in told[self._taken :]:
+            sent = self.client.parts
+            for part in sent[self._taken :]:
                 if part[0] == "data":
                     assert isinstance(part[1], bytes)
                     self._protocol.receive_bytes(part[1])
                     found += ((frame.opcode, frame.payload) for frame in self._protocol.received_frames())
-            self._taken = len(told)
+            self._taken = len(sent)
             if len(found) >= count:
                 return found
             self.client.told.clear()

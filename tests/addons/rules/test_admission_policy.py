@@ -135,13 +135,13 @@ def test_what_hubs_can_read_passes(edit: Edit, data: dict[str, str]) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize(("data", "words"), BAD, ids=[str(data)[:40] for data, _ in BAD])
+@pytest.mark.parametrize(("data", "refusal"), BAD, ids=[str(data)[:40] for data, _ in BAD])
 def test_what_they_would_skip_is_refused_with_the_entry_and_what_is_right(
-    edit: Edit, data: dict[str, str], words: str
+    edit: Edit, data: dict[str, str], refusal: str
 ) -> None:
     status, message = edit(data)
     assert status == 422
-    assert words in message
+    assert refusal in message
     assert parse_rules(data).problems != ()
 
 

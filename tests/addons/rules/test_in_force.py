@@ -38,15 +38,15 @@ class Noted:
 
 
 def follow(source: HandSource, disabled: frozenset[str] = frozenset()) -> tuple[RulesInForce, Noted]:
-    told = Noted()
+    notified = Noted()
 
     def why() -> str:
         return str(source.reflector.error or "the cloud has not answered yet")
 
-    rules = RulesInForce(FILTERS, disabled, lambda problem, _uid: told.problems.append(problem))
-    rules.listen(lambda: told.seen.append(rules.rules))
+    rules = RulesInForce(FILTERS, disabled, lambda problem, _uid: notified.problems.append(problem))
+    rules.listen(lambda: notified.seen.append(rules.rules))
     rules.follow(source.store, why)
-    return rules, told
+    return rules, notified
 
 
 def binds(rules: Rules, component: str = "getter", verb: str = "get") -> bool:
@@ -65,28 +65,28 @@ async def test_until_the_cloud_has_answered_nothing_is_known() -> None:
 
 async def test_other_filters_are_as_an_edit() -> None:
     source = HandSource()
-    rules, told = follow(source)
+    rules, notified = follow(source)
     only = tuple(each for each in FILTERS if each.name == "servicetopology")
     rules.use(only)
-    assert (rules.rules.filters, told.seen) == (only, []), "they are in force once the rules are known"
+    assert (rules.rules.filters, notified.seen) == (only, []), "they are in force once the rules are known"
     fill(source.store, [config_map(GETTER, 7)], 7)
     rules.use(FILTERS)
-    assert [each.filters for each in told.seen] == [only, FILTERS]
+    assert [each.filters for each in notified.seen] == [only, FILTERS]
     rules.use(FILTERS)
-    assert len(told.seen) == 2, "nothing has changed"
+    assert len(notified.seen) == 2, "nothing has changed"
     assert binds(rules.rules)
 
 
 async def test_without_a_config_map_the_built_in_bindings_are_known_and_in_force() -> None:
     source = HandSource()
-    rules, told = follow(source)
+    rules, notified = follow(source)
     fill(source.store, [], 7, kind="ConfigMap")
     assert rules.is_known
     await rules.wait_known(0.01)
     assert binds(rules.rules, "kube-proxy", "list")
-    assert told.seen == [rules.rules], "an earlier process may have had others"
+    assert notified.seen == [rules.rules], "an earlier process may have had others"
     fill(source.store, [], 8, kind="ConfigMap")
-    assert len(told.seen) == 1, "nothing has changed"
+    assert len(notified.seen) == 1, "nothing has changed"
 
 
 async def test_a_hub_that_may_begin_without_a_cloud_takes_the_built_in_bindings(
@@ -94,7 +94,7 @@ async def test_a_hub_that_may_begin_without_a_cloud_takes_the_built_in_bindings(
 ) -> None:
     monkeypatch.setattr(in_force, "COPY_WAIT", 0.001)
     source, is_away = HandSource(), asyncio.Event()
-    rules, told = follow(source)
+    rules, notified = follow(source)
     beginning = asyncio.create_task(rules.begin_without_cloud(is_away.is_set))
     with pytest.raises(StatusError):
         await rules.wait_known(0.01)
@@ -104,12 +104,12 @@ async def test_a_hub_that_may_begin_without_a_cloud_takes_the_built_in_bindings(
     assert binds(rules.rules, "kube-proxy", "list")
     fill(source.store, [config_map(GETTER, 7)], 7)
     assert binds(rules.rules)
-    assert len(told.seen) == 2
+    assert len(notified.seen) == 2
 
 
 async def test_each_edit_is_in_force_at_once() -> None:
     source = HandSource()
-    rules, told = follow(source)
+    rules, notified = follow(source)
     fill(source.store, [config_map(GETTER, 7)], 7)
     assert binds(rules.rules)
     source.store.apply("MODIFIED", raw(config_map({}, 8)))
@@ -117,24 +117,24 @@ async def test_each_edit_is_in_force_at_once() -> None:
     source.store.apply("MODIFIED", raw(config_map(GETTER, 9)))
     source.store.apply("DELETED", raw(config_map(GETTER, 10)))
     assert not binds(rules.rules)
-    assert [binds(each) for each in told.seen] == [True, False, True, False]
+    assert [binds(each) for each in notified.seen] == [True, False, True, False]
 
 
 async def test_an_edit_that_means_the_same_changes_no_view() -> None:
     source = HandSource()
-    _, told = follow(source)
+    _, notified = follow(source)
     fill(source.store, [config_map(GETTER, 7)], 7)
     same = {"servicetopology": " getter/endpointslices.discovery.k8s.io#get ,"}
     source.store.apply("MODIFIED", raw(config_map(same, 8)))
     source.store.advance(9)
-    assert len(told.seen) == 1
+    assert len(notified.seen) == 1
 
 
 async def test_a_new_bad_entry_is_logged_counted_and_reported_once_and_the_rest_applies(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     source = HandSource()
-    rules, told = follow(source)
+    rules, notified = follow(source)
     before = value_of(metrics.RULE_ERRORS)
     bad = {**GETTER, "filter_endpoints": "kubelet/nodes, ok/endpoints"}
     fill(source.store, [config_map(bad, 7)], 7)
@@ -144,7 +144,7 @@ async def test_a_new_bad_entry_is_logged_counted_and_reported_once_and_the_rest_
     assert value_of(metrics.RULE_ERRORS) == before + 1
     source.store.apply("MODIFIED", raw(config_map({**bad, "cache_agents": "x"}, 8)))
     assert value_of(metrics.RULE_ERRORS) == before + 1, "it was told already"
-    assert [each.text for each in told.problems] == ["kubelet/nodes"]
+    assert [each.text for each in notified.problems] == ["kubelet/nodes"]
 
 
 async def test_a_restored_cluster_is_read_anew() -> None:
@@ -162,20 +162,20 @@ async def test_filters_that_the_options_switch_off_stay_off() -> None:
     assert not binds(rules.rules)
 
 
-KEPT = RulesEdit("a", {"pods": 100})
+STORED = RulesEdit("a", {"pods": 100})
 
 
 @pytest.mark.parametrize(
-    ("kept", "edits", "other_rules", "elsewhere"),
+    ("stored", "edits", "other_rules", "elsewhere"),
     [
         # Before the first hub of a node there were no filters.
         (None, [], 0, 0),
         (None, ["a"], 0, 0),
         # The same rules as before the restart: filters had other inputs, perhaps.
-        (KEPT, ["a"], 100, ANY_VERSION),
+        (STORED, ["a"], 100, ANY_VERSION),
         (RulesEdit("a"), ["a"], 0, ANY_VERSION),
         # Edited while no hub ran: nobody knows how new the last versions were that the earlier process gave.
-        (KEPT, ["b"], ANY_VERSION, ANY_VERSION),
+        (STORED, ["b"], ANY_VERSION, ANY_VERSION),
         (RulesEdit("a"), ["b"], ANY_VERSION, ANY_VERSION),
         # An edit of this process.
         (None, ["a", "b"], 0, ANY_VERSION),
@@ -183,9 +183,9 @@ KEPT = RulesEdit("a", {"pods": 100})
     ],
 )
 def test_what_an_earlier_process_and_an_edit_leave(
-    kept: RulesEdit | None, edits: list[str], other_rules: int, elsewhere: int
+    stored: RulesEdit | None, edits: list[str], other_rules: int, elsewhere: int
 ) -> None:
-    given = GivenVersions(kept)
+    given = GivenVersions(stored)
     for digest in edits:
         given.rules_edited(digest, {"pods": 0})
     assert (given.of_other_rules("pods"), given.of_elsewhere("pods")) == (other_rules, elsewhere)
@@ -202,27 +202,27 @@ def test_an_edit_leaves_what_was_given_before_of_what_the_cloud_said_since() -> 
 
 def test_an_edit_leaves_what_filtered_views_gave_of_each_resource() -> None:
     """One number for all resources once refused each list of the others for ever."""
-    kept: list[RulesEdit] = []
-    given = GivenVersions(None, kept.append)
+    stored: list[RulesEdit] = []
+    given = GivenVersions(None, stored.append)
     given.rules_edited("a", {})
     given.rules_edited("b", {"events": 10_000, "services": 7})
     assert [given.of_other_rules(each) for each in ("events", "services", "pods")] == [10_000, 7, 0]
     given.rules_edited("c", {"services": 5})
     assert given.of_other_rules("services") == 7
-    assert kept[-1] == RulesEdit("c", {"events": 10_000, "services": 7})
+    assert stored[-1] == RulesEdit("c", {"events": 10_000, "services": 7})
 
 
 def test_no_number_is_above_what_its_resource_has_reached() -> None:
     """The cloud may have been restored from a backup."""
-    kept: list[RulesEdit] = []
-    given = GivenVersions(KEPT, kept.append)
+    stored: list[RulesEdit] = []
+    given = GivenVersions(STORED, stored.append)
     given.rules_edited("b", {"pods": 0, "nodes": 50})
     given.reached("pods", 120)
     assert (given.of_other_rules("pods"), given.of_elsewhere("pods")) == (120, 120)
     given.reached("pods", 30)
     given.reached("nodes", 60)
     assert (given.of_other_rules("pods"), given.of_other_rules("nodes")) == (30, 60)
-    assert kept[-1].versions == {"pods": 30, "nodes": 60}
+    assert stored[-1].versions == {"pods": 30, "nodes": 60}
     given.rules_edited("c", {})
     assert given.of_other_rules("pods") == 30, "what the earlier process gave is known by now"
 
@@ -236,11 +236,11 @@ def test_where_nothing_is_kept_an_earlier_process_may_have_given_anything() -> N
 
 
 def test_what_was_given_of_another_history_stays_for_its_resource() -> None:
-    kept: list[RulesEdit] = []
-    given = GivenVersions(RulesEdit("a", former={"pods": 5}), kept.append)
+    stored: list[RulesEdit] = []
+    given = GivenVersions(RulesEdit("a", former={"pods": 5}), stored.append)
     given.restored("pods", 9)
     given.rules_edited("a", {})
-    assert [each.former for each in kept] == [{"pods": 9}]
+    assert [each.former for each in stored] == [{"pods": 9}]
     given.restored("pods", 7)
     given.reached("pods", 2)
     assert (given.of_former("pods"), given.of_elsewhere("pods")) == (9, 9)

@@ -32,14 +32,14 @@ class Server:
 
     def __init__(self) -> None:
         self.did: list[tuple[object, ...]] = []
-        self.is_kept = True
+        self.is_reusable = True
         self.refuses: Exception | None = None
         self.opens = asyncio.Event()
         self.waiting = 0
         self.response = ResponseSink()
 
     def available(self) -> Connection | None:
-        return self._connection if self.is_kept else None
+        return self._connection if self.is_reusable else None
 
     async def opened(self) -> Connection:
         await self.opens.wait()
@@ -83,7 +83,7 @@ class Relay:
         self.hooks: list[str] = []
 
     @contextmanager
-    def under_way(self) -> Iterator[Relay]:
+    def running(self) -> Iterator[Relay]:
         def decide(flow: http.HTTPFlow, context: RequestContext) -> None:
             self.flow = flow
             lead(context, self.server)
@@ -96,7 +96,7 @@ class Relay:
 
     async def says(self, *parts: bytes | int | ConnectionResetError | None) -> None:
         """Let the server send these at once: a status, pieces, an error, or the end (None)."""
-        await turns()
+        await run_callbacks()
         response = self.server.response
         for part in parts:
             if isinstance(part, int):
@@ -108,26 +108,26 @@ class Relay:
             else:
                 response.fail(part)
         response.settle()
-        await turns()
+        await run_callbacks()
 
     @property
-    def told(self) -> list[object]:
+    def sent(self) -> list[object]:
         """The kinds of the parts of the answer, and the data."""
         return [part[1] if part[0] == "data" else part[0] for part in self.request.parts]
 
 
-async def turns() -> None:
+async def run_callbacks() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
 
 
 async def test_a_held_body_goes_out_in_whole_and_an_answer_is_sent_as_it_comes() -> None:
-    with Relay().under_way() as relay:
+    with Relay().running() as relay:
         await relay.says(200, b"half")
         assert relay.server.did == [("send", b"body", True), ("take", 4)]
         await relay.says(b"more", None)
         await relay.task
-    assert relay.told == ["head", b"half", b"more", "end"]
+    assert relay.sent == ["head", b"half", b"more", "end"]
     assert relay.server.did[-1] == ("release",)
     assert relay.hooks[1:] == ["requestheaders", "request", "responseheaders", "response"]
 
@@ -135,8 +135,8 @@ async def test_a_held_body_goes_out_in_whole_and_an_answer_is_sent_as_it_comes()
 async def test_a_streamed_body_goes_out_as_it_comes_and_counts_until_the_server_has_room() -> None:
     relay = Relay(is_streamed=True)
     relay.server.waiting = 3
-    with relay.under_way():
-        await turns()
+    with relay.running():
+        await run_callbacks()
         assert relay.request.address.unsent.size == 3
         assert relay.server.did == [("send", b"", False), ("more", b"body", False), ("more", b"", True)]
         relay.server.waiting = 0
@@ -152,8 +152,8 @@ async def test_the_longest_body_that_waits_is_given_up(
 ) -> None:
     monkeypatch.setattr(client_addresses, "MAX_UNSENT_OF_ADDRESS", 10)
     relay, refused = Relay(is_streamed=True), value_of(metrics.REQUESTS_REFUSED.labels("429"))
-    with relay.under_way():
-        await turns()
+    with relay.running():
+        await run_callbacks()
         if has_begun:
             await relay.says(200, b"begun")
         relay.server.waiting = 11
@@ -161,7 +161,7 @@ async def test_the_longest_body_that_waits_is_given_up(
         await relay.task
     assert value_of(metrics.REQUESTS_REFUSED.labels("429")) == refused + 1
     assert relay.request.address.unsent.size == 0
-    assert relay.told[-1] == ("broken off" if has_begun else "end")
+    assert relay.sent[-1] == ("broken off" if has_begun else "end")
     assert has_begun or relay.request.parts[0][1] == 429
     assert relay.server.did[-1] == ("release",)
 
@@ -176,9 +176,9 @@ async def test_the_longest_body_that_waits_is_given_up(
 )
 async def test_a_connection_that_cannot_be_opened_is_a_502(error: Exception, why: bytes) -> None:
     relay = Relay()
-    relay.server.is_kept, relay.server.refuses = False, error
+    relay.server.is_reusable, relay.server.refuses = False, error
     relay.server.opens.set()
-    with relay.under_way():
+    with relay.running():
         await relay.task
     (_, status, _), (_, body), _ = relay.request.parts
     assert status == 502
@@ -189,19 +189,19 @@ async def test_a_connection_that_cannot_be_opened_is_a_502(error: Exception, why
 
 async def test_a_client_that_leaves_while_a_connection_opens_sends_nothing() -> None:
     relay = Relay()
-    relay.server.is_kept = False
-    with relay.under_way():
-        await turns()
+    relay.server.is_reusable = False
+    with relay.running():
+        await run_callbacks()
         relay.task.cancel()
         relay.server.opens.set()
         await relay.task
-    assert (relay.server.did, relay.told, relay.hooks[-1]) == ([], [], "error")
+    assert (relay.server.did, relay.sent, relay.hooks[-1]) == ([], [], "error")
 
 
 async def test_a_head_that_cannot_be_sent_is_the_clients_fault() -> None:
     relay = Relay()
     relay.server.refuses = bad_request("no")
-    with relay.under_way():
+    with relay.running():
         await relay.task
     assert relay.request.parts[0][1] == 400
 
@@ -209,13 +209,13 @@ async def test_a_head_that_cannot_be_sent_is_the_clients_fault() -> None:
 @pytest.mark.parametrize("has_begun", [False, True])
 async def test_what_a_server_did_not_process_is_sent_again_before_an_answer(has_begun: bool) -> None:
     resent = value_of(metrics.REQUESTS_RESENT)
-    with Relay().under_way() as relay:
+    with Relay().running() as relay:
         if has_begun:
             await relay.says(200, b"begun")
         await relay.says(NotProcessed("refused"))
         sends = [done for done in relay.server.did if done[0] == "send"]
         assert sends == [("send", b"body", True)] * (1 if has_begun else 2)
-        assert (relay.told[-1:] == ["broken off"]) is has_begun
+        assert (relay.sent[-1:] == ["broken off"]) is has_begun
         if not has_begun:
             await relay.says(200, None)
         await relay.task
@@ -225,13 +225,13 @@ async def test_what_a_server_did_not_process_is_sent_again_before_an_answer(has_
 async def test_a_server_waits_for_a_client_that_does_not_read() -> None:
     relay = Relay("GET", None)
     relay.request.reads.clear()
-    with relay.under_way():
+    with relay.running():
         await relay.says(200, b"one")
         await relay.says(b"three")
         assert [done for done in relay.server.did if done[0] == "take"] == []
         assert relay.request.held == len(b"three"), "beside the piece that waits itself"
         relay.request.reads.set()
-        await turns()
+        await run_callbacks()
         assert [done for done in relay.server.did if done[0] == "take"] == [("take", 3), ("take", 5)]
         await relay.says(None)
         await relay.task
@@ -240,12 +240,12 @@ async def test_a_server_waits_for_a_client_that_does_not_read() -> None:
 
 async def test_after_a_switch_both_sides_speak_until_one_ends() -> None:
     relay = Relay("GET", None)
-    with relay.under_way():
+    with relay.running():
         await relay.says(SWITCHED)
         relay.request.inbox.put(b"up")
         await relay.says(b"down")
         assert ("more", b"up", False) in relay.server.did
-        assert relay.told == ["switched", b"down"]
+        assert relay.sent == ["switched", b"down"]
         assert not relay.task.done()
         await relay.says(None)
         await relay.task
@@ -253,17 +253,17 @@ async def test_after_a_switch_both_sides_speak_until_one_ends() -> None:
 
 
 async def test_a_watch_is_ended_once_and_what_is_no_watch_yet_broken_off() -> None:
-    with Relay().under_way() as relay:
+    with Relay().running() as relay:
         await relay.says(200, b"begun")
         assert relay.flow is not None
         finish(relay.flow, "the rules have changed")
         finish(relay.flow, "again")
         await relay.task
         assert relay.flow.error is None
-    assert relay.told == ["head", b"begun", "end"]
+    assert relay.sent == ["head", b"begun", "end"]
     assert relay.server.did[-1] == ("release",)
-    with Relay().under_way() as relay:
-        await turns()
+    with Relay().running() as relay:
+        await run_callbacks()
         assert relay.flow is not None
         finish(relay.flow, "the rules have changed")
         await relay.task

@@ -34,7 +34,7 @@ class Says:
         raise self.said
 
 
-async def told(said: Answer | BaseException, request: NotedRequest | None = None) -> list[Part]:
+async def sent(said: Answer | BaseException, request: NotedRequest | None = None) -> list[Part]:
     """Answer a request, and return the parts that the client is sent."""
     request = request or NotedRequest()
 
@@ -61,18 +61,18 @@ def head(length: int | None, status: int = 200) -> Part:
     ],
 )
 async def test_an_answer_goes_in_the_pieces_that_are_made_of_it(answer: Answer, parts: list[Part]) -> None:
-    assert await told(answer) == parts
+    assert await sent(answer) == parts
 
 
 async def test_a_large_answer_goes_in_pieces_and_has_its_length() -> None:
     large = bytes(2 * PIECE + 1)
-    first, *pieces, last = await told(Answer(large, TEXT))
+    first, *pieces, last = await sent(Answer(large, TEXT))
     assert (first, last) == (head(len(large)), ("end",))
     assert [len(bytes(piece)) for _, piece in pieces] == [PIECE, PIECE, 1]  # type: ignore[call-overload]  # of a body
 
 
 async def test_the_answer_to_a_head_has_its_length_and_no_body() -> None:
-    assert await told(Answer(b"whole", TEXT), NotedRequest("HEAD")) == [head(5), ("end",)]
+    assert await sent(Answer(b"whole", TEXT), NotedRequest("HEAD")) == [head(5), ("end",)]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ async def test_the_answer_to_a_head_has_its_length_and_no_body() -> None:
     ],
 )
 async def test_what_goes_wrong_is_a_status(error: Exception, code: int, delay: str | None) -> None:
-    (_, status, headers), (_, body), _ = await told(error)
+    (_, status, headers), (_, body), _ = await sent(error)
     assert isinstance(headers, dict)
     assert (status, headers.get("Retry-After"), headers["Content-Type"]) == (code, delay, "application/json")
     assert b"secret" not in bytes(body)  # type: ignore[call-overload]  # a piece of a body
@@ -102,7 +102,7 @@ async def test_a_request_that_nobody_answers_is_an_error() -> None:
 
 @pytest.mark.parametrize("error", [ClientLeft(), asyncio.CancelledError()])
 async def test_a_client_that_left_is_told_nothing(error: BaseException) -> None:
-    assert await told(error) == []
+    assert await sent(error) == []
 
 
 def stream_of(request: NotedRequest) -> OwnStream:

@@ -42,19 +42,19 @@ async def test_pieces_of_both_ways_come_in_their_order_and_the_addons_see_each()
 
 
 async def test_what_a_window_has_no_room_for_waits_and_nothing_overtakes_it() -> None:
-    whole_piece = bytes(LARGEST_FRAME)
+    full_frame = bytes(LARGEST_FRAME)
     refused, opened = asyncio.Event(), asyncio.Event()
     sent: list[int] = []
 
     async def write(stream: ClientStream) -> None:
         outlet = stream.outlet
         assert outlet is not None
-        while outlet(whole_piece):
-            sent.append(len(whole_piece))
-        writing = asyncio.create_task(stream.write(whole_piece))
+        while outlet(full_frame):
+            sent.append(len(full_frame))
+        writing = asyncio.create_task(stream.write(full_frame))
         await asyncio.sleep(0)
         left = CLIENT_WINDOW - sum(sent)
-        assert left < len(whole_piece)
+        assert left < len(full_frame)
         assert not outlet(b"x"), "a piece waits for the window"
         refused.set()
         await opened.wait()
@@ -69,10 +69,10 @@ async def test_what_a_window_has_no_room_for_waits_and_nothing_overtakes_it() ->
         await streams.until(lambda: streams.received[stream] == CLIENT_WINDOW)
         streams.reads = True
         streams.take(stream)
-        await streams.until(lambda: streams.received[stream] == sum(sent) + len(whole_piece))
+        await streams.until(lambda: streams.received[stream] == sum(sent) + len(full_frame))
         opened.set()
         await streams.until(lambda: stream in streams.ended)
-        assert streams.received[stream] == sum(sent) + len(whole_piece) + len("last")
+        assert streams.received[stream] == sum(sent) + len(full_frame) + len("last")
 
 
 async def test_a_stream_that_its_client_cancelled_takes_nothing() -> None:

@@ -37,8 +37,8 @@ async def asked(answerer: Answering | Whole, request: bytes = LAST) -> tuple[int
 
 @pytest.mark.parametrize("body", [b"", b"whole", LARGE, iter([b"who", b"le"])], ids=["", "1", "3", "pieces"])
 async def test_one_connection_of_http1_gets_one_answer_after_the_other(body: bytes) -> None:
-    whole = Whole(Answer(body, TEXT))
-    code, headers, rest = await asked(whole, REQUEST + LAST)
+    response = Whole(Answer(body, TEXT))
+    code, headers, rest = await asked(response, REQUEST + LAST)
     assert code == 200
     if isinstance(body, bytes):
         assert headers["Content-Length"] == str(len(body))
@@ -47,7 +47,7 @@ async def test_one_connection_of_http1_gets_one_answer_after_the_other(body: byt
     else:
         assert headers["Transfer-Encoding"] == "chunked"
         assert rest.startswith(b"3\r\nwho\r\n2\r\nle\r\n0\r\n\r\nHTTP/1.1 200")
-    assert len(whole.asked) == 2
+    assert len(response.asked) == 2
 
 
 @pytest.mark.parametrize("body", [b"", b"whole", LARGE])
@@ -67,14 +67,14 @@ async def test_a_header_may_come_more_than_once() -> None:
 
 async def test_the_hub_gets_a_body_as_it_came() -> None:
     """Unpacked it may be a thousand times as long."""
-    whole = Whole(Answer(b""))
+    response = Whole(Answer(b""))
     put = LAST.replace(b"GET", b"PUT")
     request = put.replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\nContent-Length: 6\r\n\r\n")
     with watching_proxy() as proxy:
-        answer_here(proxy, whole, RouteKind.LOCAL)
+        answer_here(proxy, response, RouteKind.LOCAL)
         async with proxy.serve(), asyncio.timeout(20):
             await proxy.ask(request + b"packed")
-    (wanted,) = whole.asked
+    (wanted,) = response.asked
     assert (wanted.body, wanted.headers["content-encoding"], wanted.target) == (b"packed", "gzip", "/watch")
 
 
@@ -152,13 +152,13 @@ async def test_a_request_whose_server_fails_is_answered_to_its_end(breaks: bool)
         if breaks:
             raise unavailable("no more")
 
-    def turn(flow: http.HTTPFlow) -> None:
+    def run_callbacks(flow: http.HTTPFlow) -> None:
         have_answered(flow, Answering(write), RouteKind.CACHED_RELAY)
 
     with watching_proxy() as proxy:
         proxy.server.says = b""  # and the end of the connection
         proxy.server._count_stored = False
-        proxy.failover = turn
+        proxy.failover = run_callbacks
         async with proxy.serve(), asyncio.timeout(20):
             answer = await proxy.ask(LAST)
     assert answer.endswith(b"3\r\nown\r\n" if breaks else b"3\r\nown\r\n0\r\n\r\n")

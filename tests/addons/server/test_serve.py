@@ -194,16 +194,16 @@ async def test_what_a_server_did_not_process_never_goes_out_without_its_body(
         assert server.streams == [1]
 
 
-@pytest.mark.parametrize("must_be_whole", [True, False])
+@pytest.mark.parametrize("must_be_complete", [True, False])
 async def test_the_answers_that_are_held_have_a_bound_over_all_requests(
-    must_be_whole: bool, monkeypatch: pytest.MonkeyPatch
+    must_be_complete: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each had one, of 4 MiB, and there may be four thousand."""
     monkeypatch.setattr(client_addresses, "MAX_ANSWERS_OF_ADDRESS", 50_000)
     server = Http2Server(100)
     async with server.serve(), connected(server) as (proxy, streams):
         proxy.is_streamed, proxy.failover = False, proxy.turn
-        proxy.stream_too_large = None if must_be_whole else bytes
+        proxy.stream_too_large = None if must_be_complete else bytes
         held, other = streams.get("/watch", {}), streams.get("/watch", {})
         await server.until(lambda: server.streams == [2])
         server.tell_much(0, 1, 40_000)
@@ -213,7 +213,7 @@ async def test_the_answers_that_are_held_have_a_bound_over_all_requests(
                 await asyncio.sleep(0.01)
         server.tell_much(0, 3, 20_000)
         await streams.until(lambda: other in streams.status)
-        assert streams.status[other] == (502 if must_be_whole else 200)
+        assert streams.status[other] == (502 if must_be_complete else 200)
         assert held not in streams.status
         streams.cancel(held)
         await server.until(lambda: (0, 1) in server.resets)

@@ -34,10 +34,10 @@ def test_who_is_another(changed: dict[str, object], why: str) -> None:
     assert N2._replace(**changed).is_another_than(N2) == why  # type: ignore[arg-type]  # as the fields are
 
 
-def write(folder: Path, word: str) -> None:
+def write(folder: Path, text: str) -> None:
     for name in ("cache/cache.db", "pki/ca.key", "journal.done"):
         (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(word)
+        (folder / name).write_text(text)
 
 
 def test_what_another_left_is_set_aside_and_one_of_them_is_kept(

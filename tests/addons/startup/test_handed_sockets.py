@@ -47,9 +47,9 @@ def hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hand]:
     def take(given: socket.socket, **environment: str) -> HandedSockets:
         monkeypatch.setattr(handed_sockets, "FIRST", os.dup(given.fileno()))
         made.append(HandedSockets())
-        told = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1", **environment}
-        made[-1].take(told)
-        assert not told, "no child may take it again"
+        variables = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1", **environment}
+        made[-1].take(variables)
+        assert not variables, "no child may take it again"
         return made[-1]
 
     yield take
@@ -97,11 +97,11 @@ async def test_others_go_between_the_connections_of_a_burst(
         return [socket.create_connection((host, port)) for _ in range(30)]
 
     waiting = await asyncio.to_thread(connect)
-    turns, came_in = 0, []
+    iterations, came_in = 0, []
 
     class Accepting(asyncio.Protocol):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            came_in.append(turns)
+            came_in.append(iterations)
             transport.close()
 
     monkeypatch.setattr(listener_mode, "Accepted", lambda *_: Accepting())
@@ -109,7 +109,7 @@ async def test_others_go_between_the_connections_of_a_burst(
     (server,) = await instance.listen(host, port)
     async with asyncio.timeout(30):
         while len(came_in) < len(waiting):
-            turns += 1
+            iterations += 1
             await asyncio.sleep(0)
     assert max(Counter(came_in).values()) <= 5
     queue = int.from_bytes(opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 32)[28:], sys.byteorder)

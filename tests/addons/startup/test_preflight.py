@@ -56,8 +56,8 @@ def refusal(given: Settings) -> str:
     ],
 )
 def test_a_server_that_is_the_hub_itself(given: dict[str, Any], option: str) -> None:
-    words = f"which is this hub itself ({option}): give hub_server the address"
-    assert words in refusal(settings(**given))
+    reason = f"which is this hub itself ({option}): give hub_server the address"
+    assert reason in refusal(settings(**given))
 
 
 def test_the_nodes_own_name_is_the_hub_itself_where_it_leads_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +128,7 @@ def test_certificate_files_that_are_not_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "number", "told"),
+    ("where", "number", "message"),
     [
         (
             "127.0.0.1:10267",
@@ -141,8 +141,8 @@ def test_certificate_files_that_are_not_there(tmp_path: Path) -> None:
         ("hub:peer@10.0.0.9:10269", errno.EADDRNOTAVAIL, "hub_peer_address must be an address of this"),
     ],
 )
-def test_a_listener_that_cannot_be_opened_is_named_with_a_cure(where: str, number: int, told: str) -> None:
-    assert told in preflight.cannot_listen(OSError(number, os.strerror(number), where), settings())
+def test_a_listener_that_cannot_be_opened_is_named_with_a_cure(where: str, number: int, message: str) -> None:
+    assert message in preflight.cannot_listen(OSError(number, os.strerror(number), where), settings())
 
 
 PREPARED = """\

@@ -87,10 +87,10 @@ def test_a_restart_goes_on_where_the_last_process_was() -> None:
     assert third.spent == 70
 
 
-@pytest.mark.parametrize("kept", [b"", b"{", b"[]", b"{}", b'{"period":"x","bytes":"y","told":true}'])
-def test_what_cannot_be_read_counts_as_nothing(kept: bytes) -> None:
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"{}", b'{"period":"x","bytes":"y","told":true}'])
+def test_what_cannot_be_read_counts_as_nothing(text: bytes) -> None:
     spending = Spending(LinkBudget(1000, "day"))
-    spending.take(kept)
+    spending.take(text)
     spending.count(10, MONDAY)
     assert spending.spent == 10
 

@@ -69,11 +69,11 @@ def test_what_others_wrote_begins_no_line_and_moves_no_cursor(
     tail.attach()
     logging.getLogger("addons.x").info("%s", "no\n2026-01-01 ERROR forged\x1b[2J\x9b1m")
     tail.detach()
-    (told,) = capsys.readouterr().err.splitlines()
-    assert told.isprintable()
-    (kept,) = tail.lines
-    assert kept.isprintable()
-    assert "forged" in kept
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.isprintable()
+    (retained,) = tail.lines
+    assert retained.isprintable()
+    assert "forged" in retained
 
 
 @pytest.mark.parametrize(("level", "heard"), [("info", ["error"]), ("debug", ["warning", "error"])])

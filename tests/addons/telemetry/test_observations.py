@@ -138,7 +138,7 @@ KEEPS = Tally("nodeportisolation", 5, 0, 0, ())
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "line_shown"),
     [
         ({}, "kube-proxy list services default viewed 200 543 B 5 ms cloud"),
         ({"name": "web"}, "kube-proxy list services default/web viewed 200 543 B 5 ms cloud"),
@@ -166,18 +166,18 @@ KEEPS = Tally("nodeportisolation", 5, 0, 0, ())
         ),
     ],
 )
-def test_what_a_line_says(change: dict[str, object], told: str) -> None:
-    def words(seen: Observation, **how: bool) -> list[str]:
+def test_what_a_line_says(change: dict[str, object], line_shown: str) -> None:
+    def columns(seen: Observation, **how: bool) -> list[str]:
         return line(seen, **how).split()
 
-    time, *rest = words(LISTED._replace(**change))  # type: ignore[arg-type]  # a table of fields
-    assert (time, " ".join(rest)) == ("03:29:01.123", told)
+    time, *rest = columns(LISTED._replace(**change))  # type: ignore[arg-type]  # a table of fields
+    assert (time, " ".join(rest)) == ("03:29:01.123", line_shown)
 
 
 def test_wide_adds_the_date_the_reason_the_version_and_filters_that_kept_all() -> None:
-    told = line(LISTED._replace(filters=(KEEPS,)), wide=True)
-    assert told.startswith("2026-11-23T03:29:01.123")
-    assert "view: cached component  v42  nodeportisolation: 5 kept" in told
+    line_shown = line(LISTED._replace(filters=(KEEPS,)), wide=True)
+    assert line_shown.startswith("2026-11-23T03:29:01.123")
+    assert "view: cached component  v42  nodeportisolation: 5 kept" in line_shown
 
 
 def test_wide_says_no_version_where_the_hub_has_not_looked() -> None:
@@ -200,8 +200,8 @@ def test_nothing_that_a_client_chose_moves_a_terminal() -> None:
         name: odd for name, kind in Observation.__annotations__.items() if kind in ("str", str)
     }
     seen = LISTED._replace(**{**texts, "verdict": "refused"})
-    for told in (line(seen), line(seen, wide=True)):
-        assert told.isprintable()
+    for line_shown in (line(seen), line(seen, wide=True)):
+        assert line_shown.isprintable()
 
 
 def test_json_and_back() -> None:

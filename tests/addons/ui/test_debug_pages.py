@@ -71,7 +71,7 @@ async def test_only_a_post_tries_and_none_from_another_site(pages: AdminClient) 
 
 
 @pytest.mark.parametrize(
-    ("asked", "code", "words"),
+    ("asked", "code", "message"),
     [
         ("", 400, "offline, online or slow"),
         ("?link=sideways", 400, "offline, online or slow"),
@@ -86,11 +86,11 @@ async def test_only_a_post_tries_and_none_from_another_site(pages: AdminClient) 
     ],
 )
 async def test_a_drill_is_asked_for_by_a_post(
-    drilled: tuple[AdminClient, Drills], asked: str, code: int, words: str
+    drilled: tuple[AdminClient, Drills], asked: str, code: int, message: str
 ) -> None:
     pages, drills = drilled
     found, text = await pages.ask(f"/debug/link{asked}", b"")
-    assert (found, words in text) == (code, True), text
+    assert (found, message in text) == (code, True), text
     assert (drills.current is not None) is (code == 200 and "online" not in asked)
 
 

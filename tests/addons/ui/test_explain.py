@@ -35,7 +35,7 @@ from tests.cloud.scriptable.request_log import matching
 TOPOLOGY = {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}
 
 
-def told(
+def explained(
     parts: HubParts, component: str = "reader", resource: str = "endpointslices", **asked: str
 ) -> Explanation:
     return explain(running_hub(parts, rules=None), ExplainRequest(component, resource, **asked))
@@ -57,7 +57,7 @@ async def sliced(parts: HubParts, cloud: ScriptableCloud) -> HubParts:
 
 
 async def test_the_route_its_reason_the_rules_and_the_filters(sliced: HubParts) -> None:
-    found = told(sliced)
+    found = explained(sliced)
     assert (found.route, found.reason) == ("view", "filtered by servicetopology")
     assert found.filters == ["servicetopology"]
     assert any("filter_servicetopology" in rule for rule in found.rules)
@@ -67,7 +67,7 @@ async def test_the_route_its_reason_the_rules_and_the_filters(sliced: HubParts) 
 
 
 async def test_each_decision_about_an_object(sliced: HubParts) -> None:
-    found = told(sliced, namespace="default", name="web-1")
+    found = explained(sliced, namespace="default", name="web-1")
     assert (found.outcome, found.problem) == ("changed", "")
     decisions = {note.subject: note.outcome for note in found.notes}
     assert decisions == {"10.0.0.1": "kept", "10.0.0.2": "dropped", "object": "changed"}
@@ -102,30 +102,32 @@ async def test_from_where_an_object_came(
     )
     reader.peer = server
     source.reflector.upstream, source.reflector.state = reader, state
-    found = told(sliced, namespace="default", name="web-1")
+    found = explained(sliced, namespace="default", name="web-1")
     assert found.origin == origin
     assert f"from: {origin}" in text_of(found).splitlines()
-    assert not told(sliced).origin
+    assert not explained(sliced).origin
 
 
 async def test_an_object_that_is_dropped(parts: HubParts, cloud: ScriptableCloud) -> None:
     parts.set_rules({"filter_discardcloudservice": "chosen/services"})
     cloud.store.create(cloud_service("lb"))
     await read(parts, SERVICES)
-    found = told(parts, "chosen", "services", namespace="default", name="lb")
+    found = explained(parts, "chosen", "services", namespace="default", name="lb")
     assert (found.outcome, {note.filter for note in found.notes}) == ("dropped", {"discardcloudservice"})
     assert (found.notes[-1].subject, found.notes[-1].outcome) == ("object", "dropped")
 
 
 async def test_a_user_agent_is_read_as_from_a_request(sliced: HubParts) -> None:
-    assert told(sliced, "Reader/v1.2 (linux)").component == "reader"
-    assert text_of(told(sliced, "../x")).startswith("unknown ")
+    assert explained(sliced, "Reader/v1.2 (linux)").component == "reader"
+    assert text_of(explained(sliced, "../x")).startswith("unknown ")
 
 
 async def test_an_object_that_the_hub_has_no_copy_of(sliced: HubParts) -> None:
-    assert "no copy of this object" in told(sliced, namespace="default", name="none").problem
-    assert "no copy of this object" in told(sliced, resource="pods", namespace="default", name="x").problem
-    assert "note: " in text_of(told(sliced, namespace="default", name="none"))
+    assert "no copy of this object" in explained(sliced, namespace="default", name="none").problem
+    assert (
+        "no copy of this object" in explained(sliced, resource="pods", namespace="default", name="x").problem
+    )
+    assert "note: " in text_of(explained(sliced, namespace="default", name="none"))
 
 
 async def test_an_object_is_found_without_its_namespace_and_by_a_short_name(
@@ -136,9 +138,9 @@ async def test_an_object_is_found_without_its_namespace_and_by_a_short_name(
         made["metadata"]["namespace"] = namespace
         cloud.store.create(made)
     await read(parts, SERVICES)
-    found = told(parts, resource="svc", name="api", verb="get")
+    found = explained(parts, resource="svc", name="api", verb="get")
     assert (found.path, found.outcome) == ("/api/v1/namespaces/shop/services/api", "kept")
-    both = told(parts, resource="svc", name="web")
+    both = explained(parts, resource="svc", name="web")
     assert (both.outcome, both.hints[-1]) == ("kept", "this is the one in default; there are others in shop")
 
 
@@ -146,19 +148,19 @@ async def test_an_input_that_is_not_known_yet(parts: HubParts, cloud: Scriptable
     cloud.faults.add(Silence(), times=None, when=matching(resource="services"))
     cloud.store.create(endpoint_slice("web-1", ["n1"]))
     await read(parts, SLICES)
-    assert "not known yet" in told(parts, namespace="default", name="web-1").problem
+    assert "not known yet" in explained(parts, namespace="default", name="web-1").problem
     cloud.faults.clear()
 
 
 async def test_a_kind_with_its_group_that_nobody_has_asked_for_yet(parts: HubParts) -> None:
     """The rules are known without a copy: the route must be that of the first request."""
-    found = told(parts, resource="endpointslices.discovery.k8s.io")
+    found = explained(parts, resource="endpointslices.discovery.k8s.io")
     assert found.filters == ["servicetopology"]
 
 
 @pytest.mark.parametrize("resource", ["", "a b", "..", "%", "x\x00", "é"])
 async def test_nonsense_is_explained_too(parts: HubParts, resource: str) -> None:
-    found = told(parts, resource=resource, name="x")
+    found = explained(parts, resource=resource, name="x")
     assert found.problem
     assert text_of(found).endswith("\n")
 
@@ -193,7 +195,7 @@ async def test_the_verdict_is_that_of_the_chain(sliced: HubParts) -> None:
 async def test_a_name_that_nothing_knows_is_told_with_the_nearest(
     parts: HubParts, component: str, resource: str, hints: list[str]
 ) -> None:
-    found = told(parts, component, resource)
+    found = explained(parts, component, resource)
     assert len(found.hints) == len(hints)
     for said, expected in zip(found.hints, hints, strict=True):
         assert said.endswith(expected)
@@ -211,7 +213,7 @@ async def test_what_another_identity_may_see_is_told_to_nobody(
     await source.ready(2)
     assert len(source.store) == 1
     existing, missing = (
-        told(parts, resource="secrets", namespace="default", name=name) for name in ("s", "none")
+        explained(parts, resource="secrets", namespace="default", name=name) for name in ("s", "none")
     )
     assert "no copy of this object" in existing.problem
     assert text_of(existing) == text_of(missing)

@@ -110,21 +110,21 @@ async def test_whose_way_leads_to_the_cloud(caplog: pytest.LogCaptureFixture) ->
     world = World()
     task = asyncio.create_task(world.log.run())
     await asyncio.sleep(0.01)
-    assert ways() == ["own"]
+    assert link_lines() == ["own"]
     await world.down()
-    assert ways() == ["none"]
+    assert link_lines() == ["none"]
     lender = Lender("https", "10.0.0.2", 10269, node="n2")
     world.cloud.borrowed = (ServerHealth(Server("https", "cloud", 6443, lender=lender)),)
     world.changed.notify()
     await asyncio.sleep(0.01)
-    assert ways() == ["n2"]
+    assert link_lines() == ["n2"]
     assert "the cloud cannot be reached directly: using a tunnel through node n2" in lines(caplog)
     while not world.health.usable:
         world.health.succeeded()
     world.cloud.borrowed = ()
     world.changed.notify()
     await asyncio.sleep(0.01)
-    assert ways() == ["own"]
+    assert link_lines() == ["own"]
     assert lines(caplog) == ["the cloud can be reached directly again: tunnel closed"]
     task.cancel()
 
@@ -136,14 +136,14 @@ async def test_which_uplink_leads_to_the_cloud(caplog: pytest.LogCaptureFixture)
     world.cloud.servers[:], world.cloud.uplink = named.servers, named.uplink
     task = asyncio.create_task(world.log.run())
     await asyncio.sleep(0.01)
-    assert ways() == ["uplink wan1"]
+    assert link_lines() == ["uplink wan1"]
     world.cloud.servers[0].failed("no route")
     world.changed.notify()
     await asyncio.sleep(0.01)
-    assert ways() == ["uplink wan2"]
+    assert link_lines() == ["uplink wan2"]
     assert lines(caplog) == []
     task.cancel()
 
 
-def ways() -> list[str]:
+def link_lines() -> list[str]:
     return [each.labels["via"] for metric in metrics.LINK.collect() for each in metric.samples if each.value]

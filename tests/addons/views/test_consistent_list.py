@@ -70,7 +70,7 @@ def begin(
     )
 
 
-async def turns() -> None:
+async def run_callbacks() -> None:
     """Lets every task do what it can."""
     for _ in range(5):
         await asyncio.sleep(0)
@@ -105,7 +105,7 @@ async def test_an_older_copy_is_waited_for(
     source: HandSource, services: list[Json], event: tuple[str, Json]
 ) -> None:
     waiting = begin(source, Cloud(services, 9))
-    await turns()
+    await run_callbacks()
     assert not waiting.done()
     source.store.apply(event[0], raw(event[1]))
     assert await waiting == 9
@@ -125,9 +125,9 @@ async def test_a_copy_that_no_event_can_mend_is_listed_anew(
 ) -> None:
     """The cloud was restored from a backup, and written past the copy's version."""
     waiting = begin(source, Cloud(services, 9))
-    await turns()
+    await run_callbacks()
     source.store.advance(advance)
-    await turns()
+    await run_callbacks()
     assert not waiting.done()
     assert source.reflector.disproved
     source.store.stand(Standing.DISPROVED)
@@ -157,7 +157,7 @@ async def test_the_clouds_present_version_is_confirmed_where_it_does_not_know_an
 async def test_a_cloud_that_is_behind_the_copy_was_restored(source: HandSource) -> None:
     services = [service("a", 5), service("b", 6)]
     waiting = begin(source, Cloud(services, 6))
-    await turns()
+    await run_callbacks()
     assert source.reflector.disproved
     source.store.stand(Standing.DISPROVED)
     fill(source.store, services, 6)
@@ -169,7 +169,7 @@ async def test_a_copy_that_each_list_leaves_disproved_ends_in_504(source: HandSo
     cloud = Cloud([service("a", 5), service("b", 6)], 6)
     waiting = begin(source, cloud)
     for _ in range(2 * ATTEMPTS):
-        await turns()
+        await run_callbacks()
         source.store.advance(7)
     with refuses(504):
         await waiting

@@ -91,12 +91,12 @@ class World:
 
 @contextmanager
 def nothing_remembered() -> Iterator[None]:
-    kept = reviews.REMEMBER, reviews.REMEMBER_NO, reviews.REMEMBER_USER
+    saved = reviews.REMEMBER, reviews.REMEMBER_NO, reviews.REMEMBER_USER
     reviews.REMEMBER = reviews.REMEMBER_NO = reviews.REMEMBER_USER = 0.0
     try:
         yield
     finally:
-        reviews.REMEMBER, reviews.REMEMBER_NO, reviews.REMEMBER_USER = kept
+        reviews.REMEMBER, reviews.REMEMBER_NO, reviews.REMEMBER_USER = saved
 
 
 type Step = tuple[str, int, int]

@@ -32,7 +32,7 @@ def listing(encoding: Encoding = Encoding.PROTOBUF, *, metadata_only: bool = Fal
     return Listing(store.codec, *form.type_of("v1", "Service"), store.version, list(store), form)
 
 
-def whole(listed: Listing) -> bytes:
+def body_of(listed: Listing) -> bytes:
     raws = [listed.form.raw(listed.codec, item) for item in listed.items]
     return bytes(listed.codec.encode_list(listed.api_version, listed.kind, listed.version, raws))
 
@@ -42,7 +42,7 @@ def pieces_of(answer: Answer) -> list[bytes]:
     return list(answer.body)
 
 
-async def turns(counted: list[int]) -> None:
+async def run_callbacks(counted: list[int]) -> None:
     """Somebody else, who wants a turn all the time."""
     while True:
         counted[0] += 1
@@ -55,7 +55,7 @@ async def test_a_list_of_many_pieces_is_made_as_the_client_reads(encoding: Encod
     largest = max(len(item.raw) for item in listed.items)
     answer = await list_answer(listed)
     pieces = pieces_of(answer)
-    assert b"".join(pieces) == whole(listed)
+    assert b"".join(pieces) == body_of(listed)
     assert len(pieces) > 5
     assert max(map(len, pieces)) < 2 * PIECE + largest
     assert (answer.status, answer.headers["Cache-Control"]) == (200, "no-cache, private")
@@ -64,7 +64,7 @@ async def test_a_list_of_many_pieces_is_made_as_the_client_reads(encoding: Encod
 
 async def test_others_have_their_turns_while_metadata_is_made() -> None:
     counted = [0]
-    other = asyncio.create_task(turns(counted))
+    other = asyncio.create_task(run_callbacks(counted))
     await list_answer(listing(metadata_only=True))
     other.cancel()
     assert counted[0] >= MANY // 50 - 1
@@ -72,7 +72,7 @@ async def test_others_have_their_turns_while_metadata_is_made() -> None:
 
 async def test_a_client_has_the_list_of_when_it_asked() -> None:
     listed = listing()
-    before = whole(listed)
+    before = body_of(listed)
     answer = await list_answer(listed)
     store = listed.items[0].store
     store.replace(store.codec, "v1", "Service", 2000, [])
@@ -83,13 +83,13 @@ async def test_a_list_in_zstd_says_so() -> None:
     listed = listing()
     answer = await list_answer(listed, packed=True)
     assert answer.headers["Content-Encoding"] == "zstd"
-    assert await unpack(b"".join(pieces_of(answer)), 10**9) == whole(listed)
+    assert await unpack(b"".join(pieces_of(answer)), 10**9) == body_of(listed)
 
 
 async def test_a_list_of_one_piece_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     listed = listing()
-    monkeypatch.setattr("addons.views.list_answer.PIECE", len(whole(listed)))
-    assert (await list_answer(listed)).body == whole(listed)
+    monkeypatch.setattr("addons.views.list_answer.PIECE", len(body_of(listed)))
+    assert (await list_answer(listed)).body == body_of(listed)
 
 
 async def test_what_cannot_be_written_is_no_torn_list() -> None:

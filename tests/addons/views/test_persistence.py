@@ -43,7 +43,7 @@ class Disk:
         await self.may_write.wait()
 
 
-class Kept:
+class Stored:
     """A source with one filtered view, and its copy."""
 
     def __init__(self) -> None:
@@ -52,8 +52,8 @@ class Kept:
         self.projection = Projection(store, ToyChain("p", self.inputs))
         self.disk, self.elsewhere = Disk(), 0
         projections: dict[tuple[Filter, ...], Projection] = {FILTERS: self.projection}
-        self.kept = CheckpointStore(projections, lambda: RULES, lambda: self.elsewhere)
-        self.kept.keep(cast(SourceCopy, self.disk))
+        self.store = CheckpointStore(projections, lambda: RULES, lambda: self.elsewhere)
+        self.store.keep(cast(SourceCopy, self.disk))
 
     def change(self) -> None:
         self.inputs[INPUT] = "drop"
@@ -65,22 +65,22 @@ class Kept:
 
 
 @pytest.fixture
-def source() -> Kept:
-    made = Kept()
-    made.kept.note()
+def source() -> Stored:
+    made = Stored()
+    made.store.note()
     return made
 
 
-async def test_an_input_changes_nothing_before_the_disk_forgets_what_it_made(source: Kept) -> None:
+async def test_an_input_changes_nothing_before_the_disk_forgets_what_it_made(source: Stored) -> None:
     assert source.held is not None
     assert source.held[:3] == (10, 0, 0)
-    assert source.kept.say([INPUT])
-    assert not source.kept.say([("p", "another")])
+    assert source.store.say([INPUT])
+    assert not source.store.say([("p", "another")])
     withdrawals = Withdrawals()
-    withdrawals.begin([source.kept], source.change)
+    withdrawals.begin([source.store], source.change)
     await source.disk.is_asked.wait()
     assert source.projection.get(("a", "x")) is not None
-    assert source.kept.say([INPUT]), "the disk may have it yet"
+    assert source.store.say([INPUT]), "the disk may have it yet"
     source.disk.may_write.set()
     await asyncio.gather(*withdrawals.tasks)
     assert source.projection.get(("a", "x")) is None
@@ -88,25 +88,25 @@ async def test_an_input_changes_nothing_before_the_disk_forgets_what_it_made(sou
     assert source.held.unlike == 10
 
 
-async def test_an_input_changes_at_once_where_the_disk_says_nothing(source: Kept) -> None:
+async def test_an_input_changes_at_once_where_the_disk_says_nothing(source: Stored) -> None:
     Withdrawals().begin([], source.change)
     assert source.projection.get(("a", "x")) is None
 
 
-def test_a_source_that_goes_leaves_none(source: Kept) -> None:
-    source.kept.forget()
+def test_a_source_that_goes_leaves_none(source: Stored) -> None:
+    source.store.forget()
     assert source.held is None
 
 
-def test_those_of_other_rules_say_nothing(source: Kept) -> None:
+def test_those_of_other_rules_say_nothing(source: Stored) -> None:
     made = Checkpoint(10, 0)
     source.disk.former = Checkpoints(RULES.digest, {NAMES: made})
-    assert source.kept.former(FILTERS) == made
-    source.kept.rules_edited()
-    assert source.kept.former(FILTERS) == made, "the rules are the same"
+    assert source.store.former(FILTERS) == made
+    source.store.rules_edited()
+    assert source.store.former(FILTERS) == made, "the rules are the same"
     source.disk.former = Checkpoints("other", {NAMES: made})
-    assert source.kept.former(FILTERS) is None
+    assert source.store.former(FILTERS) is None
     source.projection.former = made
-    source.kept.rules_edited()
+    source.store.rules_edited()
     assert source.projection.former is None
     assert source.disk.former == Checkpoints()

@@ -383,13 +383,13 @@ async def test_a_refusal_is_freed_when_its_callers_have_it() -> None:
         raise unauthorized("who is that?")
 
     reviews = Reviews(lambda _: cast(Client, None), 0)
-    kept: list[weakref.ref[StatusError]] = []
+    references: list[weakref.ref[StatusError]] = []
     gc.disable()
     try:
         await reviews._shared(("token", ("get", "/")), ask)
     except StatusError as error:
-        kept.append(weakref.ref(error))
+        references.append(weakref.ref(error))
     finally:
         await asyncio.sleep(0)
         gc.enable()
-    assert kept[0]() is None
+    assert references[0]() is None

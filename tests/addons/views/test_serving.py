@@ -158,10 +158,10 @@ async def test_a_filtered_list_without_a_version_is_as_new_as_the_cloud(
         assert code == 200
         assert f"new-{number}" in [item["metadata"]["name"] for item in found["items"]]
         assert int(found["metadata"]["resourceVersion"]) >= cloud.store.version
-    wholes = [
+    full_lists = [
         each for each in cloud.requests.where(matching(verb="list")) if "PartialObject" not in each.accept
     ]
-    assert len(wholes) == 1, "the objects crossed the link once"
+    assert len(full_lists) == 1, "the objects crossed the link once"
 
 
 @pytest.mark.usefixtures("web")

@@ -203,7 +203,7 @@ async def test_a_list_in_one_encoding_and_a_watch_in_another_miss_nothing_that_t
         assert {(await before.event())[1] for _ in range(2)} == {"web", "other"}
         cloud.store.create(node("elsewhere"))
         listed = await _listed_in_protobuf(parts)
-        (lagging,) = [each for each in parts.sources if each.list_watch == whole_services(Encoding.JSON)]
+        (lagging,) = [each for each in parts.sources if each.list_watch == full_services(Encoding.JSON)]
         web = lagging.store.get(("default", "web"))
         assert web is not None
         assert lagging.store.version < listed
@@ -224,5 +224,5 @@ async def _listed_in_protobuf(parts: HubParts) -> int:
         return codec_for(Encoding.PROTOBUF).decode_list(await response.whole()).version
 
 
-def whole_services(encoding: Encoding) -> ListWatch:
+def full_services(encoding: Encoding) -> ListWatch:
     return ListWatch(ResourceType("", "v1", "services"), encoding=encoding)

@@ -298,7 +298,7 @@ def anew(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> N
 
 
 @pytest.mark.parametrize(
-    ("error", "level", "told"),
+    ("error", "level", "expected"),
     [
         (
             forbidden('nodes is forbidden: User "system:node:a"'),
@@ -309,17 +309,17 @@ def anew(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> N
     ],
 )
 def test_a_failure_is_told_once_with_what_to_do(
-    caplog: pytest.LogCaptureFixture, error: Exception, level: str, told: str
+    caplog: pytest.LogCaptureFixture, error: Exception, level: str, expected: str
 ) -> None:
     for _ in range(5):
         log_failure(NODES, "", error)
-    assert [(each.levelname, each.getMessage()) for each in caplog.records] == [(level, told)]
+    assert [(each.levelname, each.getMessage()) for each in caplog.records] == [(level, expected)]
     log_failure("/api/v1/services", "", error)
     assert len(caplog.records) == 2
 
 
 @pytest.mark.parametrize(
-    ("path", "user", "words"),
+    ("path", "user", "message"),
     [
         ("/api/v1/services", "system:node:a", f"apply {RBAC}"),
         ("/apis/networking.k8s.io/v1/servicecidrs", "system:node:a", f"apply {RBAC}"),
@@ -330,8 +330,8 @@ def test_a_failure_is_told_once_with_what_to_do(
         ("/apis/example.com/v1/things", "system:node:a", "no manifest of the hub's gives it"),
     ],
 )
-def test_a_manifest_is_named_only_where_it_gives_the_right(path: str, user: str, words: str) -> None:
-    assert remedy(path, f'forbidden: User "{user}" cannot list it').startswith(words)
+def test_a_manifest_is_named_only_where_it_gives_the_right(path: str, user: str, message: str) -> None:
+    assert remedy(path, f'forbidden: User "{user}" cannot list it').startswith(message)
 
 
 @pytest.mark.parametrize("manifest", [RBAC, RBAC_OF_NODES])

@@ -48,7 +48,7 @@ CHANGED = [
         SICK,
     ),
 ]
-KEPT = [
+UNCHANGED = [
     Case("nobody is called unhealthy", endpoint_slice(FOUR), "kept", "all-healthy"),
     Case(
         "default/kubernetes",
@@ -72,10 +72,10 @@ def test_what_goes(case: Case, encoding: Encoding) -> None:
     assert said["10.0.0.2"] == "node n2 is called unhealthy by local health"
 
 
-@pytest.mark.parametrize("case", named(KEPT))
+@pytest.mark.parametrize("case", named(UNCHANGED))
 def test_what_stays(case: Case, encoding: Encoding) -> None:
     case.check(LocalHealth(), encoding)
 
 
 def test_every_reason_is_shown() -> None:
-    assert reasons_of(CHANGED, KEPT) == LocalHealth.reasons
+    assert reasons_of(CHANGED, UNCHANGED) == LocalHealth.reasons

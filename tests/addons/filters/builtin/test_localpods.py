@@ -32,7 +32,7 @@ WEB = Selection({"app": "web"}, ports=(TargetPort("http", "TCP", 8080),))
 NAMED = Selection({"app": "web"}, ports=None)
 
 
-def word(
+def report(
     *addresses: str, name: str = "web-0", ready: bool = True, terminating: bool = False, **more: Any
 ) -> PodReport:
     more = {"labels": {"app": "web", "tier": "front"}, **more}
@@ -41,9 +41,9 @@ def word(
     )
 
 
-def world(*words: PodReport, selection: Selection = WEB, slices: dict[str, str] | None = None) -> World:
+def world(*reports: PodReport, selection: Selection = WEB, slices: dict[str, str] | None = None) -> World:
     first = {(*SERVICE, "IPv4", pod): name for pod, name in (slices or {}).items()}
-    return World(pod_statuses={"default": list(words)}, selections={SERVICE: selection}, first_slices=first)
+    return World(pod_statuses={"default": list(reports)}, selections={SERVICE: selection}, first_slices=first)
 
 
 def of_pod(
@@ -71,7 +71,7 @@ def listed(ready: list[Content], not_ready: list[Content] | None = None) -> Samp
 ELSEWHERE = endpoint("10.0.9.9", "n2")
 OLD = endpoint_slice([of_pod("10.0.0.1"), ELSEWHERE])
 RECREATED = endpoint_slice([of_pod("10.0.0.1", uid="another"), ELSEWHERE])
-NEW = word("10.0.0.2")
+NEW = report("10.0.0.2")
 
 
 def shown(obj: ApiObject) -> list[tuple[str, bool | None, bool | None, bool | None]]:
@@ -87,12 +87,12 @@ def shown(obj: ApiObject) -> list[tuple[str, bool | None, bool | None, bool | No
 UP, DOWN, LEAVING = (True, True, False), (False, False, False), (False, True, True)
 CHANGED = [
     ("another address", OLD, world(NEW), [("10.0.0.2", *UP)]),
-    ("not ready", OLD, world(word("10.0.0.1", ready=False)), [("10.0.0.1", *DOWN)]),
-    ("terminating", OLD, world(word("10.0.0.1", terminating=True)), [("10.0.0.1", *LEAVING)]),
+    ("not ready", OLD, world(report("10.0.0.1", ready=False)), [("10.0.0.1", *DOWN)]),
+    ("terminating", OLD, world(report("10.0.0.1", terminating=True)), [("10.0.0.1", *LEAVING)]),
     (
         "not ready, and shown as ready",
         OLD,
-        world(word("10.0.0.1", ready=False), selection=Selection({"app": "web"}, shows_unready=True)),
+        world(report("10.0.0.1", ready=False), selection=Selection({"app": "web"}, shows_unready=True)),
         [("10.0.0.1", True, False, False)],
     ),
     (
@@ -101,24 +101,26 @@ CHANGED = [
         world(NEW),
         [("10.0.0.2", *LEAVING)],
     ),
-    ("ended", OLD, world(word()), []),
-    ("of another family now", OLD, world(word("fd00::1")), []),
-    ("two families", OLD, world(word("fd00::1", "10.0.0.2")), [("10.0.0.2", *UP)]),
+    ("ended", OLD, world(report()), []),
+    ("of another family now", OLD, world(report("fd00::1")), []),
+    ("two families", OLD, world(report("fd00::1", "10.0.0.2")), [("10.0.0.2", *UP)]),
     (
         "a later version of the pod",
         OLD,
-        world(word("10.0.0.2", version=8, is_fresh=False)),
+        world(report("10.0.0.2", version=8, is_fresh=False)),
         [("10.0.0.2", *UP)],
     ),
-    ("written without it moments ago", OLD, world(word("10.0.0.2", version=5)), [("10.0.0.2", *UP)]),
+    ("written without it moments ago", OLD, world(report("10.0.0.2", version=5)), [("10.0.0.2", *UP)]),
 ]
-KEPT = [
+UNCHANGED = [
     Case("no word", OLD, "kept", "no-word"),
     Case("a word in another namespace", OLD, "kept", "no-word", World(pod_statuses={"other": [NEW]})),
-    Case("a word of another pod", OLD, "kept", "same-word", world(word("10.0.0.2", name="db-0", labels={}))),
-    Case("what the cloud says, too", OLD, "kept", "same-word", world(word("10.0.0.1"))),
+    Case(
+        "a word of another pod", OLD, "kept", "same-word", world(report("10.0.0.2", name="db-0", labels={}))
+    ),
+    Case("what the cloud says, too", OLD, "kept", "same-word", world(report("10.0.0.1"))),
     Case("of a pod of another uid", RECREATED, "kept", "same-word", world(NEW)),
-    Case("caught up", OLD, "kept", "same-word", world(word("10.0.0.2", version=7, is_fresh=False))),
+    Case("caught up", OLD, "kept", "same-word", world(report("10.0.0.2", version=7, is_fresh=False))),
     Case("no Pod", endpoint_slice([endpoint("10.0.0.1", "n1")]), "kept", "same-word", world(NEW)),
     Case(
         "many endpoints",
@@ -142,13 +144,13 @@ def test_a_slice_follows(
     assert note[2].startswith("by kubelet's status, since 12:03: pod web-0 is ")
 
 
-@pytest.mark.parametrize("case", named(KEPT))
+@pytest.mark.parametrize("case", named(UNCHANGED))
 def test_what_stays(case: Case, encoding: Encoding) -> None:
     case.check(LocalPods(), encoding)
 
 
 def test_every_reason_is_shown() -> None:
-    assert reasons_of(KEPT) | {"kubelets-word"} == LocalPods.reasons
+    assert reasons_of(UNCHANGED) | {"kubelets-word"} == LocalPods.reasons
 
 
 FIRST = {"web-0": "web-abc"}
@@ -165,10 +167,10 @@ FIRST = {"web-0": "web-abc"}
         (endpoint_slice([ELSEWHERE]), world(NEW, slices={"web-0": "web-aaa"}), None),
         (endpoint_slice([], ports=[]), world(NEW, slices=FIRST, selection=NAMED), None),
         (endpoint_slice([], family="IPv6"), world(NEW, slices=FIRST), None),
-        (endpoint_slice([]), world(word(), slices=FIRST), None),
+        (endpoint_slice([]), world(report(), slices=FIRST), None),
         (endpoint_slice([]), world(NEW, slices=FIRST, selection=Selection({"app": "db"})), None),
         (endpoint_slice([]), world(NEW, slices=FIRST, selection=Selection()), None),
-        (endpoint_slice([]), world(word("10.0.0.2", version=6, is_fresh=False), slices=FIRST), None),
+        (endpoint_slice([]), world(report("10.0.0.2", version=6, is_fresh=False), slices=FIRST), None),
         (endpoint_slice([], service_name=None), world(NEW, slices=FIRST), None),
     ],
 )
@@ -189,7 +191,7 @@ def test_a_new_pod_comes_where_its_service_selects_it(
 
 
 OF_N2 = endpoint_slice([of_pod("10.0.0.1", nodeName="n2")])
-LIE = word("10.6.6.6", node="n3")
+LIE = report("10.6.6.6", node="n3")
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
@@ -198,7 +200,7 @@ def test_an_endpoint_of_another_node_follows_that_nodes_kubelet(version: str, en
     if version == "v1beta1":
         made["topology"] = {"kubernetes.io/hostname": made.pop("nodeName")}
     sample = Sample(f"discovery.k8s.io/{version}", OF_N2.kind, OF_N2.content | {"endpoints": [made]})
-    seen = world(LIE, word("10.0.0.2", node="n2"))
+    seen = world(LIE, report("10.0.0.2", node="n2"))
     applied = Case("another node's", sample, "changed", "kubelets-word", seen).check(LocalPods(), encoding)
     assert shown(applied.obj) == [("10.0.0.2", *UP)]
     assert applied.notes[0][2] == "by node n2's kubelet, since 12:03: pod web-0 is ready at 10.0.0.2"
@@ -209,7 +211,7 @@ def test_an_endpoint_of_another_node_follows_that_nodes_kubelet(version: str, en
     ("sample", "said", "is_refused"),
     [
         (OF_N2, LIE, True),
-        (OF_N2, word(node="n3"), True),
+        (OF_N2, report(node="n3"), True),
         (OLD, LIE, True),
         (listed([at("10.0.0.1")]), LIE, True),
         # It speaks of a pod that was, or will be, under this name: the cloud's word of the pod that is there stays.
@@ -227,7 +229,7 @@ def test_no_node_speaks_for_a_pod_of_another(
 
 @pytest.mark.parametrize("sample", [endpoint_slice([ELSEWHERE]), listed([at("10.0.9.9", "db-0")])])
 def test_a_new_pod_of_another_node_comes_on_that_node(sample: Sample, encoding: Encoding) -> None:
-    seen = world(word("10.0.0.2", node="n2"), slices={"web-0": "web-abc"})
+    seen = world(report("10.0.0.2", node="n2"), slices={"web-0": "web-abc"})
     applied = Case("new", sample, "changed", "kubelets-word", seen).check(LocalPods(), encoding)
     fields = applied.obj.fields
     owner = fields if applied.obj.kind == "EndpointSlice" else fields.children("subsets")[0]
@@ -239,21 +241,25 @@ def test_a_new_pod_of_another_node_comes_on_that_node(sample: Sample, encoding: 
     ("sample", "seen", "expected"),
     [
         (listed([at("10.0.0.1"), at("10.0.0.3", "db")]), world(NEW), [(["10.0.0.2", "10.0.0.3"], [])]),
-        (listed([at("10.0.0.1", hostname="a")]), world(word("10.0.0.2", ready=False)), [([], ["10.0.0.2"])]),
+        (
+            listed([at("10.0.0.1", hostname="a")]),
+            world(report("10.0.0.2", ready=False)),
+            [([], ["10.0.0.2"])],
+        ),
         (listed([at("10.0.0.3", "db")], [at("10.0.0.1")]), world(NEW), [(["10.0.0.3", "10.0.0.2"], [])]),
-        (listed([at("10.0.0.1")]), world(word()), []),
-        (listed([at("10.0.0.1")]), world(word("10.0.0.1", terminating=True)), []),
+        (listed([at("10.0.0.1")]), world(report()), []),
+        (listed([at("10.0.0.1")]), world(report("10.0.0.1", terminating=True)), []),
         (
             listed([at("10.0.0.1")]),
-            world(word("10.0.0.2", ready=False, terminating=True), selection=Selection(shows_unready=True)),
+            world(report("10.0.0.2", ready=False, terminating=True), selection=Selection(shows_unready=True)),
             [(["10.0.0.2"], [])],
         ),
         (endpoints(), world(NEW), [(["10.0.0.2"], [])]),
-        (endpoints(), world(word("10.0.0.2", ready=False)), [([], ["10.0.0.2"])]),
+        (endpoints(), world(report("10.0.0.2", ready=False)), [([], ["10.0.0.2"])]),
         (listed([at("10.0.0.3", "db")]), world(NEW), [(["10.0.0.3", "10.0.0.2"], [])]),
         (endpoints(), world(NEW, selection=NAMED), None),
-        (endpoints(), world(word("fd00::1")), None),
-        (endpoints(), world(word("10.0.0.2", terminating=True)), None),
+        (endpoints(), world(report("fd00::1")), None),
+        (endpoints(), world(report("10.0.0.2", terminating=True)), None),
     ],
 )
 def test_endpoints_follow(
@@ -275,7 +281,7 @@ def test_endpoints_follow(
 
 
 def test_an_address_that_moves_keeps_its_host_name(encoding: Encoding) -> None:
-    sample, seen = listed([at("10.0.0.1", hostname="a")]), world(word("10.0.0.2", ready=False))
+    sample, seen = listed([at("10.0.0.1", hostname="a")]), world(report("10.0.0.2", ready=False))
     applied = Case("moved", sample, "changed", "kubelets-word", seen).check(LocalPods(), encoding)
     (moved,) = applied.obj.fields.children("subsets")[0].children("notReadyAddresses")
     assert (moved.text("hostname"), moved.text("nodeName")) == ("a", "n1")

@@ -39,8 +39,8 @@ OPENYURT, SUPEREDGE = "openyurt.io/topologyKeys", "topologyKeys"
         ({OPENYURT: "kubernetes.io/zone"}, Topology(Reach.POOL)),
         # Not words of this annotation: Kubernetes' own zone label, a list, other spellings.
         *(
-            ({OPENYURT: word}, Topology(doubts=("unknown-topology",)))
-            for word in (
+            ({OPENYURT: annotation}, Topology(doubts=("unknown-topology",)))
+            for annotation in (
                 "",
                 "topology.kubernetes.io/zone",
                 "kubernetes.io/hostname,openyurt.io/nodepool",

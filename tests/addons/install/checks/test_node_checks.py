@@ -67,7 +67,7 @@ def test_the_program_of_an_image_lies_in_the_image(tmp_path: Path, script: str, 
 
 
 @pytest.mark.parametrize(
-    ("later", "severity", "words"),
+    ("later", "severity", "message"),
     [
         (0 * DAY, Severity.OK, "until"),
         (9.5 * DAY, Severity.WARNING, "kubelet should have renewed it"),
@@ -75,14 +75,16 @@ def test_the_program_of_an_image_lies_in_the_image(tmp_path: Path, script: str, 
         (-1 * DAY, Severity.FAILED, "is the clock of this node right"),
     ],
 )
-def test_certificates_of_every_age(tmp_path: Path, later: timedelta, severity: Severity, words: str) -> None:
+def test_certificates_of_every_age(
+    tmp_path: Path, later: timedelta, severity: Severity, message: str
+) -> None:
     issued = Authority().issue_node("n1", 10 * DAY)
     now = datetime.now(UTC) + later
     (file := tmp_path / "kubelet-client-current.pem").write_bytes(issued.certificate + issued.key)
     pieces = DataOrFile(path=file), DataOrFile(path=file)
     (found,) = check_certificate(Credentials("", "", False, DataOrFile(), *pieces, DataOrFile()), now)
     assert found.severity is severity
-    assert words in found.text
+    assert message in found.text
     assert "system:node:n1" in found.text
 
 
@@ -185,7 +187,7 @@ def said(root: Path, kubelet: Path = KUBELET_KUBECONFIG) -> str:
 
 
 @pytest.mark.parametrize(
-    ("file", "words"),
+    ("file", "message"),
     [
         (K3S, "warning  distribution k3s: its agent writes kubelet's kubeconfig anew"),
         ("var/lib/rancher/rke2/agent/kubelet.kubeconfig", "--kubelet-service rke2-agent.service"),
@@ -193,9 +195,9 @@ def said(root: Path, kubelet: Path = KUBELET_KUBECONFIG) -> str:
         ("var/lib/k0s/kubelet.conf", "--kubelet-service k0sworker.service"),
     ],
 )
-def test_each_is_known_by_kubelets_kubeconfig(tmp_path: Path, file: str, words: str) -> None:
+def test_each_is_known_by_kubelets_kubeconfig(tmp_path: Path, file: str, message: str) -> None:
     laid(tmp_path, file)
-    assert words in said(tmp_path)
+    assert message in said(tmp_path)
     assert "failed" not in said(tmp_path)
 
 

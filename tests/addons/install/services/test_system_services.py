@@ -118,10 +118,10 @@ def test_words_reach_the_hub_as_they_are(written: Path) -> None:
 BREAK = "n1\nExecStartPre=/bin/sh"
 
 
-@pytest.mark.parametrize("word", [BREAK, "n1\rx", "n1\0", "n1\u2028x", "\x1b[31m"])
-def test_no_word_becomes_a_line_of_the_unit(word: str) -> None:
+@pytest.mark.parametrize("argument", [BREAK, "n1\rx", "n1\0", "n1\u2028x", "\x1b[31m"])
+def test_no_word_becomes_a_line_of_the_unit(argument: str) -> None:
     with pytest.raises(ValueError, match="not printed"):
-        unit(["/edgehub", "--node", word])
+        unit(["/edgehub", "--node", argument])
 
 
 def test_no_address_becomes_a_line_of_the_sockets() -> None:
@@ -169,7 +169,7 @@ def test_a_service_that_has_ended_says_its_last_lines(
     tmp_path: Path, state: str, of_running: bool, said: str
 ) -> None:
     systemctl = tmp_path / "systemctl"
-    told = 'printf "k.service\\n  Active\\n\\nno such file\\n"'
-    systemctl.write_text(f'#!/bin/sh\ncase $1 in show) echo "SubState={state}" ;; *) {told} ;; esac\n')
+    printed = 'printf "k.service\\n  Active\\n\\nno such file\\n"'
+    systemctl.write_text(f'#!/bin/sh\ncase $1 in show) echo "SubState={state}" ;; *) {printed} ;; esac\n')
     systemctl.chmod(0o755)
     assert Services(str(systemctl)).last_lines("k.service", of_running=of_running) == said

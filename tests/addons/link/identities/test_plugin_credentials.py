@@ -41,7 +41,7 @@ class Plugin:
 
 
 @asynccontextmanager
-async def kept(plugin: Plugin, refused: Notifier) -> AsyncIterator[Credentials]:
+async def credentials_of(plugin: Plugin, refused: Notifier) -> AsyncIterator[Credentials]:
     credentials = replace(NO_CREDENTIALS, token=DataOrFile(), certificate=DataOrFile(), key=DataOrFile())
     clock = asyncio.get_running_loop().time
     keeping = PluginCredentials(credentials, cast(ExecPlugin, plugin), refused, clock)
@@ -57,7 +57,7 @@ async def kept(plugin: Plugin, refused: Notifier) -> AsyncIterator[Credentials]:
 
 async def test_credentials_are_renewed_before_their_end() -> None:
     plugin = Plugin(100.0, 1000.0)
-    async with kept(plugin, Notifier()):
+    async with credentials_of(plugin, Notifier()):
         await plugin.is_spent.wait()
     first, second, third = plugin.began
     assert second - first == pytest.approx(90.0, abs=1)
@@ -66,7 +66,7 @@ async def test_credentials_are_renewed_before_their_end() -> None:
 
 async def test_credentials_without_an_end_are_renewed_when_the_cloud_refuses_them() -> None:
     plugin, refused = Plugin(), Notifier()
-    async with kept(plugin, refused) as credentials:
+    async with credentials_of(plugin, refused) as credentials:
         assert credentials.bearer == "Bearer token-1"
         await asyncio.sleep(86400)
         assert len(plugin.began) == 1
@@ -78,7 +78,7 @@ async def test_credentials_without_an_end_are_renewed_when_the_cloud_refuses_the
 
 async def test_former_credentials_serve_while_the_plugin_fails(caplog: pytest.LogCaptureFixture) -> None:
     plugin = Plugin(100.0, 0.0, 0.0)
-    async with kept(plugin, Notifier()) as credentials:
+    async with credentials_of(plugin, Notifier()) as credentials:
         await until(lambda: len(plugin.began) == 3, 1000.0)
         assert credentials.bearer == "Bearer token-1"
         await plugin.is_spent.wait()

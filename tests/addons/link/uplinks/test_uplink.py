@@ -145,7 +145,7 @@ def test_whose_fault_it_is(message: str, fault: Fault) -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "words"),
+    ("message", "expected"),
     [
         ("[Errno 111] Connection refused", "Connection refused"),
         ("[Errno 111] Connect call failed ('127.0.0.1', 6443)", "Connection refused"),
@@ -157,8 +157,8 @@ def test_whose_fault_it_is(message: str, fault: Fault) -> None:
         ("no word for 6 s", "no word for 6 s"),
     ],
 )
-def test_a_reason_has_no_number_of_an_operating_system(message: str, words: str | None) -> None:
-    assert readable_error(message) == (words or message.partition("] ")[2])
+def test_a_reason_has_no_number_of_an_operating_system(message: str, expected: str | None) -> None:
+    assert readable_error(message) == (expected or message.partition("] ")[2])
 
 
 @pytest.mark.parametrize(

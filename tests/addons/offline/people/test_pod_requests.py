@@ -114,9 +114,11 @@ async def test_a_file_of_kubelets_that_is_not_there_is_told_by_its_option(scene:
     await scene.learn(LOG)
     scene.cloud.error = Unreachable("gone")
     scene.access.authority.unlink()
-    with pytest.raises(StatusError, match=r"hub_kubelet_certificate_authority .*authority: No such") as told:
+    with pytest.raises(
+        StatusError, match=r"hub_kubelet_certificate_authority .*authority: No such"
+    ) as raised:
         await scene.go(LOG)
-    assert told.value.code == 503
+    assert raised.value.code == 503
     scene.access.authority.touch()
     assert (await scene.go(LOG)).port == PORT
 

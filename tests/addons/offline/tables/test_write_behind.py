@@ -208,8 +208,8 @@ async def test_a_table_without_room_is_written_whole(
     access: DiskAccess, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("addons.offline.tables.pending_rows.MAX_UNWRITTEN", 2 * OF_A_ROW)
-    told: list[str] = []
-    listen(told.append)
+    reported: list[str] = []
+    listen(reported.append)
     known: dict[str, bytes] = {"gone": b""}
     table = WriteBehind(access, "t", all_rows=lambda: known)
     table.put("gone", b"")
@@ -217,7 +217,7 @@ async def test_a_table_without_room_is_written_whole(
     known = {"a": b"1", "b": b"2", "c": b"3"}
     for name, value in known.items():
         table.put(name, value)
-    assert told == ["changes that wait for the disk"]
+    assert reported == ["changes that wait for the disk"]
     await table.settled()
     assert await rows(access) == known
 
@@ -306,8 +306,8 @@ async def test_more_marks_than_there_is_room_for_are_told(
 ) -> None:
     assert MAX_MARKS > 1
     monkeypatch.setattr("addons.offline.tables.disk_rows.MAX_MARKS", 1)
-    told: list[str] = []
-    listen(told.append)
+    reported: list[str] = []
+    listen(reported.append)
     table = marked(access)
     await opened(table)
     for name in "ab":
@@ -316,7 +316,7 @@ async def test_more_marks_than_there_is_room_for_are_told(
     device.is_broken = True
     for name in "ab":
         table.delete(name)
-    await until(lambda: "marks of the journal" in told)
+    await until(lambda: "marks of the journal" in reported)
 
 
 async def test_the_end_writes_what_waits_and_first_what_nobody_else_has(

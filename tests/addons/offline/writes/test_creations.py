@@ -169,9 +169,9 @@ async def test_what_was_created_is_there_and_can_be_read(world: World, encoding:
     assert await world.code(csinodes, body, encoding=encoding) == 503
     world.creations.keep("", made, {"content-type": encoding}, b"as created")
     assert await world.code(csinodes, body, encoding=encoding) == 409
-    kept = await world.answers.get(asked("GET", f"{csinodes}/n1", accept=encoding).key(""))
-    assert kept is not None
-    assert kept.body == b"as created"
+    cached = await world.answers.get(asked("GET", f"{csinodes}/n1", accept=encoding).key(""))
+    assert cached is not None
+    assert cached.body == b"as created"
     assert await world.code(csinodes, body, "somebody else", encoding) == 503
 
 

@@ -77,10 +77,10 @@ async def test_who_held_it_renews_and_gets_no_new_version(world: World) -> None:
     for _ in range(5):
         world.now += 14.0
         assert world.renew(lease()) == {"version": 7, "holder": "pod-1"}
-    kept = world.leases.answer(OTHER, asked("GET", PATH))
-    assert kept is not None
-    assert isinstance(kept.body, bytes)
-    assert read(kept.body).version == 7
+    held = world.leases.answer(OTHER, asked("GET", PATH))
+    assert held is not None
+    assert isinstance(held.body, bytes)
+    assert read(held.body).version == 7
 
 
 async def test_a_patch_renews_as_the_put_that_it_amounts_to(world: World) -> None:

@@ -23,7 +23,7 @@ from kube.http.client import RawResponse, Unreachable
 from kube.peers import LeaderHub
 from tests.addons.inputs.test_filter_inputs import Cluster
 from tests.addons.inputs.test_kubelet_reports import slices
-from tests.addons.pool.remote_reports.test_remote_pod_reports import CUT_AT, KEY, WORD, on_n2
+from tests.addons.pool.remote_reports.test_remote_pod_reports import CUT_AT, KEY, REPORT, on_n2
 from tests.addons.support.observed import value_of
 from tests.addons.support.scripted_client import Asked, ScriptedClient
 
@@ -38,15 +38,15 @@ class Speaking:
     """The peer ports of the pool: what each says, by its address; one that is not there does not answer."""
 
     def __init__(self) -> None:
-        self.said = {"10.0.0.2": (1, WORD)}
+        self.said = {"10.0.0.2": (1, REPORT)}
         """The last word of each, and its version."""
         self.news: dict[str, asyncio.Queue[bytes]] = {}
         self.is_mute = False
         """Probes get no answer."""
 
-    def say(self, word: PodReport, host: str = "10.0.0.2") -> None:
+    def say(self, report: PodReport, host: str = "10.0.0.2") -> None:
         version = self.said[host][0] + 1
-        self.said[host] = (version, word)
+        self.said[host] = (version, report)
         if host in self.news:
             self.news[host].put_nowait(self._event(host))
 
@@ -64,17 +64,17 @@ class Speaking:
             if int(asked.query["resourceVersion"]) < self.said[host][0]:
                 self.news[host].put_nowait(self._event(host))
             return self._events(self.news[host])
-        version, word = self.said[host]
+        version, report = self.said[host]
         return {
             "apiVersion": "edgehub.io/v1",
             "kind": "KubeletWordList",
             "metadata": {"resourceVersion": str(version)},
-            "items": [orjson.loads(report_object(KEY, word, version))],
+            "items": [orjson.loads(report_object(KEY, report, version))],
         }
 
     def _event(self, host: str) -> bytes:
-        version, word = self.said[host]
-        return b'{"type":"MODIFIED","object":' + report_object(KEY, word, version) + b"}\n"
+        version, report = self.said[host]
+        return b'{"type":"MODIFIED","object":' + report_object(KEY, report, version) + b"}\n"
 
     async def _events(self, queue: asyncio.Queue[bytes]) -> AsyncIterator[bytes]:
         while event := await queue.get():
@@ -120,7 +120,7 @@ class Scene(Cluster):
         self.changed.notify()
 
     @property
-    def word(self) -> PodReport | None:
+    def report(self) -> PodReport | None:
         others = self.inputs.others
         return others["n2"].of("default").get("web-0") if "n2" in others else None
 
@@ -151,14 +151,14 @@ async def test_nobody_is_asked_while_there_is_a_cloud(scene: Scene) -> None:
 
 async def test_all_others_are_heard_until_their_last_word_has_ended(scene: Scene) -> None:
     scene.lose_cloud()
-    await scene.until(lambda: scene.word)
+    await scene.until(lambda: scene.report)
     assert scene.asked() == {"https://10.0.0.2:10269", "https://10.0.0.3:10269"}
     assert set(scene.peers.healths) == scene.asked()
     scene.find_cloud()
     await scene.until(lambda: "https://10.0.0.3:10269" not in scene.peers.healths)
     await asyncio.sleep(PATIENCE)
-    assert scene.word is not None, "the cloud has not heard it"
-    scene.speaking.say(WORD._replace(version=20))
+    assert scene.report is not None, "the cloud has not heard it"
+    scene.speaking.say(REPORT._replace(version=20))
     scene.stores[:] = [slices(on_n2("10.0.0.2", 21))]
     await scene.until(lambda: not scene.peers.healths)
     assert not scene.inputs.others
@@ -169,53 +169,53 @@ async def test_all_others_are_heard_until_their_last_word_has_ended(scene: Scene
 
 async def test_a_hub_that_is_cut_off_without_a_word_is_asked_anew(scene: Scene) -> None:
     scene.lose_cloud()
-    await scene.until(lambda: scene.word)
+    await scene.until(lambda: scene.report)
     scene.speaking.is_mute = True
     await scene.until(lambda: scene.cuts)
     scene.speaking.is_mute = False
-    scene.speaking.say(WORD._replace(addresses=("10.0.0.9",)))
-    await scene.until(lambda: scene.word is not None and scene.word.addresses == ("10.0.0.9",))
+    scene.speaking.say(REPORT._replace(addresses=("10.0.0.9",)))
+    await scene.until(lambda: scene.report is not None and scene.report.addresses == ("10.0.0.9",))
 
 
 async def test_a_silent_hub_ends_nothing_until_the_cloud_has_written_since(scene: Scene) -> None:
     scene.lose_cloud()
-    await scene.until(lambda: scene.word)
+    await scene.until(lambda: scene.report)
     del scene.speaking.said["10.0.0.2"]
     scene.speaking.hang_up()
     await asyncio.sleep(PATIENCE)
-    assert scene.word == WORD._replace(node="n2"), "there is no cloud"
+    assert scene.report == REPORT._replace(node="n2"), "there is no cloud"
     scene.find_cloud()
     await asyncio.sleep(FRESH / 2)
-    assert scene.word == WORD._replace(node="n2"), "it may be back in a moment"
+    assert scene.report == REPORT._replace(node="n2"), "it may be back in a moment"
     await asyncio.sleep(2 * FRESH)
-    assert scene.word is not None
-    assert scene.word.version == CUT_AT + 1
+    assert scene.report is not None
+    assert scene.report.version == CUT_AT + 1
     scene.stores[:] = [slices(on_n2("10.0.0.1", CUT_AT + 1))]
     await scene.until(lambda: not scene.peers.healths)
 
 
 async def test_nothing_stays_of_a_node_that_leaves_the_pool_with_the_cloud_there(scene: Scene) -> None:
     scene.lose_cloud()
-    await scene.until(lambda: scene.word)
+    await scene.until(lambda: scene.report)
     scene.neighbours.update(HUBS[1:])
     await asyncio.sleep(PATIENCE)
-    assert scene.word is not None
+    assert scene.report is not None
     scene.find_cloud()
     await asyncio.sleep(FRESH / 2)
-    assert scene.word is not None, "the hub may not know its pool for a moment"
+    assert scene.report is not None, "the hub may not know its pool for a moment"
     await scene.until(lambda: not scene.peers.healths)
-    assert scene.word is None
+    assert scene.report is None
 
 
 async def test_a_hub_that_lists_without_end_is_left(scene: Scene) -> None:
     before = value_of(metrics.BOUNDS_REACHED.labels("words of another node"))
-    scene.speaking.say(WORD._replace(labels={"x": "y" * MAX_REPORT_BYTES}))
+    scene.speaking.say(REPORT._replace(labels={"x": "y" * MAX_REPORT_BYTES}))
     scene.lose_cloud()
     await scene.until(lambda: value_of(metrics.BOUNDS_REACHED.labels("words of another node")) > before)
     asked = sum(each.server == "https://10.0.0.2:10269" for each in scene.client.asked)
     await asyncio.sleep(PATIENCE)
     assert sum(each.server == "https://10.0.0.2:10269" for each in scene.client.asked) == asked
-    assert scene.word is None
+    assert scene.report is None
 
 
 async def test_a_hub_of_another_make_is_left_in_peace(scene: Scene) -> None:
@@ -233,5 +233,5 @@ async def test_a_hub_of_another_make_is_left_in_peace(scene: Scene) -> None:
 async def test_of_two_hubs_at_one_address_the_first_is_asked(scene: Scene) -> None:
     scene.neighbours.update((*HUBS, LeaderHub("n4", "10.0.0.2")))
     scene.lose_cloud()
-    await scene.until(lambda: scene.word)
+    await scene.until(lambda: scene.report)
     assert {each["node"] for each in scene.neighbours.describe()} == {"n2", "n3"}

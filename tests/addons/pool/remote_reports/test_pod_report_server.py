@@ -38,16 +38,16 @@ class Speaker:
     """A hub of the pool that does not lead, and its kubelet."""
 
     def __init__(self, parts: HubParts) -> None:
-        self.parts, self.words = parts, parts.inputs.kubelet_reports
-        self.words.start(Store, lambda: True)
-        self.words.heard(PATH, pod("10.0.0.1"))
-        self.spoken = PodReportServer(self.words)
+        self.parts, self.reports = parts, parts.inputs.kubelet_reports
+        self.reports.start(Store, lambda: True)
+        self.reports.heard(PATH, pod("10.0.0.1"))
+        self.spoken = PodReportServer(self.reports)
         self.serving = PeerServing(
             parts.sources, parts.serving, lambda: False, lambda _type: False, self.spoken
         )
 
     def say(self, *addresses: str, path: str = PATH, **more: Any) -> None:
-        self.words.heard(path, pod(*addresses, **more))
+        self.reports.heard(path, pod(*addresses, **more))
 
     @asynccontextmanager
     async def open(self, target: str, accept: str = Encoding.JSON) -> AsyncIterator[Exchange]:
@@ -79,13 +79,13 @@ async def test_a_word_has_what_endpoints_need_and_no_more(speaker: Speaker) -> N
     status = pod("10.0.0.1", "fd00::1", annotations={"secret": "x"})
     status["status"]["containerStatuses"] = [{"name": "secret"}]
     status["spec"] = {"containers": [{"env": [{"name": "SECRET", "value": "x"}]}]}
-    speaker.words.heard(PATH, status)
+    speaker.reports.heard(PATH, status)
     code, found = await speaker.ask()
     assert code == 200
-    (word,) = found["items"]
-    assert int(word["metadata"].pop("resourceVersion")) > 10**15, "later than those of an earlier process"
-    del word["since"]
-    assert word == {
+    (report,) = found["items"]
+    assert int(report["metadata"].pop("resourceVersion")) > 10**15, "later than those of an earlier process"
+    del report["since"]
+    assert report == {
         "apiVersion": "edgehub.io/v1",
         "kind": "KubeletWord",
         "metadata": {"name": "web-0", "namespace": "default", "uid": "u", "labels": {"app": "web"}},
@@ -104,8 +104,8 @@ async def test_a_watch_brings_what_is_said_and_what_has_ended(speaker: Speaker) 
         speaker.say("10.0.0.2")
         speaker.say("10.0.0.2")  # kubelet says the same every so often
         speaker.say("10.0.0.3", path=f"{PATH}1", name="web-01")
-        speaker.words.ended(PATH, 20)
-        speaker.words.ended(f"{PATH}1", 0)
+        speaker.reports.ended(PATH, 20)
+        speaker.reports.ended(f"{PATH}1", 0)
         frames = [await watching.next() for _ in range(4)]
         assert [(each.type, name_of(each)) for each in frames] == [
             ("MODIFIED", "web-0"),
@@ -147,20 +147,20 @@ async def test_a_hub_tells_of_no_more_pods_than_others_take(
 
 
 KEY = ("default", "web-0")
-WORD = PodReport("web-0", "u", {"app": "web"}, ("10.0.0.2", "fd00::2"), True, False, "12:03")
+REPORT = PodReport("web-0", "u", {"app": "web"}, ("10.0.0.2", "fd00::2"), True, False, "12:03")
 
 
 @pytest.mark.parametrize(
-    "word",
+    "report",
     [
-        WORD,
-        WORD._replace(addresses=(), is_ready=False),
-        WORD._replace(is_terminating=True, version=77),
-        WORD._replace(labels={}),
+        REPORT,
+        REPORT._replace(addresses=(), is_ready=False),
+        REPORT._replace(is_terminating=True, version=77),
+        REPORT._replace(labels={}),
     ],
 )
-def test_a_word_comes_as_it_was_said(word: PodReport) -> None:
-    assert read_report(report_object(KEY, word, 5), "n2") == word._replace(node="n2")
+def test_a_word_comes_as_it_was_said(report: PodReport) -> None:
+    assert read_report(report_object(KEY, report, 5), "n2") == report._replace(node="n2")
 
 
 @pytest.mark.parametrize(
@@ -176,18 +176,18 @@ def test_a_word_comes_as_it_was_said(word: PodReport) -> None:
     ],
 )
 def test_what_is_no_word_is_refused(changed: Json) -> None:
-    document = orjson.loads(report_object(KEY, WORD, 5)) | changed
+    document = orjson.loads(report_object(KEY, REPORT, 5)) | changed
     with pytest.raises(ValueError, match=r"."):
         read_report(orjson.dumps(document), "n2")
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers(-9, 9) | st.text(), st.lists))
 def test_garbage_in_any_place_is_a_word_or_a_value_error(garbage: object) -> None:
-    for place in ("metadata", "status", "version", "since"):
-        document = orjson.loads(report_object(KEY, WORD, 5)) | {place: garbage}
+    for field in ("metadata", "status", "version", "since"):
+        document = orjson.loads(report_object(KEY, REPORT, 5)) | {field: garbage}
         try:
-            word = read_report(orjson.dumps(document), "n2")
+            report = read_report(orjson.dumps(document), "n2")
         except ValueError:
             continue
-        assert word.since in ("", "12:03")
-        assert word.name == "web-0"
+        assert report.since in ("", "12:03")
+        assert report.name == "web-0"

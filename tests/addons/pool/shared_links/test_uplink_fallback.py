@@ -37,8 +37,8 @@ class Node:
         self.cloud = Cloud(self.own, "priority")
         self.fallback = UplinkFallback(self.cloud, self._borrow, lambda: self.lenders, lambda: self.now)
 
-    def _borrow(self, ways: tuple[ServerHealth, ...]) -> None:
-        self.cloud.borrowed = ways
+    def _borrow(self, paths: tuple[ServerHealth, ...]) -> None:
+        self.cloud.borrowed = paths
 
     def lose(self) -> None:
         for each in self.own:
@@ -208,9 +208,9 @@ class BlackHole:
         self.probes = Probes(lambda _: 0, lambda _: None, self.loop.time)
         self.fallback = UplinkFallback(self.cloud, self._borrow, lambda: [A], self.loop.time)
 
-    def _borrow(self, ways: tuple[ServerHealth, ...]) -> None:
-        begun = [each for each in ways if self.cloud.named(str(each.server)) is None]
-        self.cloud.borrowed = ways
+    def _borrow(self, paths: tuple[ServerHealth, ...]) -> None:
+        begun = [each for each in paths if self.cloud.named(str(each.server)) is None]
+        self.cloud.borrowed = paths
         for each in begun:
             self.probes.begin(each)
 
@@ -237,12 +237,12 @@ class BlackHole:
         """Renew a lease, as often as it takes; how many seconds that was."""
         began = self.loop.time()
         while True:
-            way = next((each for each in self.cloud.paths if each.usable), None)
-            if way is None:
+            path = next((each for each in self.cloud.paths if each.usable), None)
+            if path is None:
                 await self.cloud.changed.wait()
                 continue
             with contextlib.suppress(Unreachable):
-                await self.ask(way)
+                await self.ask(path)
                 return self.loop.time() - began
 
 

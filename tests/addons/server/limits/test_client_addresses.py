@@ -173,12 +173,12 @@ def test_an_address_without_clients_is_forgotten() -> None:
     assert not [each for each in client_addresses._addresses if each[1].startswith("10.0.")]
 
 
-async def rounds(turns: ClientScheduler, *addresses: str) -> list[tuple[int, str]]:
+async def rounds(scheduler: ClientScheduler, *addresses: str) -> list[tuple[int, str]]:
     """In which round of the event loop, from 0 on, each of these clients goes on that ask at once."""
     gone: list[tuple[int, str]] = []
     now = 0
     for address in addresses:
-        turns.ask(address, lambda address=address: gone.append((now, address)))  # type: ignore[misc]  # as it is now
+        scheduler.ask(address, lambda address=address: gone.append((now, address)))  # type: ignore[misc]  # as it is now
     while len(gone) < len(addresses):
         await asyncio.sleep(0)
         now += 1
@@ -186,11 +186,11 @@ async def rounds(turns: ClientScheduler, *addresses: str) -> list[tuple[int, str
 
 
 async def test_one_client_goes_on_in_each_round_of_the_loop() -> None:
-    turns = ClientScheduler()
-    assert [number for number, _ in await rounds(turns, *["pod"] * 4)] == [0, 0, 1, 2]
+    scheduler = ClientScheduler()
+    assert [number for number, _ in await rounds(scheduler, *["pod"] * 4)] == [0, 0, 1, 2]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert await rounds(turns, "pod") == [(0, "pod")]
+    assert await rounds(scheduler, "pod") == [(0, "pod")]
 
 
 async def test_an_address_with_many_connections_leaves_every_second_turn_to_another() -> None:
@@ -202,13 +202,13 @@ async def test_a_turn_that_fails_takes_no_other() -> None:
     def fail() -> None:
         raise RuntimeError
 
-    turns, gone = ClientScheduler(), list[str]()
+    scheduler, gone = ClientScheduler(), list[str]()
     loop = asyncio.get_running_loop()
     failed: list[object] = []
     loop.set_exception_handler(lambda _, context: failed.append(context["exception"]))
-    turns.ask("first", lambda: gone.append("first"))
-    turns.ask("fails", fail)
-    turns.ask("last", lambda: gone.append("last"))
+    scheduler.ask("first", lambda: gone.append("first"))
+    scheduler.ask("fails", fail)
+    scheduler.ask("last", lambda: gone.append("last"))
     await until(lambda: len(gone) == 2)
     loop.set_exception_handler(None)
     assert (gone, len(failed)) == (["first", "last"], 1)

@@ -37,7 +37,7 @@ class Socket(asyncio.Transport):
         self.is_closed = True
 
 
-class Way:
+class Upstream:
     """Opens once it may, and lets bytes go on once they may."""
 
     def __init__(self, error: Exception | None = None) -> None:
@@ -68,14 +68,14 @@ class Client:
 
     def __init__(self) -> None:
         self.is_full: Callable[[], bool] = bool
-        self.told: list[tuple[bytes, bool]] = []
+        self.sent: list[tuple[bytes, bool]] = []
         self.reads = asyncio.Event()
         self.reads.set()
         self.has_left = False
         self.woken = 0
 
     async def tell(self, data: bytes, is_last: bool) -> None:
-        self.told.append((data, is_last))
+        self.sent.append((data, is_last))
 
     async def drained(self) -> None:
         await self.reads.wait()
@@ -86,47 +86,47 @@ class Client:
         self.woken += 1
 
 
-async def turns() -> None:
+async def run_callbacks() -> None:
     for _ in range(10):
         await asyncio.sleep(0)
 
 
-def begun(way: Way, client: Client) -> LentTunnel:
-    tunnel = LentTunnel(Lent(way.open, way.pace), client, client.tell)
+def begun(upstream: Upstream, client: Client) -> LentTunnel:
+    tunnel = LentTunnel(Lent(upstream.open, upstream.pace), client, client.tell)
     tunnel.begin()
     return tunnel
 
 
-async def opened() -> tuple[LentTunnel, Way, Client]:
-    way, client = Way(), Client()
-    tunnel = begun(way, client)
-    way.may_open.set()
-    await turns()
-    assert client.told.pop() == (OPENED, False)
-    return tunnel, way, client
+async def opened() -> tuple[LentTunnel, Upstream, Client]:
+    upstream, client = Upstream(), Client()
+    tunnel = begun(upstream, client)
+    upstream.may_open.set()
+    await run_callbacks()
+    assert client.sent.pop() == (OPENED, False)
+    return tunnel, upstream, client
 
 
 async def test_nothing_is_read_from_a_client_whose_way_is_not_open_yet() -> None:
-    way, client = Way(), Client()
-    tunnel = begun(way, client)
-    await turns()
-    assert (client.is_full(), client.told) == (True, [])
-    way.may_open.set()
-    await turns()
-    assert (client.is_full(), client.told, client.woken) == (False, [(OPENED, False)], 1)
+    upstream, client = Upstream(), Client()
+    tunnel = begun(upstream, client)
+    await run_callbacks()
+    assert (client.is_full(), client.sent) == (True, [])
+    upstream.may_open.set()
+    await run_callbacks()
+    assert (client.is_full(), client.sent, client.woken) == (False, [(OPENED, False)], 1)
     tunnel.close()
-    await turns()
+    await run_callbacks()
 
 
 @pytest.mark.parametrize(
     ("error", "says"), [(ConnectionRefusedError("no"), b"no"), (RuntimeError("secret"), b"the hub could not")]
 )
 async def test_a_way_that_does_not_open_is_answered(error: Exception, says: bytes) -> None:
-    way, client = Way(error), Client()
-    begun(way, client)
-    way.may_open.set()
-    await turns()
-    ((answer, is_last),) = client.told
+    upstream, client = Upstream(error), Client()
+    begun(upstream, client)
+    upstream.may_open.set()
+    await run_callbacks()
+    ((answer, is_last),) = client.sent
     assert is_last
     assert answer.startswith(b"HTTP/1.1 502 ")
     assert says in answer
@@ -134,94 +134,94 @@ async def test_a_way_that_does_not_open_is_answered(error: Exception, says: byte
 
 
 async def test_a_client_waits_for_the_pace_and_for_a_server_that_does_not_read() -> None:
-    tunnel, way, client = await opened()
-    way.may_pass.clear()
+    tunnel, upstream, client = await opened()
+    upstream.may_pass.clear()
     tunnel.send(b"one")
-    await turns()
-    assert (client.is_full(), way.socket.written, way.paced) == (True, [], [("up", 3)])
-    way.server.pause_writing()
-    way.may_pass.set()
-    await turns()
-    assert (client.is_full(), way.socket.written, client.woken) == (True, [b"one"], 1)
-    way.server.resume_writing()
-    await turns()
+    await run_callbacks()
+    assert (client.is_full(), upstream.socket.written, upstream.paced) == (True, [], [("up", 3)])
+    upstream.server.pause_writing()
+    upstream.may_pass.set()
+    await run_callbacks()
+    assert (client.is_full(), upstream.socket.written, client.woken) == (True, [b"one"], 1)
+    upstream.server.resume_writing()
+    await run_callbacks()
     assert (client.is_full(), client.woken) == (False, 2)
     tunnel.close()
-    await turns()
+    await run_callbacks()
 
 
 async def test_a_server_waits_for_the_pace_and_for_a_client_that_does_not_read() -> None:
-    tunnel, way, client = await opened()
-    way.may_pass.clear()
+    tunnel, upstream, client = await opened()
+    upstream.may_pass.clear()
     client.reads.clear()
-    way.server.data_received(b"one")
-    await turns()
-    assert (client.told, way.paced) == ([], [("down", 3)])
-    way.server.data_received(b"two")
-    await turns()
-    assert way.socket.is_paused
-    way.may_pass.set()
-    await turns()
-    assert (way.socket.is_paused, client.told) == (True, [(b"one", False)])
+    upstream.server.data_received(b"one")
+    await run_callbacks()
+    assert (client.sent, upstream.paced) == ([], [("down", 3)])
+    upstream.server.data_received(b"two")
+    await run_callbacks()
+    assert upstream.socket.is_paused
+    upstream.may_pass.set()
+    await run_callbacks()
+    assert (upstream.socket.is_paused, client.sent) == (True, [(b"one", False)])
     client.reads.set()
-    await turns()
-    assert not way.socket.is_paused
-    assert client.told == [(b"one", False), (b"two", False)]
+    await run_callbacks()
+    assert not upstream.socket.is_paused
+    assert client.sent == [(b"one", False), (b"two", False)]
     tunnel.close()
-    await turns()
+    await run_callbacks()
 
 
 async def test_what_a_server_says_before_it_ends_comes_before_the_end() -> None:
-    _, way, client = await opened()
-    way.may_pass.clear()
-    way.server.data_received(b"one")
-    await turns()
-    way.server.data_received(b"two")
-    way.server.eof_received()
-    way.may_pass.set()
-    await turns()
-    assert client.told == [(b"one", False), (b"two", False), (b"", True)]
-    assert way.socket.is_closed
+    _, upstream, client = await opened()
+    upstream.may_pass.clear()
+    upstream.server.data_received(b"one")
+    await run_callbacks()
+    upstream.server.data_received(b"two")
+    upstream.server.eof_received()
+    upstream.may_pass.set()
+    await run_callbacks()
+    assert client.sent == [(b"one", False), (b"two", False), (b"", True)]
+    assert upstream.socket.is_closed
 
 
 async def test_a_server_that_breaks_off_keeps_no_client_waiting() -> None:
-    tunnel, way, client = await opened()
-    way.server.pause_writing()
+    tunnel, upstream, client = await opened()
+    upstream.server.pause_writing()
     tunnel.send(b"one")
-    await turns()
-    way.server.connection_lost(ConnectionResetError())
-    await turns()
-    assert client.told == [(b"", True)]
-    assert way.socket.written == [b"one"]
-    assert way.socket.is_closed
+    await run_callbacks()
+    upstream.server.connection_lost(ConnectionResetError())
+    await run_callbacks()
+    assert client.sent == [(b"", True)]
+    assert upstream.socket.written == [b"one"]
+    assert upstream.socket.is_closed
 
 
 @pytest.mark.parametrize("is_open", [True, False])
 async def test_a_client_that_leaves_ends_its_way(is_open: bool) -> None:
-    way, client = Way(), Client()
-    tunnel = begun(way, client)
-    await turns()
+    upstream, client = Upstream(), Client()
+    tunnel = begun(upstream, client)
+    await run_callbacks()
     if is_open:
-        way.may_open.set()
-        await turns()
-        way.may_pass.clear()
-        way.server.data_received(b"one")
+        upstream.may_open.set()
+        await run_callbacks()
+        upstream.may_pass.clear()
+        upstream.server.data_received(b"one")
     tunnel.close()
-    way.may_open.set()
-    way.may_pass.set()
-    await turns()
-    way.server.connection_lost(None)
-    await turns()
-    assert client.told == ([(OPENED, False)] if is_open else [])
-    assert way.socket.is_closed is is_open
+    upstream.may_open.set()
+    upstream.may_pass.set()
+    await run_callbacks()
+    upstream.server.connection_lost(None)
+    await run_callbacks()
+    assert client.sent == ([(OPENED, False)] if is_open else [])
+    assert upstream.socket.is_closed is is_open
 
 
 async def test_a_way_ends_whose_client_left_while_its_socket_was_full() -> None:
-    _, way, client = await opened()
+    _, upstream, client = await opened()
     client.has_left = True
-    way.server.data_received(b"one")
-    await turns()
-    assert way.socket.is_closed
+    upstream.server.data_received(b"one")
+    await run_callbacks()
+    assert upstream.socket.is_closed
 
 
 CONNECT = b"CONNECT Cloud.example:6443 HTTP/1.1\r\nHost: x\r\nX-Edgehub-Lends:  1 \r\n\r\n"

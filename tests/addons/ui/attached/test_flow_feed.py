@@ -64,10 +64,10 @@ async def test_a_flow_that_changes_often_is_sent_once_as_it_is() -> None:
     for each in (flow, other, flow):
         feed.offer(each)
     flow.comment = "changed since"
-    told = sent(feed)
-    assert [each["flow"]["id"] for each in told] == [other.id, flow.id]
-    assert told[1]["flow"]["comment"] == "changed since"
-    assert (told[1]["live"], told[1]["is_watch"], told[1]["messages"]) == (False, False, [])
+    events = sent(feed)
+    assert [each["flow"]["id"] for each in events] == [other.id, flow.id]
+    assert events[1]["flow"]["comment"] == "changed since"
+    assert (events[1]["live"], events[1]["is_watch"], events[1]["messages"]) == (False, False, [])
 
 
 async def test_one_who_reads_too_slowly_misses_the_oldest_and_is_told_how_many() -> None:
@@ -77,9 +77,9 @@ async def test_one_who_reads_too_slowly_misses_the_oldest_and_is_told_how_many()
     made = [ended() for _ in range(MAX_FLOWS + 3)]
     for each in made:
         feed.offer(each)
-    told = sent(feed)
-    assert told[0] == {"dropped": 3}
-    assert [each["flow"]["id"] for each in told[1:]] == [each.id for each in made[3:]]
+    events = sent(feed)
+    assert events[0] == {"dropped": 3}
+    assert [each["flow"]["id"] for each in events[1:]] == [each.id for each in made[3:]]
     assert counter._value.get() - before == 3
 
 
@@ -87,8 +87,8 @@ async def test_large_bodies_are_bounded_together() -> None:
     feed = FlowFeed()
     for _ in range(6):
         feed.offer(ended(b"x" * (MAX_FEED_BYTES // 4)))
-    told = sent(feed)
-    assert (told[0], len(told)) == ({"dropped": 3}, 4)
+    events = sent(feed)
+    assert (events[0], len(events)) == ({"dropped": 3}, 4)
 
 
 async def test_a_closed_feed_sends_nothing_and_wakes_who_waits() -> None:

@@ -49,8 +49,8 @@ def test_a_watch_gathers_its_messages_up_to_a_bound() -> None:
 
 
 def test_records_end_with_the_hub_and_not_with_an_error() -> None:
-    whole = tnetstring.dumps({"dropped": 1})
-    assert list(records(io.BytesIO(tnetstring.dumps(None) + whole + whole[:-4]))) == [{"dropped": 1}]
+    encoded = tnetstring.dumps({"dropped": 1})
+    assert list(records(io.BytesIO(tnetstring.dumps(None) + encoded + encoded[:-4]))) == [{"dropped": 1}]
 
 
 def test_what_a_person_edits_of_a_held_flow_is_told_once() -> None:

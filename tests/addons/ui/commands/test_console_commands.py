@@ -68,7 +68,7 @@ async def typed(hub: RunningHub, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "message"),
     [
         ("edgehub.status", "Online for"),
         ("edgehub.components", "seen"),
@@ -83,8 +83,8 @@ async def typed(hub: RunningHub, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         ("edgehub.link online", "the link is as it is"),
     ],
 )
-async def test_what_is_answered_at_once(typed: Typed, line: str, words: str) -> None:
-    assert words in typed.now(line)
+async def test_what_is_answered_at_once(typed: Typed, line: str, message: str) -> None:
+    assert message in typed.now(line)
 
 
 class Web:
@@ -103,27 +103,27 @@ async def test_the_browsers_command_bar_leads_to_the_lines_of_a_report(typed: Ty
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "message"),
     [
         ("edgehub.explain.all chosen services", "default/lb: hidden"),
         ("edgehub.dump services", "name: web"),
         ("edgehub.dump services chosen", "name: web"),
     ],
 )
-async def test_what_takes_long_is_shown_when_it_is_known(typed: Typed, line: str, words: str) -> None:
-    assert words in await typed.later(line)
+async def test_what_takes_long_is_shown_when_it_is_known(typed: Typed, line: str, message: str) -> None:
+    assert message in await typed.later(line)
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("line", "message"),
     [
         ("edgehub.dump pods", "the hub keeps no copy of 'pods'"),
         ("edgehub.link slow", "kbit/s"),
         ("edgehub.link offline 0 0 61", "minutes"),
     ],
 )
-async def test_what_is_refused_at_once_is_an_error(typed: Typed, line: str, words: str) -> None:
-    with pytest.raises(exceptions.CommandError, match=words):
+async def test_what_is_refused_at_once_is_an_error(typed: Typed, line: str, message: str) -> None:
+    with pytest.raises(exceptions.CommandError, match=message):
         typed(line)
     assert typed.drills.current is None
 

@@ -42,7 +42,7 @@ TRIAL: dict[str, Any] = {
 }
 
 
-class Told:
+class FakeAdmin:
     """A hub's admin port. It answers with `answer`, or else with the request that it got."""
 
     def __init__(self, url: str) -> None:
@@ -53,22 +53,22 @@ class Told:
 
 
 @pytest.fixture
-def admin() -> Iterator[Told]:
+def admin() -> Iterator[FakeAdmin]:
     class Handler(Answering):
         def respond(self) -> None:
             if self.command == "POST":
-                told.posted = self.body()
+                output_lines.posted = self.body()
             asked = f"{self.headers['Accept']} {self.path}\n".encode()
-            self.answer(told.answer if told.answer is not None else asked, told.code)
+            self.answer(output_lines.answer if output_lines.answer is not None else asked, output_lines.code)
 
     with HttpServer(Handler) as server:
-        told = Told(server.url)
-        yield told
+        output_lines = FakeAdmin(server.url)
+        yield output_lines
 
 
 @pytest.mark.parametrize(("flags", "accept"), [((), "text/plain"), (("--json",), "application/json")])
 def test_explain_prints_the_answer(
-    admin: Told, capsys: pytest.CaptureFixture[str], flags: tuple[str, ...], accept: str
+    admin: FakeAdmin, capsys: pytest.CaptureFixture[str], flags: tuple[str, ...], accept: str
 ) -> None:
     assert run([*EXPLAIN, "--admin", f"{admin.url}/", *flags]) == 0
     query = "component=kube-proxy&resource=endpointslices&namespace=a+b&name=web-1&verb=list"
@@ -77,7 +77,7 @@ def test_explain_prints_the_answer(
 
 @pytest.mark.parametrize("name", [*REPORTS, "rules"])
 def test_each_report_in_words_and_as_json(
-    admin: Told, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
+    admin: FakeAdmin, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setitem(TEXTS, name, lambda report: f"told {report}\n")
     admin.answer = b'["x"]'
@@ -89,7 +89,7 @@ def test_each_report_in_words_and_as_json(
 
 @pytest.mark.parametrize("command", [["views"], EXPLAIN])
 def test_what_clients_and_users_wrote_moves_no_terminal(
-    admin: Told, capsys: pytest.CaptureFixture[str], command: list[str]
+    admin: FakeAdmin, capsys: pytest.CaptureFixture[str], command: list[str]
 ) -> None:
     """A field selector may have any character."""
     odd = "/api/v1/services?fieldSelector=metadata.name=\x1b[2Jx\ny\x9b1m"
@@ -97,9 +97,9 @@ def test_what_clients_and_users_wrote_moves_no_terminal(
     row = {"path": odd, "labelSelector": "", "fieldSelector": odd, **dict.fromkeys(names, "")}
     admin.answer = json.dumps([row], ensure_ascii=False).encode() if command == ["views"] else odd.encode()
     assert run([*command, "--admin", admin.url]) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert len(told) == 2
-    assert all(map(str.isprintable, told))
+    output_lines = capsys.readouterr().out.splitlines()
+    assert len(output_lines) == 2
+    assert all(map(str.isprintable, output_lines))
 
 
 DRILL = {"allowed": True, "link": "offline", "text": "the link is offline until 12:00:00"}
@@ -114,7 +114,7 @@ DRILL = {"allowed": True, "link": "offline", "text": "the link is offline until 
     ],
 )
 def test_a_drill_is_posted(
-    admin: Told, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], asked: str
+    admin: FakeAdmin, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], asked: str
 ) -> None:
     assert run(["link", *arguments, "--admin", admin.url, "--json"]) == 0
     assert capsys.readouterr().out == f"application/json /debug/link?{asked}\n"
@@ -127,7 +127,7 @@ def test_a_drill_is_posted(
 
 
 def test_on_a_terminal_a_drill_is_red(
-    admin: Told, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    admin: FakeAdmin, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     admin.answer = json.dumps(DRILL).encode()
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
@@ -140,7 +140,7 @@ def test_on_a_terminal_a_drill_is_red(
     )
 
 
-def test_dump_asks_for_what_is_named(admin: Told, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dump_asks_for_what_is_named(admin: FakeAdmin, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["dump", "services", "--namespace", "a", "--as", "kubelet", "--admin", admin.url]) == 0
     assert capsys.readouterr().out.endswith("/debug/dump?resource=services&namespace=a&name=&as=kubelet\n")
 
@@ -159,7 +159,7 @@ def test_dump_asks_for_what_is_named(admin: Told, capsys: pytest.CaptureFixture[
     ],
 )
 def test_a_trial_ends_with_what_a_pipeline_wants(
-    admin: Told, tmp_path: Path, given: dict[str, Any], flags: tuple[str, ...], status: int
+    admin: FakeAdmin, tmp_path: Path, given: dict[str, Any], flags: tuple[str, ...], status: int
 ) -> None:
     (tmp_path / "edit.yaml").write_text("endpoints: x\n")
     admin.answer = json.dumps(TRIAL | given).encode()
@@ -167,7 +167,7 @@ def test_a_trial_ends_with_what_a_pipeline_wants(
     assert admin.posted == b"endpoints: x\n"
 
 
-def test_a_trial_of_standard_input(admin: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_of_standard_input(admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch) -> None:
     admin.answer = json.dumps(TRIAL).encode()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"masterservice: y\n")))
     assert run(["rules", "try", "-", "--admin", admin.url]) == 0
@@ -175,7 +175,7 @@ def test_a_trial_of_standard_input(admin: Told, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_support_writes_a_new_file_for_its_owner(
-    admin: Told, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    admin: FakeAdmin, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     admin.answer = b"packed"
     path = tmp_path / "support.tar.gz"
@@ -187,15 +187,15 @@ def test_support_writes_a_new_file_for_its_owner(
 
 
 @pytest.mark.parametrize(
-    ("answer", "words"),
+    ("answer", "message"),
     [(b'{"message": "not for you"}', "refuses: not for you"), (b"<html>", "refuses: HTTP Error 403")],
 )
 def test_a_refusal_is_told(
-    admin: Told, capsys: pytest.CaptureFixture[str], answer: bytes, words: str
+    admin: FakeAdmin, capsys: pytest.CaptureFixture[str], answer: bytes, message: str
 ) -> None:
     admin.code, admin.answer = 403, answer
     assert run(["status", "--admin", admin.url]) == 1
-    assert words in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_what_must_be_asked(arguments: list[str]) -> None:
     assert caught.value.code == 2
 
 
-def test_a_kubeconfig_names_the_hub_and_nobody(admin: Told, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_kubeconfig_names_the_hub_and_nobody(admin: FakeAdmin, capsys: pytest.CaptureFixture[str]) -> None:
     admin.answer = b'{"url": "http://127.0.0.1:1234"}'
     assert run(("kubeconfig", "--admin", admin.url)) == 0
     found = yaml.safe_load(capsys.readouterr().out)
@@ -235,8 +235,8 @@ def test_a_kubeconfig_names_the_hub_and_nobody(admin: Told, capsys: pytest.Captu
 
 def test_a_command_that_asks_a_hub_loads_no_proxy() -> None:
     program = "import sys, addons.ui.commands.shell; print('mitmproxy.http' in sys.modules)"
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert told.stdout == "False\n"
+    output_lines = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert output_lines.stdout == "False\n"
 
 
 LINE = json.dumps(SEEN.to_json()).encode() + b"\n"
@@ -282,12 +282,12 @@ def test_whoever_reads_the_first_lines_alone_sees_no_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("output", "told"), [("text", "kube-proxy"), ("wide", "v42"), ("json", '"version": 42')]
+    ("output", "expected"), [("text", "kube-proxy"), ("wide", "v42"), ("json", '"version": 42')]
 )
-def test_what_is_printed(output: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_printed(output: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     show_lines([b'{"hint": "nobody"}\n', b"\n", LINE, b'{"dropped": 3}\n'], output)
     printed = capsys.readouterr()
-    assert told in printed.out
+    assert expected in printed.out
     left_out = "edgehub: 3 lines are left out, for they came faster than they were read\n"
     assert printed.err == f"edgehub: nobody\n{left_out}"
 

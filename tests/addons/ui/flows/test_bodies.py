@@ -54,26 +54,26 @@ def test_what_passes_is_kept(then: bodies.StreamFunction, passed: bytes) -> None
 
 
 def test_a_body_that_is_too_large_passes_and_is_not_kept() -> None:
-    under_way = ByteBudget(MAX_ACTIVE)
-    copy = Copy(True, under_way)
+    active = ByteBudget(MAX_ACTIVE)
+    copy = Copy(True, active)
     piece = b"x" * (MAX_TABLE // 4)
     for _ in range(5):
         assert copy(piece) is piece
-    assert (copy.size, copy.end(), under_way.taken) == (5 * len(piece), None, 0)
+    assert (copy.size, copy.end(), active.taken) == (5 * len(piece), None, 0)
 
 
 def test_all_bodies_together_are_bounded() -> None:
-    under_way = ByteBudget(MAX_ACTIVE)
+    active = ByteBudget(MAX_ACTIVE)
     piece = b"x" * (MAX_TABLE // 2)
-    copies = [Copy(True, under_way) for _ in range(MAX_ACTIVE // len(piece) + 3)]
+    copies = [Copy(True, active) for _ in range(MAX_ACTIVE // len(piece) + 3)]
     for copy in copies:
         copy(piece)
-    assert under_way.taken == MAX_ACTIVE
+    assert active.taken == MAX_ACTIVE
     assert sum(copy.end() is None for copy in copies) == 3
-    assert under_way.taken == 0
+    assert active.taken == 0
 
 
-def kept() -> Iterator[tuple[bytes | None, bool, str, str]]:
+def retained() -> Iterator[tuple[bytes | None, bool, str, str]]:
     """A body, whether it may be secret, what is said of it, and what is shown."""
     secret = raw({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"k": "c2VjcmV0"}})
     yield b'{"a": 1}', False, "", '{"a": 1}'
@@ -85,7 +85,7 @@ def kept() -> Iterator[tuple[bytes | None, bool, str, str]]:
     yield b"", True, "", ""
 
 
-@pytest.mark.parametrize(("body", "is_secret", "said", "shown"), list(kept()))
+@pytest.mark.parametrize(("body", "is_secret", "said", "shown"), list(retained()))
 def test_what_stays_in_a_flow(body: bytes | None, is_secret: bool, said: str, shown: str) -> None:
     message = answer()
     size = 12345 if body is None else len(body)

@@ -175,9 +175,9 @@ async def test_what_is_judged_and_told_is_bounded(
     for number in range(5):
         cloud.store.create(cloud_service(f"lb-{number}"))
     record, body = await services(parts)
-    whole = difference(body, record, Encoding.JSON)
+    encoded = difference(body, record, Encoding.JSON)
     monkeypatch.setattr(content_views, "MAX_LINES", 3)
-    assert len(difference(body, record, Encoding.JSON).splitlines()) == 5 < len(whole.splitlines())
+    assert len(difference(body, record, Encoding.JSON).splitlines()) == 5 < len(encoded.splitlines())
     monkeypatch.setattr(content_views, "MAX_DRY_RUNS", 2)
     assert table(Encoding.JSON, body, record).count("dropped: discardcloudservice") == 2
 

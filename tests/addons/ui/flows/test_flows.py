@@ -36,7 +36,7 @@ class Seen:
         self.view, self.intercept, self.routed = View(), Intercept(), Routed()
         self.context = taddons.context(self.view, self.intercept)
         self.flows = InterfaceFlows(Visible, Drills(lambda: None))
-        self.told: list[http.HTTPFlow] = []
+        self.notified: list[http.HTTPFlow] = []
         self.context.master.addons.add(self.flows)
 
     async def request(self, target: str = LIST, component: str = "reader", **how: object) -> http.HTTPFlow:

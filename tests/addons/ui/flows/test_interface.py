@@ -23,7 +23,7 @@ class Removed:
 
     def __init__(self) -> None:
         self.flows: list[http.HTTPFlow] = []
-        self.kept = RetainedFlows(self._remove)
+        self.retained = RetainedFlows(self._remove)
 
     def _remove(self, flows: Sequence[http.HTTPFlow]) -> None:
         self.flows += flows
@@ -48,37 +48,37 @@ def test_the_oldest_go(removed: Removed) -> None:
     before = value_of(metrics.FLOWS_REMOVED)
     flows = [flow() for _ in range(5)]
     for each in flows:
-        removed.kept.add(each, is_own=False)
+        removed.retained.add(each, is_own=False)
     assert removed.flows == flows[:2]
     assert value_of(metrics.FLOWS_REMOVED) == before + 2
 
 
 def test_the_hubs_own_never_push_out_components(removed: Removed) -> None:
     component, own = flow(), [flow() for _ in range(10)]
-    removed.kept.add(component, is_own=False)
+    removed.retained.add(component, is_own=False)
     for each in own:
-        removed.kept.add(each, is_own=True)
+        removed.retained.add(each, is_own=True)
     assert removed.flows == own[:8]
 
 
 def test_bytes_are_bounded_and_the_newest_stays(removed: Removed) -> None:
     flows = [flow(600), flow(600), flow(5_000)]
     for each in flows:
-        removed.kept.add(each, is_own=False)
+        removed.retained.add(each, is_own=False)
     assert removed.flows == flows[:2]
 
 
 def test_a_replay_is_not_ended_and_what_a_person_removed_is_forgotten(removed: Removed) -> None:
     again, gone, others = flow(), flow(), [flow() for _ in range(4)]
-    removed.kept.add(again, is_own=False)
+    removed.retained.add(again, is_own=False)
     again.live = True
-    removed.kept.add(gone, is_own=False)
-    removed.kept.forget(gone)
+    removed.retained.add(gone, is_own=False)
+    removed.retained.forget(gone)
     for each in others:
-        removed.kept.add(each, is_own=False)
+        removed.retained.add(each, is_own=False)
     assert removed.flows == [others[0]]
-    removed.kept.clear()
-    removed.kept.add(flow(), is_own=False)
+    removed.retained.clear()
+    removed.retained.add(flow(), is_own=False)
     assert len(removed.flows) == 1
 
 

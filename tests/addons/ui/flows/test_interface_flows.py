@@ -45,14 +45,14 @@ def test_a_request_is_a_flow_from_its_beginning() -> None:
     assert (flow.response.status_code, b"7 bytes" in (flow.response.content or b"")) == (200, True)
 
 
-@pytest.mark.parametrize(("failure", "told"), [("refused", "refused"), ("", "left before an answer came")])
-def test_a_request_without_an_answer_says_why(failure: str, told: str) -> None:
+@pytest.mark.parametrize(("failure", "message"), [("refused", "refused"), ("", "left before an answer came")])
+def test_a_request_without_an_answer_says_why(failure: str, message: str) -> None:
     records, _, updated = shown()
     record = RequestRecord("GET", "/livez", SERVER, CredentialSource.HUB, failure=failure)
     records.begin(record)
     records.end(record)
     assert updated[0].error is not None
-    assert updated[0].error.msg == told
+    assert updated[0].error.msg == message
 
 
 def test_a_flow_is_written_as_it_is_when_it_is_over(tmp_path: Path) -> None:

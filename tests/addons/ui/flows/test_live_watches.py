@@ -46,7 +46,7 @@ class Shown:
         visible: Visible = USUALLY,
     ) -> None:
         self.flow = tflow.tflow(resp=True)
-        self.told = asyncio.Event()
+        self.changed = asyncio.Event()
         self.total = ByteBudget(MAX_ALL)
         self.watch = LiveWatch(
             self.flow, codec_for(encoding), True, self.total, self._tell, filtered=filtered, visible=visible
@@ -54,7 +54,7 @@ class Shown:
 
     def _tell(self, flow: http.HTTPFlow) -> None:
         assert flow is self.flow
-        self.told.set()
+        self.changed.set()
 
     @property
     def messages(self) -> list[WebSocketMessage]:
@@ -72,8 +72,8 @@ class Shown:
     async def until(self, true: Callable[[], bool]) -> None:
         async with asyncio.timeout(20):
             while not true():
-                self.told.clear()
-                await self.told.wait()
+                self.changed.clear()
+                await self.changed.wait()
 
 
 def event(number: int, size: int = 0) -> bytes:

@@ -29,10 +29,10 @@ class Heard(Offline):
     """Hears what is told."""
 
     def __init__(self) -> None:
-        self.told: list[HubStatus] = []
+        self.reported: list[HubStatus] = []
 
     def say(self, status: str) -> None:
-        self.told.append(read_status(status))
+        self.reported.append(read_status(status))
 
     def waiting(self) -> int:
         return 0
@@ -67,10 +67,10 @@ async def test_a_hub_that_took_over_again_says_why(parts: HubParts, tmp_path: Pa
     heard = Heard()
     hub = replace(running_hub(parts, state_dir=tmp_path), offline=heard)
     task = asyncio.create_task(tell_fleet(hub))
-    await until(lambda: heard.told)
+    await until(lambda: heard.reported)
     task.cancel()
-    assert heard.told[0].rollback.startswith("hub:3: the hub has ended x")
-    assert len(heard.told[0].dump()) < LONGEST
+    assert heard.reported[0].rollback.startswith("hub:3: the hub has ended x")
+    assert len(heard.reported[0].dump()) < LONGEST
 
 
 @pytest.mark.looptime
@@ -79,14 +79,14 @@ async def test_a_change_is_told_at_once_and_bytes_now_and_then(parts: HubParts) 
     hub = replace(running_hub(parts), offline=heard)
     task = asyncio.create_task(tell_fleet(hub))
     await asyncio.sleep(60)
-    assert len(heard.told) == 1
+    assert len(heard.reported) == 1
     metrics.UPSTREAM_BYTES.labels("down", "https://a:6443").inc(500)
     await asyncio.sleep(60)
-    assert len(heard.told) == 1
+    assert len(heard.reported) == 1
     hub.cloud.servers[0].failed("no route")
     await asyncio.sleep(60)
-    assert [each.via for each in heard.told] == ["https://a:6443", ""]
+    assert [each.via for each in heard.reported] == ["https://a:6443", ""]
     await asyncio.sleep(BYTES_INTERVAL)
-    assert len(heard.told) == 3
-    assert heard.told[2].down >= 500
+    assert len(heard.reported) == 3
+    assert heard.reported[2].down >= 500
     task.cancel()

@@ -53,15 +53,15 @@ def seen(
     context.answerer = None if cloud else Here()
     begin(flow, context)
     if cloud:
-        way = PoolKey(parse_server("https://a:6443"), CredentialSource.HUB, NO_PARTITION)
-        lead(context, Relaying(Link(), way, is_upgrade=False, may_open=bool))
+        pool_key = PoolKey(parse_server("https://a:6443"), CredentialSource.HUB, NO_PARTITION)
+        lead(context, Relaying(Link(), pool_key, is_upgrade=False, may_open=bool))
     if error:
         flow.response, flow.error = None, mitmproxy_flow.Error(error)
     return observed(flow, context_of(flow), flow.request.timestamp_start + 2, 5)
 
 
 @pytest.mark.parametrize(
-    ("made", "told"),
+    ("made", "expected"),
     [
         (seen(RELAY, cloud=True), ("relayed", 200, "cloud")),
         (seen(RELAY, 403, cloud=True), ("relayed", 403, "cloud")),
@@ -84,8 +84,8 @@ def seen(
         (seen(Route(RouteKind.LOCAL, "this node's lease")), ("viewed", 200, "hub")),
     ],
 )
-def test_what_became_of_a_request(made: Observation, told: tuple[str, int, str]) -> None:
-    assert (made.verdict, made.status, made.source) == told
+def test_what_became_of_a_request(made: Observation, expected: tuple[str, int, str]) -> None:
+    assert (made.verdict, made.status, made.source) == expected
 
 
 def test_what_a_request_asked() -> None:
@@ -120,9 +120,9 @@ def test_no_credential_stands_in_a_line(is_read: bool) -> None:
         begin(flow, request_context(target))
     made = observed(flow, context_of(flow), 0.0, 0)
     assert made.resource == "/version"
-    for told in (line(made), line(made, wide=True), json.dumps(made.to_json())):
-        assert TOKEN not in told
-        assert "eyJ" not in told
+    for expected in (line(made), line(made, wide=True), json.dumps(made.to_json())):
+        assert TOKEN not in expected
+        assert "eyJ" not in expected
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from tests.addons.support.samples import SEEN
 PAGE = "/debug/observe"
 
 
-async def told(pages: AdminClient, query: str, field: str) -> list[str]:
+async def events(pages: AdminClient, query: str, field: str) -> list[str]:
     _, text = await pages.ask(PAGE + query)
     return [json.loads(line)[field] for line in text.splitlines() if line]
 
@@ -31,24 +31,24 @@ async def told(pages: AdminClient, query: str, field: str) -> list[str]:
 async def test_the_past_is_told_and_selected(pages: AdminClient, hub: RunningHub) -> None:
     for change in ({"name": "a"}, {"name": "b", "component": "kubelet"}, {"name": "c", "is_event": True}):
         hub.observations.add(SEEN._replace(**change))
-    assert await told(pages, "", "name") == ["a", "b"]
-    assert await told(pages, "?events=1", "name") == ["a", "b", "c"]
-    assert await told(pages, "?component=kubelet", "name") == ["b"]
-    assert await told(pages, "?resource=svc", "name") == ["a", "b"]
-    assert await told(pages, "?since=60", "name") == []
+    assert await events(pages, "", "name") == ["a", "b"]
+    assert await events(pages, "?events=1", "name") == ["a", "b", "c"]
+    assert await events(pages, "?component=kubelet", "name") == ["b"]
+    assert await events(pages, "?resource=svc", "name") == ["a", "b"]
+    assert await events(pages, "?since=60", "name") == []
 
 
 async def test_a_name_that_nobody_asked_by_or_for_is_told_with_the_nearest(
     pages: AdminClient, hub: RunningHub
 ) -> None:
     hub.observations.add(SEEN._replace(name="a"))
-    assert await told(pages, "?component=kube-prox", "hint") == [
+    assert await events(pages, "?component=kube-prox", "hint") == [
         "the component 'kube-prox' has asked for nothing: is it 'kube-proxy'?"
     ]
-    assert await told(pages, "?resource=servics.apps", "hint") == [
+    assert await events(pages, "?resource=servics.apps", "hint") == [
         "nobody has asked for 'servics': is it 'services'?"
     ]
-    assert await told(pages, "?resource=pods&component=coredns", "hint") == [], "known, and silent so far"
+    assert await events(pages, "?resource=pods&component=coredns", "hint") == [], "known, and silent so far"
 
 
 async def test_who_follows_gets_what_comes_and_no_more_than_some_may(

@@ -92,8 +92,8 @@ async def test_a_pool_that_shares_is_shown_to_people(
     monkeypatch.setitem(REPORTS, "pool", lambda _: shared)
     hub = running_hub(parts, pool="p1")
     found = sections(hub, Rates(hub.traffic), Timeline(hub), is_operator=True)["pool"]
-    for words in ("p1, with n1, n2", "This hub is: leader", "no certificate yet", "&lt;refused&gt;", "n3"):
-        assert words in found
+    for phrase in ("p1, with n1, n2", "This hub is: leader", "no certificate yet", "&lt;refused&gt;", "n3"):
+        assert phrase in found
     assert "{" not in found
     monkeypatch.setitem(REPORTS, "pool", lambda _: shared | {"shared": [], "members": []})
     assert (
@@ -117,9 +117,9 @@ async def test_there_are_lists_to_choose_from(hub: RunningHub, monkeypatch: pyte
 
 
 async def test_a_whole_resource_and_one_object(hub: RunningHub) -> None:
-    whole = await explained(hub, ReportQueue(), {"component": "chosen", "resource": "services"})
-    assert "1 kept, 0 changed, 1 hidden" in whole
-    assert "LoadBalancer" in whole
+    page = await explained(hub, ReportQueue(), {"component": "chosen", "resource": "services"})
+    assert "1 kept, 0 changed, 1 hidden" in page
+    assert "LoadBalancer" in page
     one = await explained(
         hub, ReportQueue(), {"component": "chosen", "resource": "services", "object": "default/web"}
     )

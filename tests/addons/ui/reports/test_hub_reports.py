@@ -74,7 +74,7 @@ async def test_a_source_that_is_refused_says_when_it_tries_again(
 
 
 @pytest.mark.parametrize(
-    ("name", "is_relay", "words"),
+    ("name", "is_relay", "message"),
     [
         ("", False, ""),
         ("cloud", False, "cloud"),
@@ -82,7 +82,7 @@ async def test_a_source_that_is_refused_says_when_it_tries_again(
         ("relay r:1", True, "relay r:1"),
     ],
 )
-async def test_from_where_a_source_reads(parts: HubParts, name: str, is_relay: bool, words: str) -> None:
+async def test_from_where_a_source_reads(parts: HubParts, name: str, is_relay: bool, message: str) -> None:
     await read(parts, SERVICES_TYPE)
     (source,) = parts.sources
     selector = LeaderSelector("n1", 1, Peers(source.client, lambda _: 0), (), lambda: True)
@@ -92,7 +92,7 @@ async def test_from_where_a_source_reads(parts: HubParts, name: str, is_relay: b
         reader.peer = PeerHub.at(Server("https", "10.0.0.2", 10269, name))
         reader.peer.role = PeerRole.RELAY if is_relay else PeerRole.LEADER
     source.reflector.upstream = reader
-    assert sources(running_hub(parts))[0]["from"] == words
+    assert sources(running_hub(parts))[0]["from"] == message
 
 
 DATA = {
@@ -132,9 +132,9 @@ async def test_each_filter_tells_what_it_did_itself(parts: HubParts, cloud: Scri
     cloud.store.create(cloud_service("lb"))
     hub = running_hub(parts, {"discardcloudservice": "chosen", "nodeportisolation": "chosen"})
     assert await parts.names(f"{SERVICES}?resourceVersion=0", "chosen") == ["web"]
-    told = {each["filter"]: each for each in rules(hub)["entries"] if each["component"] == "chosen"}
-    assert told["discardcloudservice"].items() >= {"kept": 1, "changed": 0, "hidden": 1}.items()
-    assert told["nodeportisolation"].items() >= {"kept": 1, "changed": 0, "hidden": 0}.items()
+    shown = {each["filter"]: each for each in rules(hub)["entries"] if each["component"] == "chosen"}
+    assert shown["discardcloudservice"].items() >= {"kept": 1, "changed": 0, "hidden": 1}.items()
+    assert shown["nodeportisolation"].items() >= {"kept": 1, "changed": 0, "hidden": 0}.items()
 
 
 async def test_filters_that_are_not_the_hubs_are_named(parts: HubParts, tmp_path: Path) -> None:
@@ -145,9 +145,9 @@ async def test_filters_that_are_not_the_hubs_are_named(parts: HubParts, tmp_path
     modules.problem = "it is broken"
     report = rules(replace(hub, modules=modules))
     assert [each["filter"] for each in report["filterModules"]["filters"]] == ["acme-hide"]
-    told = rules_text(report)
-    assert "not the hub's: acme-hide (" in told
-    assert "the former filters stay in force: it is broken" in told
+    shown = rules_text(report)
+    assert "not the hub's: acme-hide (" in shown
+    assert "the former filters stay in force: it is broken" in shown
     assert status(replace(hub, modules=modules))["rules"]["filterModules"] == "it is broken"
     assert "filters:  as before: it is broken" in status_text(status(replace(hub, modules=modules)))
 
@@ -194,9 +194,9 @@ async def test_what_copies_gave_is_of_components_alone(parts: HubParts) -> None:
         totals = hub.traffic.began(component, "", is_error=False, is_watch=False).totals
         totals.sent, totals.copied = 1000, 600
     metrics.UPSTREAM_BYTES.labels("down", "https://a:6443").inc(400)
-    told = status(hub)["bytes"]
-    assert (told["sent"], told["fromCopies"]) == (1000, 600)
-    assert told["linkDownToday"] >= 400
+    shown = status(hub)["bytes"]
+    assert (shown["sent"], shown["fromCopies"]) == (1000, 600)
+    assert shown["linkDownToday"] >= 400
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ def test_a_configmap_or_its_data(text: str, data: dict[str, str] | None) -> None
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         (b"a: [", "no YAML"),
         (b"\xff\xfe\xff", "no"),
@@ -173,6 +173,6 @@ def test_a_configmap_or_its_data(text: str, data: dict[str, str] | None) -> None
         (b"#" * (MAX_TEXT + 1), "longer than"),
     ],
 )
-def test_what_is_refused(text: bytes, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_what_is_refused(text: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         read_rules(text)

@@ -58,7 +58,7 @@ async def reports(parts: HubParts, cloud: ScriptableCloud) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "phrase"),
     [
         ("status", "Online for"),
         ("components", "discardcloudservice"),
@@ -69,18 +69,18 @@ async def reports(parts: HubParts, cloud: ScriptableCloud) -> dict[str, Any]:
         ("journal", "0 writes wait"),
     ],
 )
-def test_each_report_has_its_words(reports: dict[str, Any], name: str, words: str) -> None:
+def test_each_report_has_its_words(reports: dict[str, Any], name: str, phrase: str) -> None:
     text = TEXTS[name](reports[name])
-    assert words in text
+    assert phrase in text
     assert text.endswith("\n")
 
 
 @pytest.mark.parametrize(
-    ("count", "words"), [(1, "1 write waits: 1 status, 1 event"), (2, "2 writes wait: 1 status, 2 events")]
+    ("count", "phrase"), [(1, "1 write waits: 1 status, 1 event"), (2, "2 writes wait: 1 status, 2 events")]
 )
-def test_one_write_waits_and_two_wait(count: int, words: str) -> None:
+def test_one_write_waits_and_two_wait(count: int, phrase: str) -> None:
     report = {"waiting": count, "statuses": ["/a"], "events": count, "replayed": [], "dropped": []}
-    assert TEXTS["journal"](report).startswith(words)
+    assert TEXTS["journal"](report).startswith(phrase)
 
 
 def test_a_trial(reports: dict[str, Any]) -> None:

@@ -93,8 +93,8 @@ async def test_an_object_that_changes_is_printed_anew_and_one_that_goes_as_it_wa
     await table.learn(1)
     stream = table.stream(written, *TYPE)
     cloud.objects["a"] = widget("a", 2, "tin")
-    told = event("ADDED", widget("a", 1)) + event("MODIFIED", widget("a", 2, "tin"))
-    for cut in (told[:30], told[30:], event("DELETED", widget("a", 3, "tin"))):
+    events = event("ADDED", widget("a", 1)) + event("MODIFIED", widget("a", 2, "tin"))
+    for cut in (events[:30], events[30:], event("DELETED", widget("a", 3, "tin"))):
         await stream.write(cut)
     assert written.events == [
         ("ADDED", COLUMNS, ["a", "gold"]),
