@@ -120,7 +120,7 @@ class Assembly:
         self._tasks.append(asyncio.create_task(self._open(), name="start"))
 
     async def _open(self) -> None:
-        """Assemble the hub, then open its ports: nobody is answered before the hub can."""
+        """Assemble the hub, then open its ports, so that no request comes before the hub can answer."""
         await asyncio.sleep(0)  # an exit within `running` itself would be logged as a failed task
         try:
             parts = await self._start(self._options.settings)
@@ -259,7 +259,8 @@ class Assembly:
         return log.state
 
     async def _say_ready(self, parts: Parts) -> None:
-        """Tell systemd, behind whose unit kubelet starts, and the log. kubelet asks a hub without an identity again."""
+        """Notify systemd, whose unit of kubelet waits for the hub's, and the log. kubelet retries at a hub without an
+        identity."""
         self._run("watchdog of the service manager", service_manager.stay_alive())
         certificate = self._node_certificate
         if certificate is None or certificate.known.is_set():

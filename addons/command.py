@@ -32,7 +32,7 @@ from kube.option import (
 
 HUB = Path(__file__).parent / "hub.py"
 NODE_COMMANDS = frozenset({"doctor", "install", "uninstall", "upgrade", "manifests", "fleet"})
-"""The subcommands of `addons.install.commands`; all others ask a running hub."""
+"""The subcommands of `addons.install.commands`; all others query a running hub."""
 MITMPROXY_LEVELS = {"debug": "debug", "info": "info", "warning": "warn", "error": "error"}
 """The log levels of the hub as mitmproxy's event log calls them."""
 
@@ -70,18 +70,18 @@ def program() -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run in the foreground until SIGTERM, or the subcommand that is named first, `explain` for one.
+    """Run in the foreground until SIGTERM, or run the subcommand that comes first, such as `explain`.
 
     Ends the process with status 2 for flags that cannot be read, and with status 1 when the hub cannot start; one line
-    on standard error says why.
+    on standard error gives the reason.
     """
     if arguments and arguments[0] in NODE_COMMANDS:
-        from addons.install import commands  # noqa: PLC0415 - needs nothing of what runs a hub either
+        from addons.install import commands  # noqa: PLC0415 - needs no module of a running hub either
 
         sys.exit(commands.run(arguments))
     if arguments and not arguments[0].startswith("-"):
-        # A shell that asks a running hub needs none of what runs one.
-        from addons.ui.commands import shell  # noqa: PLC0415 - as said above
+        # A shell that queries a running hub needs no module that runs one.
+        from addons.ui.commands import shell  # noqa: PLC0415 - as above
 
         if arguments[0] not in shell.NAMES:
             asking, node = ", ".join(shell.NAMES), ", ".join(sorted(NODE_COMMANDS))
@@ -140,7 +140,7 @@ def make_parser(*, has_commands: bool = False) -> argparse.ArgumentParser:
     )
     if has_commands:
         from addons.install import commands  # noqa: PLC0415 - a hub that runs needs neither
-        from addons.ui.commands import shell  # noqa: PLC0415 - as said above
+        from addons.ui.commands import shell  # noqa: PLC0415 - as above
 
         add_commands(parser, shell.make_parser(), commands.make_parser())
     add_flags(parser, FLAGS)
@@ -178,7 +178,7 @@ def _specifications(rest: Sequence[str], ui: str) -> list[str]:
 
 
 def _check(given: Mapping[str, Any], set_here: Mapping[str, str]) -> Settings:
-    """The settings; ValueError when they cannot be used. What `--set` says wins."""
+    """The settings; ValueError when they cannot be used. `--set` takes precedence."""
     values = {}
     for declared in OPTIONS:
         name = f"hub_{declared.name}"
@@ -204,9 +204,9 @@ def _configuration(folder: str | None) -> Mapping[str, Any]:
 def _run_alone(given: Mapping[str, Any], specifications: Sequence[str]) -> None:
     gc.disable()  # until the addon `memory` has frozen what is imported here: hardly any of it is garbage
     try:
-        # These import mitmproxy's proxy, of which an interface wants all and `explain` nothing.
-        from addons import hub  # noqa: PLC0415 - as said above
-        from addons.proxy import master  # noqa: PLC0415 - as said above
+        # These import mitmproxy's proxy: an interface needs all of it, `explain` nothing.
+        from addons import hub  # noqa: PLC0415 - as above
+        from addons.proxy import master  # noqa: PLC0415 - as above
 
         master.run(hub.addon, given, specifications)
     except OptionsError as error:
@@ -221,7 +221,7 @@ def _run_interface(
 ) -> None:
     """Run beside an interface.
 
-    What keeps the interface from its start is one line here: it would be hidden by a screen, or in a traceback.
+    A fault that keeps the interface from its start is one line here: a screen or a traceback would hide it.
     """
     from mitmproxy.tools import main as programs  # noqa: PLC0415 - the heaviest of mitmproxy's modules
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Console:
-    """Loads `addons.ui.flows` beside an interface, and sets what mitmproxy shows there first."""
+    """Loads `addons.ui.flows` beside an interface, and sets the interface's first view."""
 
     name = "edgehub-console"
 
@@ -29,22 +29,22 @@ class Console:
         self._drills = drills
         self._interface: tuple[InterfaceFlows, ConsoleCommands] | None = None
         self.attachments = Attachments(lambda: options.settings, drills)
-        """Shows the flows of a hub without an interface to whoever is attached."""
+        """Shows the flows of a hub without an interface to an attached one."""
         self._starts: tuple[Attachments | InterfaceFlows | HubBeside, ...] = (self.attachments,)
 
     def load(self, loader: Loader) -> None:
         if isinstance(loader.master, HubMaster):
             return
         # The packages of an interface, which no other hub imports.
-        from addons.proxy.interface.replaced_addons import change_addons  # noqa: PLC0415 - as said above
-        from addons.ui.commands.console_commands import ConsoleCommands, HubBeside  # noqa: PLC0415 - as said above
-        from addons.ui.flows.content_views import register  # noqa: PLC0415 - as said above
-        from addons.ui.flows.interface import choose_first_view  # noqa: PLC0415 - as said above
-        from addons.ui.flows.interface_flows import InterfaceFlows  # noqa: PLC0415 - as said above
-        from kube.schemas.published import messages  # noqa: PLC0415 - as said above
+        from addons.proxy.interface.replaced_addons import change_addons  # noqa: PLC0415 - as above
+        from addons.ui.commands.console_commands import ConsoleCommands, HubBeside  # noqa: PLC0415 - as above
+        from addons.ui.flows.content_views import register  # noqa: PLC0415 - as above
+        from addons.ui.flows.interface import choose_first_view  # noqa: PLC0415 - as above
+        from addons.ui.flows.interface_flows import InterfaceFlows  # noqa: PLC0415 - as above
+        from kube.schemas.published import messages  # noqa: PLC0415 - as above
 
         register()
-        messages()  # what shows the first object of protobuf has no file to read then
+        messages()  # so that showing the first protobuf object reads no file
         change_addons(loader.master)
         self._drills.are_allowed = True
         flows = InterfaceFlows(lambda: visible_by(self._options.settings), self._drills)
@@ -55,7 +55,7 @@ class Console:
         choose_first_view()
 
     def start(self, hub: RunningHub) -> None:
-        """Show what filters did and what the hub itself asks, and answer a person's commands."""
+        """Show the filters' decisions and the hub's own requests, and answer a person's commands."""
         for part in self._starts:
             part.start(hub)
 

@@ -1,5 +1,5 @@
-"""The only way out of the node for what is relayed: says by which connections each request goes, and tells
-`addons.link` what it sees of the servers.
+"""The only exit from the node for relayed requests: chooses the connections of each, and reports to `addons.link` how
+the servers answer.
 
 No other addon names a server. mitmproxy itself opens no connection.
 """
@@ -41,7 +41,7 @@ class Egress:
         connections.count_own(self._opened)
 
     def lend(self, lent: TunnelServer) -> None:
-        """Take who lends this node's way to the cloud."""
+        """Set the lender of this node's link to the cloud."""
         self._lent = lent
         self.link.cut_lent = lent.cut
 
@@ -76,13 +76,13 @@ class Egress:
             flow.request.stream = _counted(self.link.sent(relaying.server))
 
     def relay(self, flow: http.HTTPFlow) -> None:
-        """Send a request that is there whole to a server after all. StatusError as a refusal."""
+        """Send a completely received request to a server after all. StatusError as a refusal."""
         if (context := context_of(flow)) is not None:
             self._lead(flow, context)
             self.request(flow)
 
     def _lead(self, flow: http.HTTPFlow, context: RequestContext) -> None:
-        """Say by which connections a request goes."""
+        """Set the connections by which a request goes."""
         port, caller = context.kubelet_port, context.caller
         server = kubelet_at(port) if port else self.link.choose()
         if server is None:
@@ -104,7 +104,7 @@ class Egress:
             context.failover = self._suspecting(context.failover)
 
     def request(self, flow: http.HTTPFlow) -> None:
-        """Count a request's body that mitmproxy holds whole. The others are counted as they are streamed."""
+        """Count a request's body that mitmproxy holds in whole. Streamed bodies are counted as they pass."""
         server = _server_to(flow)
         if server is not None and not flow.request.stream and (body := flow.request.raw_content):
             self.link.sent(server)(len(body))
@@ -143,7 +143,7 @@ class Egress:
             self.link.suspect(server)
 
     def _suspecting(self, failover: Callable[[http.HTTPFlow], None]) -> Callable[[http.HTTPFlow], None]:
-        """A failover that first lets the server be probed, which failed under the request."""
+        """A failover that first probes the server that failed under the request."""
 
         def run(flow: http.HTTPFlow) -> None:
             if (server := _server_to(flow)) is not None:

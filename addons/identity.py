@@ -1,4 +1,4 @@
-"""Says who calls: by listener, by headers, and on the TLS port by client certificate."""
+"""Identifies the caller: by listener, by headers, and on the TLS port by client certificate."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Identity:
         self._credentials, self._certificate = credentials, certificate
 
     def serve_peers(self, admission: Admission) -> None:
-        """Take who decides about the connections of the peer port."""
+        """Set the component that decides about connections of the peer port."""
         self._admission = admission
 
     def tls_start_client(self, data: tls.TlsData) -> None:
@@ -83,11 +83,11 @@ class Identity:
             is_another=is_this_node is False,
         )
         context.caller = caller_of(peer, headers_of(flow.request))
-        # Of the hub's own headers the caller has no say in any.
+        # The hub's own headers are never taken from the caller.
         _drop(flow.request, (FRONT_PROXY, OWN_HEADERS))
 
     def _admit(self, flow: http.HTTPFlow, context: RequestContext) -> None:
-        """Note the node whose hub asks. Nothing of the request ever goes to the cloud."""
+        """Record the node whose hub asks. Nothing of the request ever goes to the cloud."""
         if self._admission is None:
             raise forbidden("this hub has no peer port")
         context.peer = self._admission.admit(

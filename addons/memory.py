@@ -1,4 +1,4 @@
-"""Keeps the hub small: the garbage collector skips what lives for good, and what a burst took goes back."""
+"""Keeps the hub small: the garbage collector skips long-lived objects, and memory of a burst is given back."""
 
 from __future__ import annotations
 
@@ -22,15 +22,21 @@ M_MMAP_THRESHOLD = -3
 M_ARENA_MAX = -8
 """The numbers of `malloc.h` of glibc."""
 ARENAS = "MALLOC_ARENA_MAX"
-"""The variable with glibc's number of heaps. A heap for each thread keeps what is free for that thread alone."""
+"""The variable with glibc's number of heaps. A heap for each thread would keep free memory for that thread alone."""
 
 
 COLLECT_INTERVAL = 1.0
-"""Seconds between two collections of what came lately, where there is something to collect. By Python's own thresholds
-the garbage of 1,000 connections that broke off came together, 70,000 objects, and one collection of it cost 0.2 s."""
+"""Seconds between two collections of young objects, where there are some.
+
+With Python's own thresholds the garbage of 1,000 broken connections came together, 70,000 objects, and one collection
+of it cost 0.2 s.
+"""
 FULL_INTERVAL = 10.0
-"""Seconds between two full collections, at least. One looks at all that came since the start and lives: 0.1 s of CPU
-for 100,000 objects on a busy machine. It finds little, because what ends is taken apart."""
+"""Seconds between two full collections, at least.
+
+One examines all live objects since the start: 0.1 s of CPU for 100,000 objects on a busy machine. It finds little,
+because ended parts drop their references.
+"""
 FULL_SHARE = 0.01
 """The most of a core that full collections take, however many objects live."""
 THRESHOLDS = (2_000, 5, 1_000_000)
@@ -41,7 +47,7 @@ class Memory:
     """Freezes the objects of the start, and has one heap, without large allocations.
 
     Modules, classes and addons are a hundred thousand objects, which would cost every full collection 50 to 90 ms. The
-    start itself collects nothing: two thousand of these objects are garbage, 0.3 MB, and to find them takes as long.
+    start itself collects nothing: two thousand of these objects are garbage, 0.3 MB, and finding them takes as long.
     """
 
     name = "edgehub-memory"
@@ -72,10 +78,10 @@ class Memory:
 
 
 async def collect_regularly() -> None:
-    """Collect what came lately, and now and then all, until cancelled.
+    """Collect young objects, and now and then all, until cancelled.
 
-    What is there at the first full collection is frozen, once: sources, views and watches of the node's components, a
-    third of what a later collection would look at. Their objects still go when nobody names them, cycles alone stay.
+    The live objects of the first full collection are frozen, once: sources, views and watches of the node's components,
+    a third of the objects that a later collection would examine. Reference counts still free them; only cycles stay.
     """
     loop = asyncio.get_running_loop()
     next_full, is_settled = loop.time() + FULL_INTERVAL, False

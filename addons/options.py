@@ -50,7 +50,7 @@ class Options:
     """Whether the options were typed as flags of `edgehub`, whose words messages then use."""
 
     def as_typed(self, text: str) -> str:
-        """A message about options in the words of whoever started the hub: flags, or options of mitmdump."""
+        """A message about options in the terms of the program that started the hub: flags, or options of mitmdump."""
         return as_flags(text) if self.are_flags else text
 
     def load(self, loader: Loader) -> None:
@@ -69,7 +69,7 @@ class Options:
             self._refuse_late()
         except ValueError as error:
             if not hasattr(self, "settings") and ctx.master.addons.get("scriptloader") is not None:
-                # mitmproxy shows a script's error with its traceback, which says nothing to an operator.
+                # mitmproxy shows a script's error with its traceback, which does not help an operator.
                 logger.critical("the hub cannot start: %s", self.as_typed(str(error)))
                 raise SystemExit(1) from None
             raise exceptions.OptionsError(str(error)) from error

@@ -47,7 +47,7 @@ def _make_context(certificate: Certificate, authorities: frozenset[x509.Certific
         store.add_cert(crypto.X509.from_cryptography(authority))
     # A certificate that does not verify is not an error of the handshake: its owner is anonymous.
     context.set_verify(SSL.VERIFY_PEER, _note_verification)
-    # Each connection is a whole handshake: a resumed session would vouch for who showed a certificate long ago.
+    # Each connection makes a full handshake: a resumed session would vouch for a certificate of long ago.
     context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
     context.set_options(SSL.OP_NO_TICKET)
     context.set_alpn_select_callback(_select_alpn)
@@ -62,9 +62,9 @@ def is_verified(ssl_conn: SSL.Connection) -> bool:
 
 
 def node_of(certificate: x509.Certificate) -> str:
-    """The node whose certificate this is, by name and group as the Node authorizer reads it; "" for none.
+    """The node that this certificate names, by the Node authorizer's rule for name and group; "" for no node.
 
-    The signer of clients' certificates does not look at what follows `system:node:`.
+    The signer of clients' certificates does not check the text behind `system:node:`.
     """
     names = [
         str(attribute.value) for attribute in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)

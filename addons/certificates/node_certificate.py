@@ -1,4 +1,4 @@
-"""The node's identity where nobody else keeps one: asked for with a bootstrap token, kept, and renewed with itself.
+"""The node's identity where no other program manages one: requested with a bootstrap token, stored, and renewed.
 
 A node of kubeadm has kubelet's certificate, which kubelet renews; the hub needs nothing of this module there.
 """
@@ -120,7 +120,7 @@ class IdentifiedSession:
 
 
 def saved_credentials(bootstrap: Credentials, state: Path) -> Credentials:
-    """The identity that a hub with this state folder has, or will have: for who looks at it from outside."""
+    """The identity that a hub with this state folder has, or will have; for programs beside the hub."""
     piece = DataOrFile()
     with contextlib.suppress(FileNotFoundError):
         piece.data = read_pair(read_file(state / FILE)).pem
@@ -129,7 +129,7 @@ def saved_credentials(bootstrap: Credentials, state: Path) -> Credentials:
 
 
 async def _no_names() -> tuple[str, ...]:
-    """A certificate of a client is for nothing but its subject."""
+    """A client's certificate has no fields beside its subject."""
     return ()
 
 

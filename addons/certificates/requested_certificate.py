@@ -76,16 +76,16 @@ class RequestedCertificate:
 
     @property
     def current(self) -> Pair | None:
-        """The certificate by which others may know this node now, if there is one."""
+        """The certificate by which other components may know this node now, if there is one."""
         return self._pair if self._pair is not None and self._pair.is_valid else None
 
     @property
     def latest(self) -> Pair | None:
-        """The newest certificate, also one that has ended: who checks it has a clock of its own."""
+        """The newest certificate, even an expired one: the component that verifies it has a clock of its own."""
         return self._pair
 
     def want(self, wanted: bool) -> None:
-        """Say whether the hub needs a certificate; only then does it ask for one."""
+        """Set whether the hub needs a certificate; it requests one only then."""
         if wanted:
             self._wanted.set()
         else:
@@ -183,9 +183,9 @@ class RequestedCertificate:
 
 
 def renewal_of(certificate: x509.Certificate, since: datetime.datetime, share: float) -> datetime.datetime:
-    """When a certificate that came at `since` has lived this share of its life.
+    """The time at which a certificate that came at `since` has lived this share of its life.
 
-    A signer may let it begin earlier (kube-controller-manager: 5 minutes). A short life would be over at once then.
+    A signer may date its start earlier (kube-controller-manager: 5 minutes), which would use up a short life at once.
     """
     begins, ends = max(certificate.not_valid_before_utc, since), certificate.not_valid_after_utc
     return begins + (ends - begins) * share
@@ -199,10 +199,10 @@ def serving_certificate_of(
     cloud_changed: Notifier,
     also: Callable[[], Iterable[str]] = tuple,
 ) -> RequestedCertificate:
-    """The certificate by which a port serves: for the addresses that the Node has, and those of `also`.
+    """The certificate of a serving port: for the addresses of the Node, and those of `also`.
 
-    An address of `also` that the cluster certifies for no node is left out: with it the manager would deny the whole
-    request. `client` sends with the node's own identity.
+    An address of `also` that the cluster certifies for no node is left out, because the manager would deny the request
+    with it. `client` sends with the node's own identity.
     """
     left_out: set[str] = set()
 

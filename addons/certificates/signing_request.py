@@ -1,8 +1,8 @@
 """Asks the cluster to sign a certificate for a node: a CertificateSigningRequest, and the wait for its answer.
 
 The signers are kubelet's, whose rules kube-apiserver and kube-controller-manager check: subject, names and usages are
-those of a kubelet's client certificate and of its serving certificate. That the hub lacks a certificate is told to the
-cluster's people by Events on the Node.
+those of a kubelet's client certificate and of its serving certificate. Events on the Node tell the cluster's operators
+that the hub lacks a certificate.
 """
 
 from __future__ import annotations
@@ -34,18 +34,20 @@ NODES = ResourceType("", "v1", "nodes")
 CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client-kubelet"
 """kube-controller-manager approves and signs its requests: of bootstrap tokens, and of nodes for themselves."""
 POLLS = (1.0, 15.0)
-"""Seconds to the first look at the answer, and between looks at most, while somebody may answer at once."""
+"""Seconds to the first look at the answer, and the longest time between looks while an approver may answer at once."""
 PATIENCE = 900.0
-"""Seconds until the hub says that nobody answers."""
+"""Seconds without an answer after which the hub reports that there is none."""
 SLOW_POLLS = 300.0
 """Seconds between looks from then on: a person may approve the request yet."""
 REQUEST_LIFE = 86400.0
-"""Seconds after which kube-controller-manager deletes a request that nobody answered. The next one follows then, so
-that a cluster without an approver has one of each hub."""
+"""Seconds after which kube-controller-manager deletes an unanswered request.
+
+The next one follows then, so that a cluster without an approver has one request of each hub.
+"""
 
 
 type Tell = Callable[[str], Awaitable[None]]
-"""Tells the cluster's people why there is no new certificate."""
+"""Reports to the cluster's operators why there is no new certificate."""
 
 
 class SigningFailed(Exception):
@@ -72,7 +74,7 @@ def _addresses_in(known: Json) -> list[str]:
 async def signed_certificate(client: Client, request: Json, unanswered: Tell) -> bytes:
     """The certificate (PEM) that the cluster signs for a request. SigningFailed, StatusError or Unreachable otherwise.
 
-    `unanswered` is told once that nobody answers; the request goes on waiting then.
+    `unanswered` is called once when no answer came in time; the request goes on waiting.
     """
     answer = await client.request("POST", REQUESTS.path(), body=json.dumps(request).encode())
     name = answer.found(lambda made: str(made["metadata"]["name"]))
@@ -90,7 +92,7 @@ async def signed_certificate(client: Client, request: Json, unanswered: Tell) ->
 
 
 async def _polls(name: str, unanswered: Tell) -> AsyncIterator[None]:
-    """The moments at which to look for an answer: soon and often, and seldom when nobody seems to answer."""
+    """The moments at which to look for an answer: often at first, and seldom once no approver seems to be there."""
     backoff, began = Backoff(*POLLS, jitter=lambda: 0.0), time.monotonic()
     while time.monotonic() - began < PATIENCE:
         await asyncio.sleep(backoff.next())
@@ -146,7 +148,7 @@ def _request(use: str, node: str, request: x509.CertificateSigningRequest, signe
 
 
 def event_of(node: str, what: str, why: str, now: datetime.datetime) -> Json:
-    """The Event about a certificate. Its name follows from what is wrong, so that each retry makes no new one."""
+    """The Event about a certificate. Its name follows from the fault, so that retries update one Event."""
     digest = hashlib.sha256(f"{what}\0{why}".encode()).hexdigest()[:16]
     message = f"the hub has no new certificate {what}: {why}"[:1024]
     return warning(about_node(node), digest, "NoCertificate", message, node, now)

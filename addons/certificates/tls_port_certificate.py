@@ -1,9 +1,9 @@
-"""The TLS port's certificate: the local CA's, the operator's, or the cluster's for who calls an address in that.
+"""The TLS port's certificate: the local CA's, the operator's, or the cluster's, by the address that a client called.
 
-Each handshake takes the certificate as it is then, so neither a renewal nor a new address needs a restart. mitmproxy
-has read the ClientHello when it asks for the server's side of TLS, so the choice can follow what was called. The
-cluster signs no name of the Kubernetes Service for a node, which could then stand in for the API server anywhere:
-clients by such a name get the certificate of the local CA.
+Each handshake takes the current certificate, so neither a renewal nor a new address needs a restart. mitmproxy has read
+the ClientHello when it asks for the server's side of TLS, so the choice can follow the called name. The cluster signs
+no name of the Kubernetes Service for a node, which could then stand in for the API server anywhere: clients by such a
+name get the certificate of the local CA.
 """
 
 from __future__ import annotations

@@ -30,12 +30,12 @@ def build_filters(
     """Every filter, with the hub's options for topology keys and for the local endpoint, in the order in
     which they apply; local health only where the hub has a source of it."""
     return (
-        # Services. What hides one goes first: nothing later can bring it back, or would matter.
+        # Services. A filter that hides one goes first: no later filter could bring it back.
         DiscardCloudService(),
         NodePortIsolation(),
-        # After both: what is left is rewritten.
+        # After both: the rest is rewritten.
         MasterService(),
-        # Endpoints and slices. What kubelet says comes first: an endpoint that comes so is judged like any other.
+        # Endpoints and slices. kubelet's reports come first: the other filters judge an added endpoint like any other.
         LocalPods(),
         # What takes endpoints away goes before what puts the hub's address in: that address names no node, so these
         # would take it away again. Among these the order does not matter.

@@ -25,8 +25,11 @@ READS = frozenset({"get", "list", "watch"})
 
 
 class Filter(Protocol):
-    """A filter is complete when constructed and holds no state. It is given objects of its resources alone, and never
-    raises for an odd one: it keeps the object and says why. Filters with the same settings are equal."""
+    """A filter is complete when constructed and holds no state.
+
+    It gets objects of its resources alone, and never raises for a malformed one: it keeps the object and gives the
+    reason. Filters with the same settings are equal.
+    """
 
     @property
     def name(self) -> str:

@@ -35,7 +35,7 @@ AUTO_ADDRESS = "169.254.2.1"
 
 
 class PodAddress(NamedTuple):
-    """Where pods reach the hub; no address where nobody says."""
+    """The addresses by which pods reach the hub; empty where none is set."""
 
     addresses: tuple[str, ...]
     makes: bool
@@ -69,7 +69,7 @@ class Selection:
     """How a Service chooses its pods and shows them."""
 
     selector: Mapping[str, str] = field(default_factory=dict)
-    """None: the Service chooses no pods, and somebody else makes its endpoints."""
+    """None: the Service selects no pods, and another controller makes its endpoints."""
     shows_unready: bool = False
     """spec.publishNotReadyAddresses"""
     family: str = IPV4
@@ -93,12 +93,12 @@ class PodReport(NamedTuple):
     version: int = 0
     """The version of the cloud's pod with the same status; 0 as long as there is none."""
     is_fresh: bool = True
-    """The cloud has had it for moments: what it has written since may still be made without it."""
+    """The cloud got it moments ago: its next writes may still be made without it."""
     node: str = ""
-    """The other node of the pool whose kubelet said it; "" for this one."""
+    """The other node of the pool whose kubelet reported it; "" for this one."""
 
     def concerns(self, version: int) -> bool:
-        """Whether an object that the cloud wrote at this version may not show the word yet."""
+        """Whether an object that the cloud wrote at this version may not show the report yet."""
         return not self.version or version < self.version or self.is_fresh
 
     def of_family(self, family: str) -> list[str]:
@@ -112,7 +112,7 @@ class PodReportLister(Protocol):
     def is_empty(self) -> bool: ...
 
     def of(self, name: str) -> Sequence[PodReport]:
-        """The statuses of a pod: this node's first. Others are those of nodes that may have no such pod."""
+        """The statuses of a pod: this node's first. Other nodes may report pods that they do not have."""
 
     def refuse(self, report: PodReport) -> None:
         """Note that a node spoke for a pod of another one."""
@@ -122,8 +122,11 @@ class PodReportLister(Protocol):
 
 
 class Inputs(Protocol):
-    """The cluster's state for a filter. The hub records each input that a filter asks for, and filters the
-    object again when that input changes. So a filter asks only for what decides, and once for each object."""
+    """The cluster's state for a filter.
+
+    The hub records each input that a filter asks for, and filters the object again when that input changes. So a filter
+    asks only for inputs that decide, and once for each object.
+    """
 
     @property
     def node_name(self) -> str:

@@ -1,4 +1,4 @@
-"""Filters that are not the hub's: what each must say of itself, and where it stands among the hub's own."""
+"""Filters from other packages: their declaration, and their position among the hub's own."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _REASON = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 
 def is_plugin_name(name: str) -> bool:
-    """Whether a filter of this name can only be somebody else's: words of a-z and 0-9, with hyphens between them."""
+    """Whether only another package's filter can have this name: words of a-z and 0-9, with hyphens between them."""
     return len(name) <= _LONGEST_NAME and _NAME.fullmatch(name) is not None
 
 
 @dataclass(frozen=True)
 class FilterPlugin:
-    """A filter of somebody else, held to what it says of itself. Two are equal when their names and digests are.
+    """A filter from another package, checked against its declaration. Two are equal when their names and digests are.
 
     `digest` names the code. It is in the repr, and so in the digest of the rules: a client may resume a watch after a
     restart only where the same code filters.
@@ -54,8 +54,10 @@ class FilterPlugin:
     code: Filter = field(repr=False, compare=False)
 
     def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
-        """Call the plugin's code. ValueError, which hides the object, for what is no verdict or has an unnamed
-        reason."""
+        """Call the plugin's code.
+
+        ValueError, which hides the object, for a result that is no verdict or has an undeclared reason.
+        """
         if obj.encoding is Encoding.PROTOBUF and not self.protobuf:
             raise ValueError(f"{self.name} reads JSON alone")
         verdict: object = self.code.apply(obj, inputs, note)
@@ -65,9 +67,9 @@ class FilterPlugin:
 
 
 def plugin_of(code: object, digest: str) -> FilterPlugin:
-    """A filter of somebody else. `after` and `before`, names of other filters, and `protobuf` may be absent.
+    """A filter from another package. `after` and `before`, names of other filters, and `protobuf` may be absent.
 
-    ValueError with what the filter lacks, in words for its author.
+    ValueError with a text for its author, where the filter lacks something.
     """
     name = getattr(code, "name", None)
     if not isinstance(name, str) or not is_plugin_name(name):
@@ -107,9 +109,10 @@ def need_json(filters: Iterable[Filter]) -> bool:
 
 
 def in_order(own: Sequence[Filter], added: Iterable[FilterPlugin]) -> tuple[Filter, ...]:
-    """The hub's own filters in their order, and each added one where it says; one that says nothing stands behind.
+    """The hub's own filters in their order, with each added one at its declared position, or last where it declares
+    none.
 
-    ValueError where two have one name, one stands by a filter that no hub has, or they cannot stand as they say.
+    ValueError where two have one name, one names a neighbour that no hub has, or the positions contradict each other.
     """
     plugins = list(added)
     if len(plugins) > MAX_PLUGINS:
@@ -128,7 +131,7 @@ def _earlier(own: Sequence[Filter], plugins: Sequence[FilterPlugin]) -> dict[str
     earlier: dict[str, set[str]] = {filter_.name: set() for filter_ in (*own, *plugins)}
     for former, latter in itertools.pairwise(own):
         earlier[latter.name].add(former.name)
-    # Some of the hub's own filters exist on some hubs alone; to stand by one of those says nothing elsewhere.
+    # Some of the hub's own filters exist on some hubs alone; a position beside a missing one means nothing.
     somewhere = {filter_.name for filter_ in build_filters(health=True)}
     for plugin in plugins:
         for name in (*plugin.after, *plugin.before):

@@ -36,9 +36,8 @@ def dropped(reason: str) -> Verdict:
 
 
 Note = Callable[[str, Outcome, str], None]
-"""Told, for people, about each thing a filter decides: the subject ("10.0.0.3", "service default/web"), its
-outcome, and the reason with the values that were compared ("node n3 has apps.openyurt.io/nodepool=p2, this
-node p1")."""
+"""Called, for people, with each decision of a filter: the subject ("10.0.0.3", "service default/web"), its outcome, and
+the reason with the values that were compared ("node n3 has apps.openyurt.io/nodepool=p2, this node p1")."""
 
 
 def ignore_note(subject: str, outcome: Outcome, reason: str) -> None:

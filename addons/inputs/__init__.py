@@ -1,1 +1,1 @@
-"""Gives filters their inputs: sources of Services, nodes and pools, the record of what was asked, and local health."""
+"""Gives filters their inputs: sources of Services, nodes and pools, the record of asked inputs, and local health."""

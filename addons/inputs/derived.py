@@ -13,7 +13,7 @@ from kube.wire.fields import Fields
 
 
 class Derived[Value]:
-    """Reads each object once, when somebody first asks for what is in it."""
+    """Derives values from each object once, when they are first asked for."""
 
     def __init__(self, read: Callable[[Item], Value]) -> None:
         self._read = read
@@ -27,9 +27,10 @@ class Derived[Value]:
         return known[1]
 
     def follow(self, change: Change) -> tuple[Value, Value] | None:
-        """The former and the present value; None where the object came, went, or its value was never asked for.
+        """The former and the present value; None where the object was added or deleted, or its value was never asked
+        for.
 
-        Whoever heard of the change earlier, a view of the same source, may have asked for the new object already.
+        A view of the same source may have heard of the change earlier, and have asked for the new object already.
         """
         known = self._known.pop(change.key, None)
         if known is None or change.old is None or change.new is None:
@@ -42,7 +43,7 @@ class Derived[Value]:
 
 
 class SliceFacts(NamedTuple):
-    """The part of an EndpointSlice that decides about others of its Service."""
+    """The part of an EndpointSlice that decides about other slices of its Service."""
 
     address_type: str
     ready: frozenset[str]

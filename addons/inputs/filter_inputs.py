@@ -1,7 +1,7 @@
-"""Answers what filters ask about the cluster, from the hub's own sources. A source starts when a filter first needs it.
+"""Answers filters' questions about the cluster from the hub's own sources.
 
-The hub records each input that a filter asks for by its `InputKey`. When an input changes, the hub filters again those
-objects for which a filter asked for that input, and no others.
+A source starts when a filter first needs it. The hub records each input that a filter asks for by its `InputKey`. When
+an input changes, the hub filters again those objects for which a filter asked for that input, and no others.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class FilterInputs:
         self.others: dict[str, PodReports] = {}
         """The pod statuses of other nodes of the pool, by node."""
         self.refused: Callable[[str, PodReport], None] = lambda _namespace, _report: None
-        """Told of a word about a pod that is of another node than the word."""
+        """Called with each report about a pod that comes from another node than the pod's."""
         self._followed_pool = ""
         """The name of the pool that the input OWN_POOL follows."""
         self._facts = Derived(service_facts_in)
@@ -74,7 +74,7 @@ class FilterInputs:
         self._addresses: dict[str, frozenset[str]] = {}
 
     def start(self, open_source: Callable[[ListWatch], Source], changed: Changed) -> None:
-        """Take what makes a source, and what to call with the keys of changed inputs. Filters may ask from now on."""
+        """Set the maker of sources, and the callback for keys of changed inputs. Filters may ask from now on."""
         self._open, self._tell = open_source, changed
 
     def close(self) -> None:
@@ -107,23 +107,25 @@ class FilterInputs:
 
     @property
     def own_pool(self) -> str:
-        """The name of this node's pool: as the operator says, or its label; "" where nobody has asked for that yet."""
+        """The name of this node's pool: by the operator's option, or its label; "" where no filter has asked for it
+        yet."""
         if self.pool or InputKind.OWN_NODE not in self._inputs:
             return self.pool
         return pool_of(self._inputs[InputKind.OWN_NODE].source.store.get(("", self.node_name)))
 
     def kind_of_pool(self, pool: str) -> InputKind:
-        """Which input knows a pool. This node's is read alone: all others change as often, and nobody asks for them.
+        """The input that knows a pool.
 
-        Without a cloud the copy of all pools may be the one that there is.
+        This node's is read alone, because the others change as often and no filter asks for them. Without a cloud the
+        copy of all pools may be the only one.
         """
         is_own = pool and pool == self.own_pool and not self.input(InputKind.OWN_POOL).is_lost
         return InputKind.OWN_POOL if is_own else InputKind.POOL
 
     def kind_of_nodes(self) -> InputKind:
-        """Which input knows the labels of other nodes: what the manager writes, or each node where it writes nothing.
+        """The input that knows the labels of other nodes: the manager's NodeLabels, or each Node where it writes none.
 
-        A Node changes with each of its statuses, and what the manager writes with labels alone.
+        A Node changes with each of its statuses, NodeLabels with labels alone.
         """
         written = self.input(InputKind.NODE_LABELS)
         is_some = written.source.store.complete and not self._has_buckets
@@ -179,13 +181,13 @@ class FilterInputs:
         return min((name for _, name in slices), default=None)
 
     def local_health(self, unhealthy: frozenset[str]) -> None:
-        """Take what the local health source calls unhealthy: names or IP addresses of nodes.
+        """Take the nodes that the local health source calls unhealthy: names or IP addresses.
 
         A node counts as healthy as long as the hub does not know its addresses.
         """
         self._sick = unhealthy
         if any(map(_is_address, unhealthy)):
-            # Addresses are in the status of whole Node objects. Only a hub that needs them asks the cloud for those.
+            # Addresses are in the status of full Node objects. Only a hub that needs them asks the cloud for those.
             self.input(InputKind.ADDRESS)
         behind = {name for name, addresses in self._addresses.items() if addresses & unhealthy}
         was, self.unhealthy = self.unhealthy, unhealthy | behind
@@ -265,7 +267,7 @@ class FilterInputs:
         return set[InputKey]().union(*relabelled)
 
     def _take_buckets(self) -> None:
-        """Go on with what the manager writes, which is all there now, and read the Nodes no longer."""
+        """Switch to the manager's NodeLabels, which are complete now, and stop reading the Nodes."""
         if InputKind.NODE in self._inputs:
             self._inputs.pop(InputKind.NODE).release()
         for bucket in self._buckets.values():
@@ -348,7 +350,7 @@ class FilterInputs:
 def of_labels(name: str, was: Mapping[str, str] | None, now: Mapping[str, str] | None) -> set[InputKey]:
     """The keys of the labels that changed, and the node's own key when the node came or went.
 
-    Of a node with very many labels it is the node's own key alone: whoever asked for a label asked for the node.
+    A node with very many labels has its own key alone, which stands for all its labels.
     """
     before, after = was or {}, now or {}
     if len(before) + len(after) > MANY_LABELS:

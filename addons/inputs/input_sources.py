@@ -1,4 +1,4 @@
-"""The sources of what filters ask. Each reports which inputs a change of its objects touches.
+"""The sources of the filters' inputs. Each reports which inputs a change of its objects touches.
 
 An `InputKey` names an input: ("services", ("default", "web")), or ("nodes", "n3", "zone") for one label of a node.
 """
@@ -97,8 +97,8 @@ def one_config_map(namespace: str, name: str) -> ListWatch:
 class Input:
     """Follows the source of a kind: `changed` gets the keys of all inputs that a change touches.
 
-    Of a kind that the cloud may serve in several versions it follows the best one. The cloud says with a 404 that it
-    does not serve a version, which the disk keeps. So a hub that starts without a cloud finds the right copy.
+    Of a kind that the cloud may serve in several versions it follows the best one. A 404 of the cloud for a version
+    that it does not serve is stored on disk, so a hub that starts without a cloud finds the right copy.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Input:
         self.source.store.listen(self)
 
     def start(self) -> None:
-        """Index what the source has already. No filter has asked yet, so nothing is reported."""
+        """Index the source's present objects. No filter has asked yet, so nothing is reported."""
         self._was = self._state
         self._is_new = False
         self._index()
@@ -138,7 +138,7 @@ class Input:
             task.cancel()
 
     def release(self) -> None:
-        """Close, and let go of the sources: nobody asks this any more."""
+        """Close, and drop the sources: no filter asks this any more."""
         self.close()
         self.source.store.forget(self)
         for source, _ in self._opened:
@@ -160,7 +160,7 @@ class Input:
 
     @property
     def is_lost(self) -> bool:
-        """There is neither a cloud to ask nor a word of it on disk: nothing is to be waited for."""
+        """Without a cloud and without its answer on disk there is nothing to wait for."""
         return not self.is_known and not self.is_refused and self.source.is_lost
 
     @property
@@ -231,7 +231,7 @@ class Input:
         self._changed({unknown(self._kind)})
 
     def _index(self) -> None:
-        """Index the whole store anew, without a report for each object."""
+        """Index the complete store anew, without a report for each object."""
         self._forget()
         for item in self.source.store:
             self._keys_of(Change(item.version, item.key, None, item))

@@ -1,9 +1,8 @@
 """Pod statuses of this node's kubelet while the cloud was away, until the cloud's own slices show them.
 
-A word begins with a status that the hub took in the cloud's place, or with the outage: the cloud calls the pods of a
-node not ready that it does not hear, and tells the node so before kubelet has spoken again. Once the cloud has the
-status, the word has the pod's version there, and follows what the cloud says of the pod. It ends when no slice is left
-that does not show it.
+A report begins with a status that the hub accepted in the cloud's stead, or with the outage: the cloud marks the pods
+of a silent node as not ready, and tells the node so before kubelet has reported again. Once the cloud has the status,
+the report takes the pod's version there, and follows the cloud's state of the pod. It ends when every slice shows it.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ class KubeletReports(PodReports):
     _has_cloud = True
 
     def start(self, open_pods: Callable[[], Store], has_pods: Callable[[], bool]) -> None:
-        """Take what opens the cloud's word of this node's pods, and whether kubelet reads them here."""
+        """Set the opener of the cloud's state of this node's pods, and whether kubelet reads them here."""
         self._open_pods = open_pods
         self._has_pods = has_pods
         self._unconfirmed: set[Key] = set()
-        """The pods of which kubelet has said nothing since the outage began."""
+        """The pods of which kubelet has reported nothing since the outage began."""
 
     def heard(self, path: str, document: Json) -> None:
         """Take the metadata and status of a pod of this node as kubelet wants them, which the cloud has not."""
@@ -45,14 +44,14 @@ class KubeletReports(PodReports):
         self._open()
 
     def left(self) -> None:
-        """The cloud is away: kubelet's word of each pod is what the copy says."""
+        """Begin with the outage: the copy has kubelet's last report of each pod."""
         self._has_cloud = False
         if self._has_pods():
             self._open()
             self.advanced()
 
     def returned(self) -> None:
-        """The cloud is back, and has what it had of the pods of which kubelet has said nothing since."""
+        """End with the outage: the cloud has the last reports of pods that kubelet has not reported since."""
         self._has_cloud = True
         for key in self._unconfirmed:
             item = self._pods.get(key) if self._pods is not None else None
@@ -73,7 +72,7 @@ class KubeletReports(PodReports):
         self._is_in_cloud(key, version)
 
     def changed(self, change: Change) -> None:
-        """Take what the cloud says of a pod."""
+        """Take the cloud's state of a pod."""
         report, item = self._get(change.key), change.new
         if report is None or change.is_local:
             return
@@ -87,7 +86,7 @@ class KubeletReports(PodReports):
                     change.key, report._replace(addresses=(), version=max(report.version, change.version))
                 )
         elif not report.version:
-            # The cloud has not heard kubelet: its own word are the labels, and that it deleted the pod.
+            # The cloud has not heard kubelet: it decides on labels and deletion alone.
             terminates = report.is_terminating or said.is_terminating
             self._put(change.key, report._replace(labels=said.labels, is_terminating=terminates))
         elif item.version >= report.version and said != report._replace(version=0, is_fresh=True):
@@ -102,7 +101,7 @@ class KubeletReports(PodReports):
                 self._unconfirmed.add(item.key)
 
     def restarted(self) -> None:
-        """The cloud was restored: the versions of pods mean nothing any more, nor do those of its slices."""
+        """The cloud was restored: versions of pods and slices from before mean nothing any more."""
         self._drop([key for key, report in self if report.version])
 
     async def follow(self, is_up: Callable[[], bool], changed: Notifier) -> None:
@@ -113,7 +112,7 @@ class KubeletReports(PodReports):
             await changed.wait()
 
     async def run(self, stores: Callable[[], Iterable[Store]]) -> None:
-        """End words until cancelled. `stores` gives the slices and Endpoints that somebody on this node reads."""
+        """End reports until cancelled. `stores` gives the slices and Endpoints that clients on this node read."""
         while True:
             if not self._reports:
                 await self._came.wait()

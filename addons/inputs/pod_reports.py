@@ -18,7 +18,7 @@ from kube.wire.fields import Edits, Fields
 from kube.wire.json_fields import JsonFields
 
 FRESH = 30.0
-"""Seconds from the cloud's word of a pod for which a slice of a later version may still be made without it: its
+"""Seconds after the cloud's write of a pod in which a slice of a later version may still be made without it: its
 controller writes a slice for one pod before it has heard of the next, and many pods come back at once."""
 ENDED = frozenset({"Succeeded", "Failed"})
 """The phases of a pod that is no endpoint any more."""
@@ -39,12 +39,12 @@ class PodReports:
         self._clock = clock
         self._reports: dict[str, dict[str, PodReport]] = {}
         self._fresh: dict[Key, float] = {}
-        """When the cloud had its latest word of a pod, by `clock`."""
+        """The time of the cloud's latest write of a pod, by `clock`."""
         self._former = 0
         self._came = Notifier()
-        """Notified of a word."""
+        """Notified of a report."""
         self.report_changed: Callable[[Key, PodReport | None], None] = lambda _key, _report: None
-        """Told of each word that is another, and with None of each that has ended."""
+        """Called with each changed report, and with None for each that has ended."""
 
     def __iter__(self) -> Iterator[tuple[Key, PodReport]]:
         return iter(
@@ -59,7 +59,7 @@ class PodReports:
         return self._reports.get(namespace, {})
 
     def settle(self, stores: Iterable[Store]) -> None:
-        """End what the cloud's slices show: the words of a namespace end together."""
+        """End the reports that the cloud's slices show: those of a namespace end together."""
         now, stores = self._clock(), list(stores)
         former = max((store.former_version for store in stores), default=0)
         if former > self._former:
@@ -91,13 +91,13 @@ class PodReports:
         try:
             return LocalPods().apply(item.decode(), self._ask()).outcome is Outcome.CHANGED
         except ValueError:
-            return False  # nobody sees it
+            return False  # no client sees it
 
     def _get(self, key: Key) -> PodReport | None:
         return self.of(key[0]).get(key[1])
 
     def _say(self, key: Key, report: PodReport) -> None:
-        """Put the cloud's own word."""
+        """Put the cloud's own state."""
         self._fresh[key] = self._clock()
         self._put(key, report._replace(is_fresh=True))
 
@@ -147,8 +147,10 @@ def parse_pod_report(document: Json, since: str) -> PodReport:
 
 
 def _is_ready(conditions: Mapping[str, Fields]) -> bool:
-    """By kubelet's word: the node lifecycle controller calls a pod not ready whose node it does not hear. It does so
-    beside kubelet's ContainersReady, and without a reason, which kubelet always gives."""
+    """Kubelet's readiness: the node lifecycle controller marks a pod of a silent node as not ready.
+
+    It does so beside kubelet's ContainersReady, and without a reason, which kubelet always gives.
+    """
     ready, containers = conditions.get("Ready"), conditions.get("ContainersReady")
     if ready is None:
         return False

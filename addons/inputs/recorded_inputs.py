@@ -1,4 +1,4 @@
-"""Answers what the filters ask about one object, and records which inputs they asked for.
+"""Answers the filters' questions about one object, and records which inputs they asked for.
 
 An input is small: one label of a node, one node of a pool. So a change costs only the objects for which it decided
 something.
@@ -113,7 +113,7 @@ class RecordedInputs:
 
     def selection(self, namespace: str, service: str) -> Selection | None:
         self.reads |= {(InputKind.SERVICE, (namespace, service)), unknown(InputKind.SERVICE)}
-        # What kubelet says of an endpoint waits for nothing: without the cloud a source may never be known.
+        # kubelet's report of an endpoint waits for nothing: without the cloud a source may never be known.
         is_known = self._inputs.input(InputKind.SERVICE).is_known
         return self._inputs.selection((namespace, service)) if is_known else None
 

@@ -21,7 +21,7 @@ from addons.install.kubeconfigs import redacted, server_of
 from kube.json_type import Json
 
 PRESERVED = ".edgehub-changed"
-"""The suffix under which somebody's later version of a file is kept, when the original replaces it."""
+"""The suffix of a later version of a file that another program wrote, when the original replaces it."""
 
 
 MOST_LINKS = 40
@@ -46,11 +46,12 @@ class Ledger:
         self._folder = below(root, folder)
         self.settings: Json = {}
         self.is_settled = True
-        """Whether the run that wrote last came to its end; one that somebody killed did not."""
+        """Whether the run that wrote last came to its end; a killed one did not."""
         self.trial: Json = {}
         """An upgrade that has not come to its end (`addons.install.trials`); empty where there is none."""
         self._files: Json = {}
-        """By path: how the original was, the name of its copy ("" where there was none), what was written last."""
+        """By path: the original's state, the name of its copy ("" where there was none), and the last written content.
+        """
         with contextlib.suppress(FileNotFoundError):
             ledger = json.loads((self._folder / "ledger.json").read_text())
             self.settings, self._files = ledger["settings"], ledger["files"]
@@ -62,11 +63,11 @@ class Ledger:
         return not self._files
 
     def begin(self, settings: Json) -> None:
-        """From the next change on, say what the changes are for, and that they have no end yet."""
+        """Record what the next changes are for, and that they have no end yet."""
         self.settings, self.is_settled = settings, False
 
     def settle(self, settings: Json) -> None:
-        """Say that all that these settings ask for was done."""
+        """Record that all steps of these settings are done."""
         self.settings, self.is_settled = settings, True
         self.save()
 
@@ -101,8 +102,10 @@ class Ledger:
             write(path, change.data, entry["mode"] if entry["copy"] else change.mode, owner)
 
     def restore(self, path: Path) -> Path | None:
-        """Restore the original of a file. Return where a version that somebody else wrote meanwhile is kept, if there
-        is one."""
+        """Restore the original of a file.
+
+        Return the path of a later version that another program wrote, if there is one.
+        """
         entry = self._files.get(str(path))
         if entry is None:
             return None
@@ -129,7 +132,7 @@ class Ledger:
         return below(self._root, path)
 
     def accept(self, path: Path, leads_to_hub: Callable[[str], bool]) -> None:
-        """Take the present version of a kubeconfig for the original, where somebody has written that version since.
+        """Take the present version of a kubeconfig as the original, where another program wrote it since.
 
         A version whose server `leads_to_hub` is no original: a component that read it would still be behind the hub.
         """
@@ -153,7 +156,7 @@ class Ledger:
         write(self._folder / "ledger.json", text.encode(), 0o600, None)
 
     def _keep(self, path: Path, here: Path) -> Json:
-        """Copy a file before it changes, and return what describes the original."""
+        """Copy a file before it changes, and return the original's description."""
         data = read(here)
         if data is None:
             return {"copy": "", "mode": 0, "uid": 0, "gid": 0}
@@ -214,7 +217,7 @@ def read(path: Path) -> bytes | None:
 
 
 def write(path: Path, data: bytes, mode: int, owner: tuple[int, int] | None) -> None:
-    """Write a file whole or not at all. `owner` is kept where this process may give files away."""
+    """Write a file atomically. `owner` is preserved where this process may change owners."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.edgehub-new")
     draft.unlink(missing_ok=True)
@@ -231,7 +234,7 @@ def write(path: Path, data: bytes, mode: int, owner: tuple[int, int] | None) -> 
         draft.unlink(missing_ok=True)
         error.filename = error.filename or str(path)  # a write to a full disk names no file
         raise
-    # A power cut must not keep a later file and lose this one: the ledger comes before what it tells of.
+    # A power cut must not keep a later file and lose this one: the ledger comes before its files.
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)

@@ -1,9 +1,9 @@
 """Requests of the installation and of the doctor: to the cloud, past the hub, and to the hub on this node; and the CA
-of a cluster that is not trusted yet, which must have the hash that the operator gives.
+of a cluster that is not trusted yet, which must have the operator's hash.
 
-As `kubeadm join`: every cluster of kubeadm publishes its CA in the ConfigMap kube-public/cluster-info, for everybody,
-and signs that text for each bootstrap token (JWS, RFC 7515, with the text left out): who knows the token sees that the
-cluster knows it too, and that nobody has changed the text.
+As with `kubeadm join`: every cluster of kubeadm publishes its CA in the ConfigMap kube-public/cluster-info, for
+everybody, and signs that text for each bootstrap token (JWS, RFC 7515, detached). The signature proves to the token's
+holder that the cluster knows the token and that the text is unchanged.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ TOKEN = re.compile(r"[a-z0-9]{6}\.[a-z0-9]{16}")
 
 
 def check_token(token: str) -> None:
-    """ValueError for what is no bootstrap token."""
+    """ValueError for a malformed bootstrap token."""
     if not TOKEN.fullmatch(token):
         raise ValueError(
             "--token is of the form abcdef.0123456789abcdef, as `kubeadm token create` prints it"

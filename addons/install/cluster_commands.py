@@ -1,5 +1,5 @@
 """`edgehub fleet` and `edgehub manifests`, which need no node: the table of all hubs, read from the cloud with a
-person's own kubeconfig, and what has to be applied there, for who has the wheel and no checkout."""
+person's own kubeconfig, and the manifests to apply there, for users of the wheel without a checkout."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def manifest(name: str) -> str:
 
 
 def listed() -> Iterator[str]:
-    """A line for each: its name, and the first sentence of what it says it is for."""
+    """A line for each: its name, and the first sentence of its description."""
     for name in manifest_names():
         lines = manifest(name).splitlines()
         comments = [line[2:] for line in takewhile(lambda line: line.startswith("#"), lines)]

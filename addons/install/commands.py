@@ -74,9 +74,9 @@ def run(arguments: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def _endings() -> Iterator[None]:
-    """Whatever is to end this program interrupts it once; what it does then, undoing above all, goes on to its end.
+    """Interrupt this program once by each signal that would end it; the undo that begins then runs to its end.
 
-    What `nohup` or a shell has this program ignore, it goes on to ignore.
+    Signals that `nohup` or a shell ignores stay ignored.
     """
     former = {ending: signal.getsignal(ending) for ending in ENDINGS}
     taken = [number for number, handler in former.items() if handler is not signal.SIG_IGN]
@@ -96,7 +96,7 @@ def _endings() -> Iterator[None]:
 
 
 def _say(text: object, stream: TextIO | None = None) -> None:
-    """Print a line. A terminal that is gone, or a pipe that nobody reads, keeps nothing from being undone."""
+    """Print a line. A closed terminal, or a pipe without a reader, stops no undo."""
     with contextlib.suppress(OSError):
         print(text, file=stream, flush=True)
 
@@ -113,7 +113,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _make_absolute(options: argparse.Namespace) -> None:
-    """Make the paths that were typed whole: a unit, and the files below another root, have no folder to begin at."""
+    """Make typed paths absolute: a unit, and the files below another root, have no current folder."""
     for name, value in vars(options).items():
         if isinstance(value, Path):
             setattr(options, name, value.absolute())
@@ -203,7 +203,7 @@ def _upgrade(options: argparse.Namespace) -> int:
 
 
 def _refuse_distribution(options: argparse.Namespace) -> None:
-    """ValueError with what to do, where the files of kubeadm are not there because the node is another program's."""
+    """ValueError with the remedy, where kubeadm's files are missing because another distribution runs the node."""
     for finding in check_distribution(options.root, options.kubelet_kubeconfig, KUBELET_KUBECONFIG):
         if finding.severity is not Severity.OK:
             raise ValueError(finding.text)
@@ -247,9 +247,9 @@ def _bootstrap_text(options: argparse.Namespace) -> str:
 
 
 def _examine(options: argparse.Namespace, program: Program, bootstrap: str = "", *, says_all: bool) -> bool:
-    """Make all checks, and print what they find: all, or what is wrong. Whether nothing keeps the hub from running.
+    """Make all checks, and print all findings, or the faults alone. Return whether the hub can run.
 
-    `program` is what a unit starts, where no static pod is wanted; `bootstrap` as `_bootstrap_text`.
+    `program` is the program that a unit starts, where no static pod is wanted; `bootstrap` as in `_bootstrap_text`.
     """
     own = (path for path in (OWN_KUBECONFIG, BOOTSTRAP_KUBECONFIG) if below(options.root, path).exists())
     kubeconfig = options.kubeconfig or (

@@ -70,7 +70,7 @@ HUB_FLAGS = frozenset(
         *("filter_module", "disabled_filters", "tls_signer", *FILES),
     }
 )
-"""The options of the hub that the installation reads. The hub itself refuses what is wrong with others."""
+"""The options of the hub that the installation reads. The hub itself validates all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class InstallSpec:
         return tuple(map(Path, (self.kubelet, *self.proxies)))
 
     def hub_changes(self, ledger: Ledger) -> list[FileChange]:
-        """The hub's own kubeconfig, and what starts the hub.
+        """The hub's own kubeconfig, and the command that starts the hub.
 
         ValueError where there is nothing to copy, or a value cannot be written.
         """
@@ -251,7 +251,7 @@ def leads_to(hub: Settings, server: str) -> bool:
     try:
         return bool(own_listener(hub, parse_server(server)))
     except ValueError:
-        return False  # with a path, for one: a hub refuses it, and says so
+        return False  # with a path, for one: the hub refuses it with a message
 
 
 def parse_hub_flags(flags: Sequence[str]) -> Settings:
@@ -277,9 +277,9 @@ def node_of(kubeconfig: Path, root: Path) -> str:
 
 
 def program_of(root: Path, *, acts: bool) -> str:
-    """The command `edgehub` beside the interpreter that runs this, as a wheel installs it.
+    """The command `edgehub` beside the interpreter of this process, where a wheel installs it.
 
-    Below another root, whose services are not this machine's, that root's own: what runs this is not there.
+    Below another root, whose services are not this machine's, that root's own command.
     """
     if root != Path("/") and not acts:
         there = (str(path) for path in PROGRAMS if below(root, path).exists())

@@ -46,7 +46,7 @@ LIMIT_OF_STATIC_POD = 90.0
 
 
 class JoinError(Exception):
-    """The node could not be changed; the message says why, and whether all is as it was."""
+    """The node could not be changed; the message gives the reason, and whether all is as before."""
 
 
 class Installation:
@@ -61,7 +61,7 @@ class Installation:
 
     @property
     def installed(self) -> InstallSpec | None:
-        """The specification of what is installed below this root; None where nothing is."""
+        """The specification of the installation below this root; None without one."""
         return None if self._ledger.is_empty else read_spec(self._ledger.settings)
 
     @property
@@ -79,7 +79,7 @@ class Installation:
         former = self.installed
         if former is not None and former.method != spec.method:
             raise ValueError(f"the hub is installed by {former.method}: `edgehub uninstall` first")
-        # Where somebody has written a kubeconfig since, and it leads to the cloud, `uninstall` goes back to that one.
+        # Where another program wrote a kubeconfig since, and it leads to the cloud, `uninstall` restores that one.
         for change in spec.client_changes(self._ledger):
             self._ledger.accept(change.path, partial(leads_to, spec.hub))
         return self._ledger.pending([*spec.hub_changes(self._ledger), *spec.client_changes(self._ledger)])
@@ -99,10 +99,10 @@ class Installation:
             self._say(f"{spec.service} would be restarted, and {PROXY_UNIT} where it runs")
 
     def install(self, spec: InstallSpec, timeout: float) -> None:
-        """Put the node behind the hub, and wait until the node is Ready. Where it does not become Ready, undo all
-        steps and raise JoinError.
+        """Put the node behind the hub, and wait until the node is Ready.
 
-        A run that follows one that was killed takes every step again: nobody knows which ones the former took.
+        Where it does not become Ready, undo all steps and raise JoinError. A run that follows a killed one takes every
+        step again, because the finished steps are unknown.
         """
         self.settle(timeout)
         deadline = time.monotonic() + timeout
@@ -203,7 +203,7 @@ class Installation:
             self._try(self._services.reload)
 
     def _roll_back(self, trial: Trial, why: str, timeout: float) -> str:
-        """Put the former hub back, with the record of why in its state folder. What became of that, in words."""
+        """Restore the former hub, with the reason recorded in its state folder. Return the outcome as text."""
         former = trial.former
         failed = asyncio.run(start_of(former.hub)) if former.method == "static-pod" else None
         stuck = self._put_back(former, trial.before)
@@ -238,9 +238,9 @@ class Installation:
     def _remove(
         self, spec: InstallSpec, *, restarts_clients: bool = True, restarts_pods: bool = False
     ) -> str:
-        """Take back all that was done for a spec; "" or, where that cannot be, why and what to do.
+        """Undo all steps of a spec; "" or, where that cannot be, the reason and the remedy.
 
-        Each step can be taken again, and the ledger goes last: who is killed here finishes by another uninstallation.
+        Each step can be repeated, and the ledger goes last, so that another uninstallation finishes a killed one.
         """
         stuck = self._restore([*spec.clients, KUBELET_BOOTSTRAP])
         if restarts_clients:
@@ -303,7 +303,7 @@ class Installation:
     def _undo(self, spec: InstallSpec, former: InstallSpec | None, before: dict[Path, bytes | None]) -> str:
         """Restore the files as they were when this run began: those of an earlier installation, or the node's own.
 
-        What became of that, in words.
+        Return the outcome as text.
         """
         self._say("this does not work: undoing everything")
         if former is None:
@@ -315,7 +315,7 @@ class Installation:
         return f"not all could be undone ({stuck})" if stuck else "everything is as it was"
 
     def _put_back(self, former: InstallSpec, before: dict[Path, bytes | None]) -> str:
-        """Write what these files held, for an installation that stays; "" or why that cannot be."""
+        """Write the former content of these files, for an installation that stays; "" or the reason why that failed."""
         try:
             self._ledger.begin(former.to_json())
             self._ledger.apply(FileChange(path, data) for path, data in before.items() if data is not None)

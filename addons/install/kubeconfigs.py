@@ -22,11 +22,11 @@ HIDDEN = "(not shown)"
 SECRETS = ("client-key-data", "token", "password")
 SECRET_TEXT = re.compile(rf"(?P<key>\b(?:{'|'.join(SECRETS)})[\"']?:[ \t]*)[^\s|>].*$", re.MULTILINE)
 LEAST_SECRET = 6
-"""Characters of the shortest word that is masked everywhere. A shorter word would mask text that is no secret."""
+"""Characters of the shortest value that is masked everywhere. A shorter one would mask text that is no secret."""
 PROXY = "proxy-url"
 """The field of a cluster that has a client call its server through a proxy."""
 OF_SERVER = (PROXY, "certificate-authority-data", "insecure-skip-tls-verify", "tls-server-name")
-"""The fields of a cluster that say how its former server is reached and trusted."""
+"""The fields of a cluster that define how its former server is reached and trusted."""
 FILE_KEYS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 """The fields of a cluster or a user that name a file."""
 

@@ -1,4 +1,4 @@
-"""Drills: a person takes the cloud away from a running hub, or makes the link slow, to see what becomes of the node.
+"""Drills: a person takes the cloud away from a running hub, or makes the link slow, to test the node.
 
 A drill ends by itself. Nothing of it is on disk, so a restart ends it, too.
 """
@@ -19,12 +19,12 @@ from kube.concurrency.notifier import comes_within
 
 DEFAULT_MINUTES = 10
 MAX_MINUTES = 60
-"""The longest drill: one that somebody forgot is over before it is an outage."""
+"""The longest drill: a forgotten one ends before it becomes an outage."""
 MINUTE = 60.0
 """Seconds; tests have shorter ones."""
 MAX_KBPS = 10_000_000
 MAX_MS = 60_000
-"""The slowest link that can be asked for: what takes longer is an outage."""
+"""The slowest simulated link: a slower one is an outage."""
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class Drills:
         )
 
     def begin(self, kind: DrillKind, minutes: int = DEFAULT_MINUTES, kbps: int = 0, ms: int = 0) -> None:
-        """Begin a drill in place of one that is under way. ValueError, in the operator's words, for a bad number."""
+        """Begin a drill, and end one that is under way. ValueError, with a text for the operator, for a bad number."""
         if not 1 <= minutes <= MAX_MINUTES:
             raise ValueError(f"a drill lasts 1 to {MAX_MINUTES} minutes")
         if kind is DrillKind.SLOW and not (1 <= kbps <= MAX_KBPS and 0 <= ms <= MAX_MS):
@@ -93,7 +93,7 @@ class Drills:
         self._changed()
 
     def end(self) -> None:
-        """Give the link back, where a drill is under way."""
+        """Restore the link, where a drill is under way."""
         if self.current is not None:
             self._stop()
             logger.warning("drill ended")
@@ -105,7 +105,7 @@ class Drills:
     async def pace(self, size: int, *, is_first: bool) -> None:
         """Return when a slow link would have brought so many bytes; ConnectionResetError where the link is away.
 
-        `is_first`: nothing came before these bytes for a while, so the way from the cloud costs them its time.
+        `is_first`: no bytes came for a while, so the link's latency counts for these.
         """
         drill = self.current
         if drill is None:
@@ -118,7 +118,7 @@ class Drills:
         await comes_within(delay, self._over.wait())
 
     def describe(self) -> dict[str, Any]:
-        """For reports: what the link does by a drill, `online` without one."""
+        """For reports: the drill's effect on the link, `online` without one."""
         drill = self.current
         report: dict[str, Any] = {"allowed": self.are_allowed, "link": drill.kind if drill else "online"}
         if drill is not None:

@@ -1,4 +1,4 @@
-"""Which servers are up: a table of conditions, moved by probes and by what live requests show."""
+"""Which servers are up: a table of conditions, updated by probes and by live requests."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class ServerHealth:
 
     @property
     def silence(self) -> float:
-        """Seconds without a word after which the server, which was asked something, counts as gone."""
+        """Seconds of silence after which a server that owes an answer counts as gone."""
         return self.timeouts.silence if self.condition is Condition.UP else self.timeouts.first_silence
 
     def was_asked(self, now: float) -> None:
@@ -94,7 +94,7 @@ class ServerHealth:
             self.asked = now
 
     def due(self, last: float) -> float:
-        """When a server that is well is to be probed, whose last word, or last probe, came then."""
+        """The time of the next probe of a healthy server, by its last answer and its last probe."""
         due = last + self.timeouts.interval
         return due if self.asked <= last else min(due, self.asked + self.timeouts.patience)
 
@@ -137,7 +137,7 @@ class Cloud:
     """The servers of the cloud, and the choice among those that are up."""
 
     servers: list[ServerHealth]
-    """Each by the node's own way, or by each of its uplinks, the preferred one first."""
+    """Each by the node's own link, or by each of its uplinks, the preferred one first."""
     order: ServerOrder
     uplink: Uplink | None = None
     """The one that is used as long as it leads to a server; None where the routes of the node decide."""
@@ -184,7 +184,7 @@ class Cloud:
         return [server for server in self.servers if server.server.uplink == uplink]
 
     def is_spare(self, health: ServerHealth) -> bool:
-        """Whether this is a way by an uplink that waits until a better one is gone."""
+        """Whether this is an uplink that waits until a better one is gone."""
         uplinks, used = self.uplinks, self.leading_uplink
         if used is None or health.server.uplink is None:
             return False
@@ -192,19 +192,19 @@ class Cloud:
 
     @property
     def has_own_path(self) -> bool:
-        """Whether this node's own way leads to a server."""
+        """Whether a server is reached by this node's own link."""
         return any(server.usable for server in self.servers)
 
     @property
     def paths(self) -> Sequence[ServerHealth]:
-        """The servers as they are reached now: a borrowed way counts until it is given back, or fails."""
+        """The servers as they are reached now: a borrowed link counts until it is given back, or fails."""
         if self.borrowed and any(state.usable for state in self.borrowed):
             return self.borrowed
         return self.own_paths
 
     @property
     def lender(self) -> str:
-        """The node whose way is used; "" for this node's own."""
+        """The node whose link is used; "" for this node's own."""
         server = self.paths[0].server if self.paths else None
         return server.lender.node if server is not None and server.lender is not None else ""
 

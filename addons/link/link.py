@@ -1,7 +1,7 @@
-"""Which server, with whose identity, and what its answers say of its health: for all that leaves the node.
+"""Chooses server and identity for all requests that leave the node, and derives the servers' health from the answers.
 
 Egress asks here for the requests that mitmproxy relays, `addons.link.own_requests` for those of the hub itself. A
-connection of the hub's own is made in one place, `Link.connect`.
+connection of the hub's own is made in one function, `Link.connect`.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Link:
     def start(self, cloud: Cloud, credentials: Credentials, kubelet: KubeletAccess | None = None) -> None:
         """Begin to send requests to the servers of `cloud`. ValueError where the environment names no usable proxy.
 
-        Without `kubelet` the hub has nothing to ask the node's own by.
+        Without `kubelet` the hub cannot ask the node's own kubelet.
         """
         self.cloud = self._probes.cloud = cloud
         self._credentials, self._kubelet = credentials, kubelet
@@ -87,7 +87,7 @@ class Link:
         metrics.watch_expiry("client", self._tls.expiry)
 
     def start_probes(self, client: Client) -> None:
-        """Probe the servers by this client, and choose among the uplinks by what that shows."""
+        """Probe the servers by this client, and choose among the uplinks by the results."""
         self._probes.start(client)
         if len(self.cloud.uplinks) > 1:
             step = UplinkSelector(self.cloud, self._leave).step
@@ -116,9 +116,9 @@ class Link:
     def start_peers(
         self, peer_tls: PeerTlsTo | None, peers: Callable[[], Mapping[str, ServerHealth]]
     ) -> None:
-        """Let the hub's own requests go to the servers that `peers` names now, by their URLs.
+        """Send the hub's own requests to the servers that `peers` names now, by their URLs.
 
-        These are the hubs of other nodes, by `peer_tls`, or servers that nobody probes.
+        These are the hubs of other nodes, by `peer_tls`, or servers without probes.
         """
         self._peer_tls, self._peers = peer_tls, peers
 
@@ -152,13 +152,16 @@ class Link:
         )
 
     def bearer(self, key: PoolKey) -> str:
-        """The Authorization that a request of this way is lent, "" for none. Another hub is shown a certificate."""
+        """The Authorization that the hub adds to a request of this route, "" for none.
+
+        Another hub gets a certificate.
+        """
         if key.credential_source is not CredentialSource.HUB or key.server.node or self._credentials is None:
             return ""
         return self._credentials.bearer
 
     def tls(self, server: Server, credential_source: CredentialSource, offers: list[bytes]) -> SSL.Connection:
-        """TLS towards a server that is about to send its ClientHello, as `UpstreamTls` and `addons.pool.peer_tls` say.
+        """TLS towards a server, before its ClientHello, as `UpstreamTls` and `addons.pool.peer_tls` make it.
 
         RuntimeError before the start.
         """
@@ -178,9 +181,9 @@ class Link:
         )
 
     def proxy(self, server: Server) -> Proxy | None:
-        """The proxy that leads to a server; None where none does. Hubs of other nodes are on this node's network.
+        """The proxy that leads to a server; None without one. Hubs of other nodes are on this node's network.
 
-        A borrowed way leads through the lender as through a proxy.
+        A borrowed link leads through the lender as through a proxy.
         """
         if server.lender is not None:
             return server.lender
@@ -212,7 +215,7 @@ class Link:
         return plain_connection(proxy.host)
 
     async def connect(self, key: PoolKey, offers: Sequence[bytes] = OFFERS) -> Connection:
-        """A new connection; OSError where there is none. What fails is noted."""
+        """A new connection; OSError where there is none. Failures are recorded."""
         server = key.server
         try:
             tls = self.tls(server, key.credential_source, [*offers]) if server.scheme == "https" else None
@@ -231,9 +234,9 @@ class Link:
         return made
 
     async def lend(self, server: Server) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A new connection to a server, with which another hub speaks TLS; OSError as `connect`.
+        """A new connection to a server, over which another hub makes the TLS; OSError as in `connect`.
 
-        Its reader holds what came at once, and no more before somebody reads.
+        Its reader holds the first bytes, and takes no more before they are read.
         """
         wire = await self._wire(server, None)
         if wire.is_closing():
@@ -270,11 +273,11 @@ class Link:
         return self.connections.ping(self.pool_key(health.server, CredentialSource.HUB, ""))
 
     def asked(self, server: Server) -> None:
-        """Note that a server is asked something, and so owes a word."""
+        """Note a request to a server, which owes an answer from then on."""
         self.state(server).was_asked(self.clock())
 
     def heard(self, server: Server) -> None:
-        """Note that a server is alive: it said something."""
+        """Note that a server is alive: it sent something."""
         self.state(server).heard = self.clock()
 
     async def confirm(self) -> bool:
@@ -294,7 +297,7 @@ class Link:
                 self.refused.notify()
 
     def connect_failed(self, server: Server, message: str) -> None:
-        """Note that a connection could not be opened; `message` holds what asyncio raised."""
+        """Note that a connection could not be opened; `message` is asyncio's error."""
         if (health := self.health(server)) is not None:
             self._probes.connect_failed(health, message)
 
@@ -341,7 +344,7 @@ class Link:
         return hear
 
     def _drill_changed(self) -> None:
-        """Let the hub learn of a drill as of any outage: connections break, and new ones are refused."""
+        """Let the hub see a drill as an outage: connections break, and new ones are refused."""
         if self.drills.is_offline:
             for health in (*self.cloud.servers, *self.cloud.borrowed, *self._peers().values()):
                 if health.server.is_in_cloud:

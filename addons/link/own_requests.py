@@ -23,16 +23,18 @@ from kube.http.transport.response_sink import MAX_UNTAKEN
 from kube.requests.request_info import parse_request
 
 WATCH_WINDOW = 16 * 1024
-"""Bytes of a watch that a server may send before any of them is taken. It may send as much more as was taken: who
-stops reading a watch has no more of it come than it ever had."""
+"""Bytes of a watch that a server may send before any of them is consumed; each consumed byte allows one more.
+
+So a source that stops reading a watch bounds the watch.
+"""
 ROUTE = "relay"
 """The route of the hub's own requests among the metrics' labels."""
 
 
 class OwnRequests:
-    """A `kube.http.session.Session` of one identity. A request that says another one is refused, and never sent.
+    """A `kube.http.session.Session` of one identity. A request with another identity is refused, and never sent.
 
-    A URL that begins with its path goes to a server of the cloud that is up, by the order that the operator wants.
+    A URL that begins with its path goes to a server of the cloud that is up, in the operator's order.
     """
 
     def __init__(
@@ -138,8 +140,8 @@ class _Sending:
     def _begin(self, status: int, traffic: ComponentTraffic) -> None:
         info = self._info
         self._is_open_watch = self.is_watch and status == 200
-        # That a server gave no answer is said of the link, and that there is nothing is an answer: a hub of the pool
-        # says so to a probe, and the cloud of a kind that nobody has installed. Nobody has refused the hub anything.
+        # A missing answer concerns the link, and "not found" is an answer: a hub of the pool gives it to a probe, and
+        # the cloud for a kind that is not installed. Neither is a refusal of the hub.
         is_missing = status == 404 and info.method == "GET"
         is_error = self.record.status >= 400 and not is_missing
         read = read_label(info)
@@ -150,10 +152,10 @@ class _Sending:
 
 
 def check_identity(credential_source: CredentialSource, headers: Iterable[tuple[str, str]]) -> str:
-    """The Authorization that a request carries by itself: one of OWN has one, and one of HUB none.
+    """The Authorization that a request carries by itself: a request of OWN has one, a request of HUB none.
 
-    A caller's request whose Authorization got lost on the way is refused with StatusError 401. It never becomes the
-    hub's: that one of HUB has an Authorization is refused with 403.
+    A caller's request that lost its Authorization is refused with StatusError 401, and never becomes the hub's; a
+    request of HUB with an Authorization is refused with 403.
     """
     sent = [value for name, value in headers if name.lower() == "authorization"]
     if credential_source is CredentialSource.HUB:

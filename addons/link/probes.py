@@ -1,7 +1,7 @@
-"""Probes each silent server of the cloud, so that the hub knows of an outage in 6 s, and of its end soon.
+"""Probes each silent server of the cloud, so that the hub notices an outage within 6 s, and its end soon.
 
-The probes move the health table, together with what live requests show: `addons.link.link` reports what these see to
-`connect_failed` and `suspect`, and hands in what cuts the connections to a server.
+The probes update the health table, together with live requests: `addons.link.link` reports those to `connect_failed`
+and `suspect`, and sets the callback that cuts the connections to a server.
 """
 
 from __future__ import annotations
@@ -25,10 +25,13 @@ from kube.http.retry_after import ASKS, retry_after
 RECOVERY_INTERVAL = 1.0
 """Seconds between probes of a server that is down, or whose last answer was an error."""
 SHORTEST_WAIT = 0.001
-"""Seconds: a timer may fire a moment early, and what is left would be waited for without end."""
+"""Seconds: a timer may fire a moment early, and the remainder would be waited for again and again."""
 SPARE_INTERVAL = 600.0
-"""Seconds between probes of a way by an uplink that waits until a better one is gone. It may cost money by the byte,
-and a probe takes a connection of its own, 6 KB. When it is needed it is probed like any other."""
+"""Seconds between probes of an uplink that waits until a better one is gone.
+
+It may cost money by the byte, and a probe takes a connection of its own, 6 KB. When it is needed it is probed like any
+other.
+"""
 PROMPT_PAUSE = 0.25
 """Seconds from a probe to the earliest next one, however many connections break under requests."""
 PROBE_PATH = "/livez"
@@ -103,7 +106,7 @@ class Probes:
         self._probing.clear()
 
     def connect_failed(self, health: ServerHealth, message: str) -> None:
-        """Note that a live request could not open a connection; `message` holds what asyncio raised."""
+        """Note that a live request could not open a connection; `message` is asyncio's error."""
         fault = fault_of(message)
         if fault is Fault.SERVER:
             self._failed(health, message)
@@ -203,7 +206,7 @@ class Probes:
             return began + SPARE_INTERVAL
         if not is_settled:
             return again
-        # A server that answers 5xx to others is not well because it speaks.
+        # A server that answers others with 5xx is not healthy because it answers.
         return health.due(began if health.is_erring else max(began, health.heard))
 
     async def _probe(self, health: ServerHealth, client: Client, began: float) -> RawResponse | None:
@@ -211,7 +214,7 @@ class Probes:
         try:
             answer = await ask(client, health, PROBE_PATH, (), self._clock)
         except Unreachable as error:
-            is_late = isinstance(error.__cause__, TimeoutError)  # while the server speaks to others
+            is_late = isinstance(error.__cause__, TimeoutError)  # while the server answers others
             if not is_late and not self._is_own_fault(health, began):
                 self._failed(health, _reason(error))
             return None
@@ -221,8 +224,8 @@ class Probes:
     def _is_own_fault(self, health: ServerHealth, began: float) -> bool:
         """Whether a probe failed because the node could not open a connection.
 
-        A name that cannot be resolved takes a server down all the same where no connection to it is open: nothing
-        shows then that the server is there, and clients must be answered from copies.
+        A name that cannot be resolved takes a server down all the same where no connection to it is open: then nothing
+        shows that the server is there, and clients must be answered from copies.
         """
         if health.resolver_failed >= began:
             return health.connections > 0
@@ -260,7 +263,7 @@ class Probes:
 async def in_time[T](asking: asyncio.Future[T], health: ServerHealth, clock: Callable[[], float]) -> T:
     """Await an answer. Unreachable where the server is silent beyond its timeouts.
 
-    Whatever the server says on any connection gives it more time: on a full link an answer waits in the queue.
+    Any byte of the server on any connection gives it more time: on a full link an answer waits in the queue.
     """
     began = clock()
     try:

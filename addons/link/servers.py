@@ -1,4 +1,4 @@
-"""The servers of the cloud by address: parsed from the operator's text, and by what connections to them are kept."""
+"""The servers of the cloud by address: parsed from the operator's text, and the keys of the connections to them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ServerOrder = Literal["round-robin", "priority"]
 
 @dataclass(frozen=True)
 class Lender(Proxy):
-    """The hub of another node of the pool, whose own way to the cloud this node may go."""
+    """The hub of another node of the pool, whose link to the cloud this node may use."""
 
     node: str = ""
 
@@ -44,7 +44,7 @@ class Server:
     node: str = ""
     """The node whose hub this is, or a name for a relay; "" for a server of the cloud."""
     lender: Lender | None = None
-    """Whose way leads there; None for this node's own."""
+    """The node whose link leads there; None for this node's own."""
     uplink: Uplink | None = None
     """By which uplink; None where the routes of the node decide."""
     prefix: str = ""
@@ -52,9 +52,9 @@ class Server:
     authority: str = field(init=False, repr=False, compare=False)
     """Host and port, as a request names them."""
     url: str = field(init=False, repr=False, compare=False)
-    """The server's own, whatever way leads there."""
+    """The server's own, whichever link leads there."""
     name: str = field(init=False, repr=False, compare=False)
-    """The URL, and the way. Each request looks servers up by it."""
+    """The URL, and the link. Each request looks servers up by it."""
 
     def __post_init__(self) -> None:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -120,9 +120,9 @@ class PoolKey(NamedTuple):
 class PoolPartitions:
     """Which connections carry the requests of callers with tokens of their own. Remembers tokens by their digest.
 
-    kube-apiserver ends a connection (GOAWAY) on which it was shown a bad token, and so disturbs all requests there. A
-    token that the server has accepted gets a connection of its own. All others share some: were each to get its own, a
-    caller could open a thousand with a thousand invented tokens.
+    kube-apiserver ends a connection (GOAWAY) on which it saw a bad token, and so disturbs all its requests. An accepted
+    token gets a connection of its own. All others share some: with one each, a caller could open a thousand connections
+    with a thousand invented tokens.
     """
 
     def __init__(self) -> None:
@@ -134,10 +134,10 @@ class PoolPartitions:
         return digest if digest in self._accepted else f"shared {int(digest, 16) % SHARED_PARTITIONS}"
 
     def answered(self, authorization: str, status: int) -> None:
-        """Note a server's answer to a token. It accepts one where it does, or forbids, what was asked.
+        """Note a server's answer to a token. Success, and 403, mean that it accepted the token.
 
-        A server may refuse a request before it looks at the token. To kube-apiserver another scheme than Bearer is no
-        sign of a user: it answers as to an anonymous caller, whatever was invented.
+        A server may refuse a request before it looks at the token. Another scheme than Bearer proves no user:
+        kube-apiserver answers it as anonymous, whatever its content.
         """
         if not authorization.lower().startswith(BEARER):
             return

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PROBE_INTERVAL = 2.5
-"""Seconds without a word of a server that is up until the hub probes it."""
+"""Seconds of silence of a server that is up, until the hub probes it."""
 UNANSWERED = 1.0
-"""Seconds without a word of a server that was asked something until the hub probes it: what got lost in a black hole
-waits for this and PROBE_TIMEOUT."""
+"""Seconds of silence of a server that owes an answer, until the hub probes it: a packet lost in a black hole waits for
+this and PROBE_TIMEOUT."""
 PROBE_TIMEOUT = 3.4
-"""Seconds without a word, from the probe on, after which the server counts as gone. With PROBE_INTERVAL a black hole is
-noticed within 6 s, and a link whose round trip rises to 3 s at once stays up."""
+"""Seconds of silence, from the probe on, after which the server counts as gone.
+
+With PROBE_INTERVAL a black hole is noticed within 6 s, and a link whose round trip rises to 3 s at once stays up.
+"""
 OPENING = 10.0
 """Seconds for each step of opening a connection, as kubelet sets client-go's dialer: TCP, and TLS."""
 LONGEST = 30.0
@@ -39,7 +41,7 @@ class TimeoutEstimator:
 
     interval: float = PROBE_INTERVAL
     timeout: float = PROBE_TIMEOUT
-    """Seconds, as PROBE_INTERVAL and PROBE_TIMEOUT say."""
+    """Seconds, derived from PROBE_INTERVAL and PROBE_TIMEOUT."""
     round_trip: float | None = None
     """Seconds, smoothed; None until one was measured."""
     _variance: float = 0.0
@@ -63,14 +65,14 @@ class TimeoutEstimator:
 
     @property
     def patience(self) -> float:
-        """Seconds without a word of a server that was asked something until it is probed."""
+        """Seconds of silence of a server that owes an answer, until it is probed."""
         return max(UNANSWERED, 2 * (self.round_trip or 0.0))
 
     @property
     def silence(self) -> float:
-        """Seconds without a word of a server that was asked something, after which it counts as gone.
+        """Seconds of silence of a server that owes an answer, after which it counts as gone.
 
-        A segment that is lost comes a round trip later. With the interval this is thrice the round trip at least.
+        A lost segment comes a round trip later. With the interval this is at least three round trips.
         """
         known = self.round_trip or 0.0
         slack = max(2 * known - self.interval, _VARIANCES * self._variance)
@@ -78,7 +80,7 @@ class TimeoutEstimator:
 
     @property
     def first_silence(self) -> float:
-        """The same for a server to which nothing is known to lead: unknown, or down."""
+        """The same for a server to which no link is known to lead: unknown, or down."""
         return max(self.interval + self.timeout, self.silence)
 
     @property

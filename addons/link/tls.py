@@ -1,7 +1,7 @@
 """TLS towards the cloud: verifies servers by the cluster's CA, and shows the hub's certificate where it is lent.
 
-kubelet renews the node's certificate while the hub runs. The hub reads the files again when they change. It keeps what
-it had while the files do not fit each other, because a certificate and its key cannot be replaced in one step.
+kubelet renews the node's certificate while the hub runs. The hub reads the files again when they change. It uses the
+former ones while the files do not match, because a certificate and its key cannot be replaced in one step.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Expected:
     is_server: Callable[[x509.Certificate], bool]
     """Whether a certificate is the server's."""
     fault: str = ""
-    """Words for what is wrong with the certificate that it has shown."""
+    """The fault of the certificate that the hub has shown, as text."""
 
 
 class UpstreamTls:
@@ -94,7 +94,7 @@ class UpstreamTls:
         try:
             return self._current(lend_certificate=True)
         except (OSError, ValueError, SSL.Error):
-            return None  # the handshake says why
+            return None  # the handshake's error has the reason
 
     def _current(self, lend_certificate: bool) -> _Made:
         """A context of the files as they are now, or the former one while they do not fit each other."""
@@ -190,7 +190,7 @@ def refusal_of(tls: SSL.Connection) -> str:
 
 
 def _verify(tls: SSL.Connection, shown: crypto.X509, code: int, depth: int, is_valid: int) -> bool:
-    """Take OpenSSL's word for each certificate of a chain, and look whether its last one is the server's."""
+    """Take OpenSSL's result for each certificate of a chain, and note whether its last one is the server's."""
     expected: Expected = tls.get_app_data()
     if not is_valid:
         expected.fault = _FAULTS.get(code, f"error {code}")
@@ -205,9 +205,9 @@ def _verify(tls: SSL.Connection, shown: crypto.X509, code: int, depth: int, is_v
 
 
 def is_named(certificate: x509.Certificate, name: str) -> bool:
-    """Whether a certificate is for a host of this name or address.
+    """Whether a certificate is valid for a host of this name or address.
 
-    As kube-apiserver's other clients do: the subject's common name does not count, and a wildcard stands for one whole
+    As for kube-apiserver's other clients, the subject's common name does not count, and a wildcard stands for one full
     label (RFC 9525, 6.3). ValueError for no name.
     """
     try:
@@ -234,4 +234,4 @@ _FAULTS = {
     for name, code in vars(SSL.X509VerificationCodes).items()
     if name.startswith("ERR_")
 }
-"""Words for what OpenSSL finds wrong with a certificate."""
+"""OpenSSL's fault of a certificate, as text."""

@@ -1,6 +1,7 @@
-"""TLS by pyOpenSSL on memory buffers, in either role: the protocol of a socket, and the transport of what is within.
+"""TLS by pyOpenSSL on memory buffers, in either role: the protocol of a socket, and the transport of the protocol
+within.
 
-asyncio's own holds 295 KB a connection, and asks no client for a certificate without having it verified.
+asyncio's own takes 295 KB a connection, and cannot ask a client for a certificate without verifying it.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ for the largest that it was given."""
 SEALING = 512
 """Bytes for which OpenSSL has room beyond the plain text: more than any cipher adds to a record."""
 OWN_RECORDS = 4 * 1024
-"""Bytes that are read at once of what OpenSSL says by itself: keys, tickets, alerts, and mostly nothing."""
+"""Bytes read at once of OpenSSL's own output: keys, tickets, alerts, and mostly nothing."""
 
 MAX_OWED = 16 * 1024
-"""Bytes of answers to new keys (RFC 8446, 4.6.3) that wait for the other side. Each has 22, and nobody renews its keys
-seven hundred times without reading."""
+"""Bytes of answers to key updates (RFC 8446, 4.6.3) that wait for the other side.
+
+Each has 22, and no honest peer renews its keys seven hundred times without reading.
+"""
 
 
 class TransportLayer(asyncio.Transport, asyncio.Protocol):
@@ -36,7 +39,7 @@ class TransportLayer(asyncio.Transport, asyncio.Protocol):
         self._protocol: asyncio.Protocol | None = None
 
     def speak(self, protocol: asyncio.Protocol) -> None:
-        """Give this protocol what comes from here on."""
+        """Hand received bytes to this protocol from now on."""
         self._protocol = protocol
         protocol.connection_made(self)
 
@@ -107,7 +110,7 @@ class TransportLayer(asyncio.Transport, asyncio.Protocol):
 
 
 class TlsTransport(TransportLayer, ABC):
-    """One end of TLS. What comes after the handshake waits for `speak`."""
+    """One end of TLS. Data that comes after the handshake waits for `speak`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -185,7 +188,7 @@ class TlsTransport(TransportLayer, ABC):
             self._shake_hands(self._tls)
 
     def eof_received(self) -> bool:
-        return False  # without an alert it is a cut, and no end of what is within (RFC 8446, 6.1)
+        return False  # without an alert it is a cut, and no end of the data (RFC 8446, 6.1)
 
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(self._error or error)
@@ -198,7 +201,7 @@ class TlsTransport(TransportLayer, ABC):
         except SSL.WantReadError:
             self._flush(tls)
         except SSL.Error as error:
-            self._flush(tls)  # the alert says to the other side what is wrong
+            self._flush(tls)  # the alert tells the other side the reason
             self.refused(tls, reason_of(error))
         else:
             self._flush(tls)
@@ -206,7 +209,7 @@ class TlsTransport(TransportLayer, ABC):
             self.agreed(tls)
 
     def _decrypt(self) -> None:
-        """Hand on what is there, at once: a server sends the head of an answer and its body as two records."""
+        """Hand on available data at once: a server sends the head of an answer and its body as two records."""
         tls, protocol = self._tls, self._protocol
         if tls is None or protocol is None or self._is_paused or self._below is None:
             return
@@ -226,7 +229,7 @@ class TlsTransport(TransportLayer, ABC):
             self._end(end)
 
     def _answer_keys(self, tls: SSL.Connection) -> None:
-        """Send what OpenSSL answers to new keys of the other side, if that reads."""
+        """Send OpenSSL's answers to the other side's key updates, if that side reads."""
         self._owed += self._flush(tls)
         if self._owed and not self.get_write_buffer_size():
             self._owed = 0
@@ -235,7 +238,7 @@ class TlsTransport(TransportLayer, ABC):
             self.abort()
 
     def _end(self, end: SSL.Error) -> None:
-        """Tell the protocol that nothing more comes."""
+        """Notify the protocol of the end of data."""
         if isinstance(end, SSL.ZeroReturnError):
             if self._protocol is not None:
                 self._protocol.eof_received()
@@ -244,7 +247,7 @@ class TlsTransport(TransportLayer, ABC):
             self.fail(ConnectionResetError(reason_of(end)))
 
     def _flush(self, tls: SSL.Connection) -> int:
-        """Send what OpenSSL has for the other side; how many bytes."""
+        """Send OpenSSL's output to the other side, and return the number of bytes."""
         sealed = _sealed(tls, OWN_RECORDS)
         if sealed and self._below is not None:
             self._below.write(sealed)
@@ -252,7 +255,7 @@ class TlsTransport(TransportLayer, ABC):
 
 
 def reason_of(error: SSL.Error) -> str:
-    """OpenSSL's words for what is wrong."""
+    """OpenSSL's error, as text."""
     errors = error.args[0] if error.args else ()
     return str(errors[-1][-1]) if isinstance(errors, list) and errors else "the connection was closed"
 

@@ -27,7 +27,7 @@ AT_ONCE = 0.001
 
 
 class Wire(TransportLayer):
-    """The connection below TLS: counts, and brings what comes at the pace of a drill."""
+    """The connection below TLS: counts bytes, and delivers them at a drill's pace."""
 
     def __init__(
         self,
@@ -37,8 +37,10 @@ class Wire(TransportLayer):
         *,
         is_counted: bool = False,
     ) -> None:
-        """`drills` slow down what comes. The server's `health` learns what the connection shows of it. What the link
-        to the cloud carries is counted."""
+        """`drills` delay received bytes.
+
+        The server's `health` is updated by the connection. Bytes on the link to the cloud are counted.
+        """
         super().__init__()
         self._secure = ServerTls(tls, health) if tls is not None else None
         self._protocol = self._secure
@@ -63,7 +65,7 @@ class Wire(TransportLayer):
                 await self._secure.secured
 
     def speak(self, protocol: asyncio.Protocol) -> None:
-        """Give this protocol what comes: within TLS, where there is any."""
+        """Hand received bytes to this protocol: within TLS, where there is any."""
         if self._secure is not None:
             self._secure.speak(protocol)
         else:
@@ -86,7 +88,7 @@ class Wire(TransportLayer):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        transport.max_size = MAX_READ  # type: ignore[attr-defined]  # asyncio has no other way
+        transport.max_size = MAX_READ  # type: ignore[attr-defined]  # asyncio has no other API
         self._health.connections += 1
         self._health.heard = self._loop.time()
         if self._secure is not None:
@@ -115,7 +117,7 @@ class Wire(TransportLayer):
         super().data_received(data)
 
     async def _pace(self, drills: Drills) -> None:
-        """Hand on what a drill holds back when a slow link would have brought it."""
+        """Hand on bytes that a drill delays, when a slow link would have brought them."""
         while self._late:
             data = self._late.popleft()
             try:
@@ -148,7 +150,7 @@ class ServerTls(TlsTransport):
         self._loop = asyncio.get_running_loop()
         self.secured: asyncio.Future[None] = self._loop.create_future()
         self._greeted: float | None = None
-        """When the ClientHello was sent, until the server has said something; in the loop's time."""
+        """When the ClientHello was sent, until the server has answered; in the loop's time."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -171,7 +173,7 @@ class ServerTls(TlsTransport):
         error = self._error or error
         if not self.secured.done():
             self.secured.set_exception(error or ConnectionResetError("the connection was closed"))
-            self.secured.exception()  # nobody may wait for it any more
+            self.secured.exception()  # its waiter may be gone
         super().connection_lost(error)
 
 
@@ -217,7 +219,7 @@ class Tunnel(asyncio.Protocol):
     def _fail(self, error: ConnectionError) -> None:
         if not self.opened.done():
             self.opened.set_exception(error)
-            self.opened.exception()  # nobody may wait for it any more
+            self.opened.exception()  # its waiter may be gone
 
 
 async def connect(
@@ -228,7 +230,7 @@ async def connect(
     proxy_tls: SSL.Connection | None = None,
     uplink: Uplink | None = None,
 ) -> Wire:
-    """An open wire to a server, over which nobody speaks yet. OSError where there is none within the server's timeouts.
+    """An open wire to a server, not used yet. OSError where none opens within the server's timeouts.
 
     `proxy_tls` is TLS with the proxy.
     """
@@ -239,7 +241,7 @@ async def connect(
         async with asyncio.timeout(seconds):
             await uplinks.connect(lambda: wire, server.host, server.port, uplink)
         return wire
-    # What the way to the proxy shows is nothing about the server.
+    # The path to the proxy shows nothing about the server.
     nobody = ServerHealth(Server(proxy.scheme, proxy.host, proxy.port))
     outer = Wire(proxy_tls, None, nobody, is_counted=is_on_link)
     async with asyncio.timeout(seconds):

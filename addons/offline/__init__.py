@@ -1,4 +1,4 @@
-"""Everything that lets a node do without its cloud: copies on disk, reads and writes answered from them, the lease.
+"""Lets a node live without its cloud: copies on disk, reads and writes answered from them, the lease.
 
 No module here imports mitmproxy.
 """

@@ -1,8 +1,8 @@
-"""Answers requests while the cloud is away, by what it answered before.
+"""Answers requests while the cloud is away, from its cached answers.
 
-While the cloud is up, such a request is relayed like any other, and `keep_response` keeps the answer. `answer` is for
-requests that have no server to go to, and for those whose server failed under them (see
-`addons.server.serve`). It sends these on to the cloud where that may answer yet.
+While the cloud is up, such a request is relayed like any other, and `keep_response` caches the answer. `answer` is for
+requests without a server, and for those whose server failed under them (see `addons.server.serve`). It sends these on
+to the cloud where that may answer yet.
 """
 
 from __future__ import annotations
@@ -48,8 +48,10 @@ from kube.http.transport.request_fields import OF_CONNECTION
 from kube.requests.request_info import RequestInfo
 
 TAKEN_AWAY = frozenset({403, 404})
-"""Codes by which the cloud says that a former answer holds no longer. A 401 is about the credentials: the node's own
-may have expired, and a user of many tokens loses one of them."""
+"""Codes by which the cloud invalidates a former answer.
+
+A 401 concerns the credentials: the node's own may have expired, and a user of many tokens loses one of them.
+"""
 TRIES = 4
 """Times that a read is sent before the hub answers it: another server may be up."""
 DATED_AFTER = timedelta(hours=20)
@@ -74,7 +76,7 @@ class CachedRelay:
         accepted: AcceptedWrites,
         pod_requests: PodRequests | None = None,
     ) -> None:
-        """Without `pod_requests` nobody sees logs or enters containers while the cloud is away."""
+        """Without `pod_requests` people see no logs and enter no containers while the cloud is away."""
         self._node = node
         self._clients = clients
         self._cloud = cloud
@@ -154,7 +156,7 @@ class CachedRelay:
             self._begin(self._keep_own(caller, request, answer), "copy of an answer")
 
     def learn(self, component: str, caller: Caller, info: RequestInfo, status: int) -> None:
-        """Remember for an outage what the cloud has just said of the rights of a person with a token."""
+        """Record for an outage the rights that the cloud has just confirmed for a person with a token."""
         if is_kubelets(info):
             if self.pod_requests is not None:
                 self.pod_requests.learn(caller, info, status)
@@ -243,7 +245,7 @@ class CachedRelay:
         if answer.status == 201:
             self._writes.keep(identity, request, answer.headers, answer.body)
         elif is_read and answer.status == 200 and not options.is_exact:
-            # Nobody asks an outage for a state of the past.
+            # No client asks for a past state during an outage.
             page = CachedResponse.of(answer.headers, answer.body)
             is_page = options.limit > 0 or options.continue_token
             complete = self._growing.add(key, options.continue_token, page) if is_page else page
@@ -261,7 +263,7 @@ class CachedRelay:
         self, identity: CloudIdentity, wanted: ClientRequest, request: OfflineRequest
     ) -> Answer:
         response = await self._objects.answer(identity, request, wanted.route.read)
-        # People see what the node has: by then it is known that they may.
+        # People see the node's own state: their right to it is known by then.
         is_person = wanted.component in PEOPLE
         if response is None and is_person and not identity.is_hub:
             identity = HUB_IDENTITY
@@ -293,12 +295,12 @@ def _end_to_end(headers: Mapping[str, str]) -> CIMultiDict[str]:
 def copy_warning(
     component: str, now: datetime, copied: datetime | None, away: datetime | None, *, is_partial: bool
 ) -> dict[str, str]:
-    """The Warning header by which an answer from a copy says how old it is, and which kubectl prints.
+    """The Warning header by which an answer from a copy gives its age, and which kubectl prints.
 
     None for programs, which would log it at each request.
 
-    `copied` is when the cloud last said something about the copy, None where this process does not know it. `away`
-    is when the last server went down, None where servers answer.
+    `copied` is when the cloud last confirmed the copy, None where this process does not know it. `away` is when the
+    last server went down, None where servers answer.
     """
     if component not in PEOPLE:
         return {}

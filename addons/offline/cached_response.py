@@ -176,7 +176,7 @@ class GrowingLists:
     def add(self, key: ResponseKey, token: str, page: CachedResponse) -> CachedResponse | None:
         """Take the page that a client asked for by a continue token ("" for the first page).
 
-        The whole list when this was its last page; None before, and where its earlier pages have not passed.
+        The complete list when this was its last page; None before, and where its earlier pages have not passed.
         """
         lists = self._of_others if key.owner else self._of_node
         expected, known = lists.get(key, ("", None)) if token else ("", None)
@@ -197,7 +197,7 @@ class GrowingLists:
         return None
 
     def forget(self, write: RequestInfo) -> None:
-        """Drop what may hold the object of a write: further pages are of the version of the first."""
+        """Drop lists that may hold the object of a write: further pages are of the version of the first."""
         written = ObjectRef.of(write)
         if written is None:
             return
@@ -312,7 +312,7 @@ def about_of(answer: CachedResponse) -> str | None:
 
 
 def resource_of(kind: str) -> str:
-    """The resource of a kind, as Kubernetes makes its plural where nobody names another."""
+    """The resource of a kind, with Kubernetes' plural where no other is given."""
     name = kind.lower()
     if name.endswith("endpoints"):
         return name

@@ -147,7 +147,7 @@ class CachedResponses:
         """Names whose time of last use waits for the disk."""
         self._bodies = WriteBehind(access, TABLE, batch=self._batch)
         self._former: set[str] = set()
-        """Names of entries of an earlier release, of which nobody has looked yet what they are about."""
+        """Names of entries of an earlier release whose objects are not known yet."""
         access.on_loss.append(self._forget_lost)
 
     async def open(self) -> None:
@@ -252,7 +252,7 @@ class CachedResponses:
         read = {name: orjson.loads(row) for name, row in rows.items() if row is not None}
         self._former = {name for name, row in read.items() if len(row) <= len(FORMER_ENTRY)}
         entries = {name: IndexEntry(*row) for name, row in read.items()}
-        # What was kept since is newer than what the disk has.
+        # Later responses are newer than the disk.
         newer = list(self._shares.entries.items())
         for name, entry in [*sorted(entries.items(), key=lambda item: item[1].last_used), *newer]:
             self._shares.put(name, entry)
@@ -297,7 +297,7 @@ class CachedResponses:
         self._shares.use(name, entry)
 
     def _forget_lost(self) -> None:
-        """Forget what was in a database that had to be set aside, so that it is written when it comes again."""
+        """Forget the content of a database that had to be set aside, so that it is written again."""
         for name in self._shares.entries.keys() - self._bodies.waiting.keys():
             self._shares.remove(name)
 

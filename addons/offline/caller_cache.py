@@ -1,4 +1,4 @@
-"""Keeps on disk what the cloud said of callers, for the next process. `addons.views.known_callers` says what for.
+"""Stores the cloud's answers about callers on disk for the next process; `addons.views.known_callers` uses them.
 
 The key of the digests is a file of its own, made at the first start. Without that file the rows mean nothing.
 """
@@ -37,7 +37,7 @@ class CallerCache:
         self.known = KnownCallers()
 
     async def open(self) -> None:
-        """Read the key, and what an earlier process was told."""
+        """Read the key, and the rows of an earlier process."""
         key = await asyncio.to_thread(_key_of, self._key_file)
         self.known = KnownCallers(key, self._access.clock)
         self.known.keep = self._keep
@@ -56,7 +56,9 @@ class CallerCache:
         if row is None:
             self._rows.delete(name, may_be_unread=True)
         else:
-            self._rows.put(name, row, is_urgent=True)  # who may read a copy is written as soon as the copy
+            self._rows.put(
+                name, row, is_urgent=True
+            )  # the right to read a copy is written as soon as the copy
 
 
 def _key_of(file: Path) -> bytes:

@@ -55,7 +55,7 @@ FORMER = "former"
 CONFIRM = 1.0
 """Seconds that clients wait for the reflector to resume from the copy. Then they are served the copy as it is."""
 WITHDRAWAL = 0.25
-"""Seconds that a change of a filter's input waits at most for the disk to forget what the filter made before."""
+"""Seconds that a change of a filter's input waits at most until the disk has dropped the filter's checkpoints."""
 SETTLE = 0.1
 """Seconds from a resumed watch's answer to the events that happened since the copy's version."""
 
@@ -68,7 +68,7 @@ class DiskCopies:
         self.metas: dict[str, Meta] = {}
         """The disk's metadata of each copy, by its name."""
         self.process = os.urandom(8).hex()
-        """Names this process: no checkpoint of its own tells it anything."""
+        """Names this process, which ignores its own checkpoints."""
         self._copies: set[DiskCopy] = set()
         self.on_read: list[Callable[[ListWatch, Store], None]] = []
         """Called with each store that has just been filled from the disk."""
@@ -109,7 +109,8 @@ class DiskCopies:
         return {name: meta for name, meta in self.metas.items() if name not in running}
 
     def disprove_unused(self) -> list[tuple[ListWatch, int]]:
-        """Mark the copies whose sources do not run, for the cloud has another history: what of, their versions."""
+        """Mark the copies without a running source, because the cloud has another history; return their resources and
+        versions."""
         for tell in self.on_restore:
             tell()
         unused = {name: meta for name, meta in self.idle().items() if is_shown(meta)}
@@ -149,7 +150,7 @@ class DiskCopy:
             copies.access, objects_of(self.name), batch=self._batch, all_rows=self._objects
         )
         self.is_starting = False
-        """Whether no client may see the store yet: it may lack the copy, or what the cloud has since."""
+        """Whether no client may see the store yet: it may lack the copy, or the cloud's changes since."""
         self._refused = 0
         self._last_used = int(copies.access.clock())
         self._stamped = False
@@ -159,7 +160,7 @@ class DiskCopy:
         store.listen(self)
 
     def close(self) -> None:
-        """Stop following the store, and write what waits, once."""
+        """Stop following the store, and write the remaining changes, once."""
         last = self.checkpoints()
         self.checkpoints = lambda: last
         self._store.forget(self)
@@ -171,7 +172,7 @@ class DiskCopy:
         return self.table.is_written
 
     def start(self, reflector: Reflector) -> Coroutine[None, None, None]:
-        """Begin from this copy: what is returned runs the reflector until cancelled."""
+        """Begin from this copy: the returned coroutine runs the reflector until cancelled."""
         self.is_starting = True
         return self._run(reflector)
 
@@ -239,7 +240,7 @@ class DiskCopy:
         return None
 
     def _recall(self, meta: Meta) -> None:
-        """Take what an earlier process knew of the past, and what its views showed."""
+        """Take an earlier process's history, and its views' checkpoints."""
         if (past := past_of(meta)) is not None:
             self._store.history.recall(past)
         if meta.get("process") != self._copies.process:
@@ -256,7 +257,7 @@ class DiskCopy:
                 await self.table.settled()
 
     def rewrite(self) -> None:
-        """Write the source anew, now: what was written is lost, and a quiet source may have no change for long."""
+        """Write the complete source now: its rows are lost, and a quiet source may have no change for long."""
         self.table.rewrite()
 
     def use(self) -> None:
@@ -267,7 +268,7 @@ class DiskCopy:
             self.table.change()
 
     def refused(self, refusal: StatusError) -> None:
-        """Delete what the cloud no longer shows (403), and remember that it has no such resource (404)."""
+        """Delete a copy that the cloud no longer shows (403), and remember that it has no such resource (404)."""
         if refusal.code in (403, 404):
             self._refused = refusal.code
             self.table.rewrite()
@@ -279,20 +280,20 @@ class DiskCopy:
         )
         item = change.new.stored if change.new is not None else None
         if item is None and change.is_local:
-            return  # the cloud's own event deletes it, here and at clients who come back after a restart
+            return  # the cloud's own event deletes it, here and at clients that come back after a restart
         # The node's own write at once: the copy must reach the disk before the journal's entry for the same write.
         self.table.put(object_name(change.key), item, is_urgent=is_own)
 
     def advanced(self) -> None:
         self._end_refusal()
-        # A doubt at once: a process that is killed must not leave what the next one would show.
+        # A doubt at once: a killed process must not leave the copy for the next one to show.
         self.table.change(is_urgent=self._store.complete and not self._store.may_be_shown)
 
     def restarted(self) -> None:
         self.table.rewrite()
 
     def _end_refusal(self) -> None:
-        """The cloud shows the source again after a refusal. The disk has nothing of it, so write it whole."""
+        """The cloud shows the source again after a refusal. The disk has nothing of it, so write it completely."""
         if self._refused:
             self._refused = 0
             self.table.rewrite()

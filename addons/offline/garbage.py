@@ -1,5 +1,5 @@
-"""Deletes unneeded copies from disk: those unused for days or over the bounds, those that deleted pods mounted, and
-the records of callers that left.
+"""Deletes unneeded copies from disk: those unused for days or over the bounds, those that deleted pods mounted, and the
+records of callers that left.
 
 Nothing is deleted while the cloud is away, because the hub could not fetch it again.
 """
@@ -131,7 +131,7 @@ class Garbage:
                 logger.exception("the collection of garbage on disk failed")
 
     async def collect(self) -> None:
-        """Delete what is garbage now."""
+        """Delete present garbage."""
         now = self._monotonic()
         passed, self._last = now - self._last, now
         if not self._cloud.is_up:

@@ -43,12 +43,12 @@ RENEWALS = 4
 RETRY_INTERVAL = 2.0
 """Seconds from a failed renewal to the next one."""
 AUDIT_ID = "edgehub-lease-"
-"""With the node's name, what all its renewals are called in the audit log. kube-apiserver repeats it in its answer, and
-one of its own is new in each. HPACK sends one that stays as one byte in place of 31: every ten seconds, that is 0.26 of
-the 4.3 MB a day of a quiet node, 6 %."""
+"""The audit id of all renewals, with the node's name. kube-apiserver repeats it in its answer, and would otherwise make
+a new one each time. HPACK sends a constant one as one byte in place of 31: every ten seconds, that is 0.26 of the 4.3
+MB a day of a quiet node, 6 %."""
 CHANGED = "the object has been modified; please apply your changes to the latest version and try again"
 LATEST = datetime.datetime(9998, 1, 1, tzinfo=datetime.UTC)
-"""A later renewTime counts as none: whoever may write the Lease has written it, and no time is left behind it."""
+"""A later renewTime counts as none: any client with the right may have written it, and no later time would follow."""
 TIMEOUT = 10.0
 """Seconds that a renewal may take; by then the next one is due."""
 
@@ -219,7 +219,7 @@ class NodeLease:
             else:
                 if self._lease is None:
                     self._lease, self._is_gone = lease, False
-                    self._keep(lease)  # a renewal changes nothing that would be kept
+                    self._keep(lease)  # a renewal changes nothing that would be cached
                 return lease
         for encoding in request.encodings():
             answer = await self._answers.get(self._key(encoding))
@@ -229,7 +229,7 @@ class NodeLease:
         raise unavailable("the cloud cannot be reached, and the hub has not seen the node's Lease")
 
     async def _request(self, method: str, path: str, request: OfflineRequest, body: bytes | None) -> Encoded:
-        # Only whole objects: a Table, which the client may accept as well, could not be kept for kubelet.
+        # Only full objects: a Table, which the client may accept as well, could not be stored for kubelet.
         accept, content_type = ",".join(request.encodings()), request.content_type or Encoding.JSON
         answer = await self._client.request(
             method, path, body=body, accept=accept, content_type=content_type, timeout=TIMEOUT
@@ -259,10 +259,10 @@ class NodeLease:
         return True
 
     def _lose(self) -> None:
-        """Let go of a Lease that the cloud has no more, with what kubelet wrote to it.
+        """Drop a Lease that the cloud has no more, with kubelet's writes to it.
 
-        The garbage collector deletes the Lease of a Node that was deleted, and would delete one that the hub made of
-        the former again: it names the former Node as its owner.
+        The garbage collector deletes the Lease of a deleted Node, and would delete one that the hub made again from the
+        former: its owner is the former Node.
         """
         logger.warning("this node's Lease in the cloud is gone or replaced: kubelet creates it again")
         self._lease, self._renewed_at, self._is_gone = None, None, True
@@ -274,7 +274,7 @@ class NodeLease:
         return not_found(f"{LEASES.resource}.{LEASES.group}", self._node)
 
     async def _push(self, lease: Encoded) -> None:
-        """Write the whole Lease to the cloud: the first time, and when kubelet has changed its metadata."""
+        """Write the complete Lease to the cloud: the first time, and when kubelet has changed its metadata."""
         content_type = lease.codec.content_type
         try:
             answer = await self._client.request("GET", self._path, timeout=TIMEOUT)
@@ -303,7 +303,7 @@ class NodeLease:
             patch["spec"] |= holder
         if status != self._acknowledged:
             patch["metadata"] = {"annotations": {ANNOTATION: status}}
-        # Nobody reads the Lease in the answer, so none is to be sent.
+        # The hub does not read the Lease in the answer, so it asks for none.
         headers = {"Prefer": "return=minimal", "Audit-Id": AUDIT_ID + self._node}
         client, body = self._client.with_headers(headers), orjson.dumps(patch)
         await client.request(

@@ -54,7 +54,10 @@ PODS = ResourceType("", "v1", "pods")
 
 
 class Offline:
-    """The parts. `open` reads the disk, `build` makes what needs the rest of the hub, `close` writes what waits."""
+    """The parts.
+
+    `open` reads the disk, `build` makes the parts that need the rest of the hub, `close` writes pending rows.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.access = DiskAccess(Disk(folder, saved=(TABLE,)), DiskWriter())
@@ -70,7 +73,7 @@ class Offline:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
-        """Read what an earlier process kept, and the schema by which kubelet's first status is read."""
+        """Read an earlier process's state, and the schema by which kubelet's first status is read."""
         await asyncio.to_thread(messages)
         await self.copies.open()
         await self._answers.open()
@@ -160,7 +163,7 @@ class Offline:
         return self._callers.known
 
     def given_versions(self) -> GivenVersions:
-        """The versions that clients may hold, beginning with what an earlier process gave."""
+        """The versions that clients may hold, beginning with those that an earlier process sent."""
         return self._edit.given()
 
     def say(self, status: str) -> None:

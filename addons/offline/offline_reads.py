@@ -1,8 +1,8 @@
 """Reads from the node's copies while the cloud is away, the newest first.
 
-The node has sources, running or on disk, and the cloud's kept answers. Of two sources the one of the later version is
-the newer, whatever it says of an object. A list is answered only from what holds every object of it, and a 404 only
-where a source holds every object that could have the name.
+The node has sources, running or on disk, and the cloud's cached answers. Of two sources the one of the later version is
+the newer for every object. A list is answered only from a source that holds every object of it, and a 404 only where a
+source holds every object that could have the name.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class OfflineReads:
         wait: float,
         own_form: OwnForm | None = None,
     ) -> None:
-        """`own_form` gives the object at a path with what the node wrote to it and the cloud has not taken yet: a watch
-        that is back before the cloud counts as up brings the cloud's form."""
+        """`own_form` gives the object at a path with the node's writes that the cloud has not taken yet: a watch that
+        is back before the cloud counts as up brings the cloud's form."""
         self._own_form = own_form
         self._sources = sources
         self._answers = answers
@@ -119,10 +119,10 @@ class OfflineReads:
         stream: ClientStream,
         check: Callable[[], Awaitable[None]] | None,
     ) -> None:
-        """Send people the changes of what the node has, until they leave. StatusError 503 where it has nothing.
+        """Send people the changes of the node's copies, until they leave. StatusError 503 where it has none.
 
-        A copy that holds every object that the watch asks for comes before one that holds some. `user` is whose quota
-        counts, "" for the node's. `check` as of `addons.views.watch_answer.watch_answer`.
+        A copy that holds every object that the watch asks for comes before one that holds some. `user` is the user
+        whose quota counts, "" for the node's. `check` as in `addons.views.watch_answer.watch_answer`.
         """
         chosen: tuple[Source, Scope, Form] | None = None
         evaluable = (
@@ -218,14 +218,13 @@ class OfflineReads:
             with contextlib.suppress(ValueError, LookupError):
                 return await list_answer(await one_at_a_time(lambda: _joined(answer, part, forms, read)))
             if forms or is_paged:
-                return None  # neither one page of several, nor a former state, is what was asked for
+                return None  # neither one page of several, nor a former state, answers the request
         return cached_answer(answer)
 
     async def _newest_part(self, identity: CloudIdentity, read: ObjectRead) -> Part | None:
-        """The part of the newest source that has the whole list in a form for the client.
+        """The part of the newest source that has the complete list in a form for the client.
 
-        Watches of shared resources come from one source for all: an older list would end such a watch again and
-        again.
+        Watches of shared resources come from one source for all: an older list would end such a watch again and again.
         """
         parts = [await self._part(identity, read)]
         if identity != HUB_IDENTITY and shared_fields(read.type, (), metadata_only=False) is not None:
@@ -243,7 +242,7 @@ class OfflineReads:
     async def _newest_first(
         self, identity: CloudIdentity, type_: ResourceType, wanted: Callable[[ListWatch], bool]
     ) -> AsyncIterator[tuple[ListWatch, Source]]:
-        """The sources of a resource that hold whole objects. What is on disk is read when its turn comes."""
+        """The sources of a resource that hold whole objects. Those on disk are read one by one, as needed."""
         for list_watch in self._sources.list_watches(identity, type_):
             if not list_watch.metadata_only and wanted(list_watch):
                 source = await self._ready(identity, list_watch)
@@ -289,7 +288,7 @@ def cached_answer(answer: CachedResponse | None) -> Answer | None:
 
 
 def _check_version(read: ObjectRead, newest: int) -> None:
-    """StatusError as a kube-apiserver's where what the node has is not of the version that a list asks for."""
+    """StatusError as a kube-apiserver's where the node's copy is not of the version that a list asks for."""
     if read.version > newest:
         raise too_large_version(read.version, newest)
     if read.is_exact and read.version < newest:
@@ -317,7 +316,7 @@ def _single(answer: CachedResponse, read: ObjectRead) -> Answer | None:
 def _joined(
     answer: CachedResponse, part: Part | None, forms: Mapping[ObjectRef, NewestForm], read: ObjectRead
 ) -> Listing:
-    """All pages of a kept list, with what became of its objects since. ValueError where it cannot be read."""
+    """All pages of a cached list, with the objects' later states. ValueError where it cannot be read."""
     pages = list(answer.pages())
     codec = codec_for(answer.encoding)
     if part is not None and part.source.store.codec is not codec:

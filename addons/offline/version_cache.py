@@ -1,7 +1,5 @@
-"""The last edit of the rules and the versions given before it, kept for the next process.
-
-`addons.rules.given_versions` says what they are for.
-"""
+"""The last edit of the rules and the versions given before it, stored for the next process
+(`addons.rules.given_versions`)."""
 
 from __future__ import annotations
 
@@ -23,12 +21,12 @@ class VersionCache:
 
     def __init__(self, copies: DiskCopies) -> None:
         self.last: RulesEdit | None = None
-        """The edit on disk. None where it holds nothing that can be read."""
+        """The edit on disk. None where it cannot be read."""
         self._copies = copies
         self._row = WriteBehind(copies.access, TABLE)
 
     async def open(self) -> None:
-        """Read what an earlier process kept."""
+        """Read an earlier process's edit."""
         await self._row.open(self._take)
 
     def _take(self, rows: Mapping[str, bytes | None]) -> Collection[str]:

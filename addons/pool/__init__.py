@@ -1,1 +1,1 @@
-"""One copy of the cloud for a node pool: who leads, whom this node follows, and what the peer port serves to whom."""
+"""One copy of the cloud for a node pool: the leader, the server that this node follows, and the peer port."""

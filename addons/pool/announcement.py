@@ -1,4 +1,4 @@
-"""Tells the manager that this hub can lead its pool: an annotation of the node, which the node may write itself."""
+"""Announces to the manager that this hub can lead its pool: an annotation that the node may write itself."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Announcement:
         self._changed.notify()
 
     async def run(self) -> None:
-        """Write what is announced, until cancelled."""
+        """Write the announcement, until cancelled."""
         backoff, written = Backoff(first=1.0), None
         while True:
             changed, wanted = self._changed.wait(), self._wanted

@@ -1,9 +1,9 @@
 """Deputies: followers that serve their pool in place of a leader that fails.
 
-A follower says in its probes of a leader where its own peer port is open. The leader's answers name its deputies, so
-that each follower knows them before the leader fails. Of all followers that can serve, the deputies come first in the
-order in which followers go to the cloud. A follower that can serve reads only from deputies that come before it, so no
-two of them read from each other.
+A follower announces its own peer port in its probes of a leader. The leader's answers name its deputies, so that each
+follower knows them before the leader fails. Of all followers that can serve, the deputies come first in the order in
+which followers change to the cloud. A follower that can serve reads only from deputies that come before it, so no two
+of them read from each other.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ MAX_LENDERS = 8
 ANY_ADDRESS = "::"
 """The address of a follower whose peer port is open on every address: the leader takes the one from which it calls."""
 LIFE = 12.0
-"""Seconds for which a leader believes what a follower said: three probes."""
+"""Seconds for which a leader believes a follower's announcement: three probes."""
 
 
 class Deputies:
-    """The first of those followers of this leader that announce themselves: its deputies, or hubs that lend their way
-    to the cloud."""
+    """The first of this leader's followers that announce themselves: its deputies, or hubs that lend their link to the
+    cloud."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, most: int = MAX_DEPUTIES) -> None:
         self._clock = clock
         self._most = most
         self._said: dict[LeaderHub, float] = {}
-        """When each of the first followers last said so. There are never more than `most`."""
+        """The time of the last announcement of each of the first followers. There are never more than `most`."""
 
     def announce(self, node: str, said: str, address: str) -> None:
         """Store a follower's announcement of its peer port; `address` is where it connects from. Malformed ones are

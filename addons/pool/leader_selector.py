@@ -25,7 +25,7 @@ from kube.peers import LeaderHub
 from kube.requests.request_info import ResourceType
 
 UNTOLD_INTERVAL = 60.0
-"""Like PROBE_INTERVAL, for a leader that is not read from and has not said what it serves besides what all do."""
+"""Like PROBE_INTERVAL, for a leader without readers here that has not announced further resources."""
 KNOW_WAIT = 3.0
 """Seconds from the start for which shared sources wait to learn whether this node follows a leader. Then they go to
 the cloud in the node's turn."""
@@ -49,9 +49,12 @@ class LeaderSelector:
         lends: Callable[[], bool] = lambda: False,
         further: Callable[[], Collection[ResourceType]] = tuple,
     ) -> None:
-        """`port` is the peer port of all hubs of a pool. `wall_clock` shows Unix seconds. `relays` are those of the
-        operator; without any, the pool's. `address` is that of this hub's peer port; `lends`: it has a way to lend.
-        `further` is what the rules have pools share."""
+        """`port` is the peer port of all hubs of a pool.
+
+        `wall_clock` shows Unix seconds. `relays` are those of the operator; without any, the pool's. `address` is that
+        of this hub's peer port; `lends`: it has a link to lend. `further` are the resources that the rules add to the
+        shared ones.
+        """
         self._node = node
         self._port = port
         self.peers = peers
@@ -88,7 +91,7 @@ class LeaderSelector:
 
     @property
     def lenders(self) -> list[LeaderHub]:
-        """Hubs that may lend their way to the cloud, as leaders name them."""
+        """Hubs that may lend their link to the cloud, as leaders name them."""
         lenders = (lender for peer in self._order for lender in peer.said.lenders)
         return [*(deputy for peer in self._leaders for deputy in peer.said.deputies), *lenders]
 
@@ -217,7 +220,7 @@ class LeaderSelector:
         return ProbeRequest(every, tuple(own))
 
     def answered(self, peer: PeerHub, before: PeerAnswer) -> None:
-        """Follow what a peer says of itself, and of its deputies."""
+        """Take a peer's state, and its deputies."""
         if peer.role is PeerRole.LEADER and peer.said.deputies != before.deputies:
             self._arrange()
             self.renamed.notify()

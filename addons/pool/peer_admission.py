@@ -33,7 +33,7 @@ class Admission:
         """`authorities` are the CAs of client certificates. `is_member`: whether a node is of the pool; None while that
         is not known."""
         self.deputies, self.lenders = Deputies(), Deputies(most=MAX_LENDERS)
-        """The admitted nodes whose peer ports are open, and those of them that have a way to the cloud to lend."""
+        """The admitted nodes whose peer ports are open, and those of them that have a link to the cloud to lend."""
         self._certificate = certificate
         self._authorities = authorities
         self._is_member = is_member

@@ -27,7 +27,7 @@ that it does not have yet."""
 
 
 class Chooser(Protocol):
-    """Says which server the hub reads shared resources from: `addons.pool.leader_selector.LeaderSelector`."""
+    """Chooses the server from which the hub reads shared resources: `addons.pool.leader_selector.LeaderSelector`."""
 
     @property
     def has_leader(self) -> bool:
@@ -64,7 +64,7 @@ class PeerReader:
         self.peer: PeerHub | None = None
         """The leader last asked; None for the cloud."""
         self.server = ""
-        """The name of who was last asked, the node of a leader or `cloud`; "" where nobody was asked yet."""
+        """The server that was last asked, the node of a leader or `cloud`; "" before the first request."""
         self.since = 0.0
         """When the reader went to this server, in Unix seconds."""
         self.why = ""
@@ -77,7 +77,7 @@ class PeerReader:
         self._chooser = chooser
         self._version = version
         self._is_unproved = False
-        """Whether the store is a leader's word: the cloud has not proved that it has the same history."""
+        """Whether the store is a leader's: the cloud has not proved that it has the same history."""
         self._may_be_older = False
         """The next list may be older than the store."""
 
@@ -107,10 +107,10 @@ class PeerReader:
         return not self._chooser.is_alone
 
     async def goes_elsewhere(self) -> bool:
-        """Whether the next watch goes to a leader, chosen now.
+        """Whether the next watch is sent to a leader, chosen now.
 
-        Where it does not, the caller has the cloud prove its history: a leader whose cloud was restored tells that
-        those alone who ask it.
+        Where it is not, the caller has the cloud prove its history: a leader whose cloud was restored reports that only
+        to its own readers.
         """
         self._is_unproved = await self._next(resumes=True) is not None
         return self._is_unproved
@@ -128,7 +128,7 @@ class PeerReader:
         codings: str = GZIP,
         resumes: bool = False,
     ) -> ApiResponse:
-        """A page of a list from the cloud, or the whole list from a leader."""
+        """A page of a list from the cloud, or the complete list from a leader."""
         while "continue" not in query and (peer := await self._next(resumes=resumes)) is not None:
             try:
                 answer = await self._client(peer).request(
@@ -188,8 +188,7 @@ class PeerReader:
 
     async def _check_reached(self, peer: PeerHub, path: str, query: Mapping[str, str], accept: str) -> None:
         """Raise StatusError or Unreachable if a leader of another make, such as a YurtHub, is behind the store's
-        version. As a kube-apiserver, it takes a watch from there and is silent. A list says so (504).
-        """
+        version. As a kube-apiserver, it accepts a watch from there and is silent. A list reveals it (504)."""
         named = {
             "limit": "1",
             "resourceVersion": query["resourceVersion"],
@@ -223,7 +222,7 @@ class PeerReader:
         return self._cloud.at(str(peer.server))
 
     def _as_new_as_known(self, query: Mapping[str, str]) -> dict[str, str]:
-        """A list that is not older than the store, in one page, from what the leader holds."""
+        """A list that is not older than the store, in one page, from the leader's copy."""
         unlimited = {name: text for name, text in query.items() if name != "limit"}
         return {
             **unlimited,

@@ -28,8 +28,11 @@ MAX_OF_NODE = 256
 """Requests of one node under way, with open watches. A hub needs one for each shared resource and encoding."""
 
 PLAIN_WATCH = 60
-"""Seconds that a watch of whole objects lasts at most, such as a YurtHub's. A YurtHub looks who leads when it watches
-anew, and no sooner; a leader that is cut off does not know that another one was elected, and would end no watch."""
+"""Seconds that a watch of whole objects lasts at most, such as a YurtHub's.
+
+A YurtHub looks for the leader only when it watches anew; a leader that is cut off does not learn that another one was
+elected, and would end no watch.
+"""
 
 
 class PeerWatch(NamedTuple):
@@ -51,8 +54,10 @@ class PeerServing:
         shares: Callable[[ResourceType], bool],
         reports: PodReportServer | None = None,
     ) -> None:
-        """`leads` says whether this hub leads its pool now, `shares` whether the pool shares a resource. `words` are
-        served to the pool whoever leads."""
+        """`leads` is whether this hub leads its pool now, `shares` whether the pool shares a resource.
+
+        `words` are served to the pool under any leader.
+        """
         self._sources = sources
         self._serving = serving
         self._leads = leads
@@ -65,7 +70,7 @@ class PeerServing:
         """By `keep_only`, which may be called while a request still waits for its version."""
 
     async def answer(self, wanted: ClientRequest, stream: ClientStream) -> Answer | None:
-        """The whole answer to a list; None after a watch, until its end. StatusError for all else."""
+        """The complete answer to a list; None after a watch, until its end. StatusError for all else."""
         self._check(wanted.info)
         with self._counted(wanted.peer):
             if wanted.info.type == POD_REPORTS and self._reports is not None:
@@ -106,7 +111,7 @@ class PeerServing:
             except StatusError as error:
                 if source.store.complete and source.store.version < version:
                     raise too_large_version(version, source.store.version) from None
-                # The cloud's refusal of this hub is no word about the follower's rights.
+                # The cloud's refusal of this hub does not concern the follower's rights.
                 raise unavailable(f"this leader has no copy: {error.message}", retry_after=1) from None
             return await self._serve(wanted, stream)
 

@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 class PeerPort(NamedTuple):
     certificate: RequestedCertificate | StaticCertificate
     announcement: Announcement | None
-    """None where no manager elects the hub, as of a relay."""
+    """None where no manager elects the hub, as for a relay."""
     admission: Admission
     serving: PeerServing
     lent: TunnelServer
@@ -63,7 +63,7 @@ class PeerPort(NamedTuple):
 
 
 class Pool:
-    """Starts with `run`. Everything else asks it, or is told by it."""
+    """Starts with `run`. All other parts ask it, or are notified by it."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Pool:
         *,
         borrows: bool = False,
     ) -> None:
-        """`neighbours` is None where the hub does nothing without a cloud. `borrows`: it may borrow ways."""
+        """`neighbours` is None where the hub does nothing without a cloud. `borrows`: it may borrow links."""
         self.role = Role.NONE
         self.since = time.time()
         self.selector = selector
@@ -303,7 +303,7 @@ class Pool:
         """
         while True:
             woken = self._changed.wait()
-            # What the manager writes of nodes is read when a filter of some hub of the pool asks for it.
+            # The manager's NodeLabels are read when a filter of some hub of the pool asks for them.
             scope = [resource for resource in self._facts.config.scope if resource != NODE_LABELS]
             wanted = (
                 {unfiltered_list_watch(resource) for resource in scope} if self.selector.serves else set()

@@ -90,7 +90,7 @@ def join_pool(
     answers = PeerServing(sources, serving, lambda: selector.serves, facts.shares, reports)
     announcement = Announcement(settings.node, settings.peer_port, client) if is_pool else None
     port = PeerPort(certificate, announcement, admission, answers, lent, open_port, settings.peer_port)
-    # A relay neither lends nor borrows. Who does not verify servers borrows nothing: the lender could take their place.
+    # A relay neither lends nor borrows. A hub that does not verify servers borrows none: the lender could pose as one.
     borrows = is_pool and settings.borrow == "on" and not credentials.insecure
     return Pool(
         *(settings.node, credentials, facts, sources, selector, port, link, neighbours),
@@ -111,7 +111,7 @@ def _facts(
 
 
 async def announce_no_port(settings: Settings, client: Client) -> None:
-    """Take back what a hub of this node announced that had a peer port, as its certificate tells."""
+    """Withdraw the announcement of a former hub of this node with a peer port, which its certificate proves."""
     if await asyncio.to_thread(_certificate_file(settings).exists):
         announcement = Announcement(settings.node, settings.peer_port, client)
         announcement.announce(False)

@@ -27,7 +27,7 @@ VERSION = re.compile(r"v[0-9]{1,2}((alpha|beta)[0-9]{1,2})?")
 
 class Role(StrEnum):
     NONE = "none"
-    """The hub reads shared resources from the cloud, and serves them to nobody."""
+    """The hub reads shared resources from the cloud, and serves them to no other hub."""
     LEADER = "leader"
     """The hub reads shared resources from the cloud, and serves them to the pool."""
     FOLLOWER = "follower"
@@ -49,7 +49,7 @@ class PoolConfig(NamedTuple):
     has_deputies: bool = True
     """Followers may serve the pool in place of its leaders."""
     hubs: tuple[LeaderHub, ...] = ()
-    """The hubs whose peer port is open: without a cloud they tell each other of their pods, and the leaders do."""
+    """The hubs whose peer port is open: without a cloud they report their pods to each other, and so do the leaders."""
 
     def shares(self, type_: ResourceType) -> bool:
         """Whether the pool shares a resource, in whatever version."""
@@ -62,21 +62,21 @@ FIRST_SCOPE = (ResourceType("", "v1", "services"), ResourceType("discovery.k8s.i
 
 
 def first_config(leaders: Iterable[LeaderHub]) -> PoolConfig:
-    """The pool of the leaders that the operator names, until its ConfigMap is known; without any nothing is shared."""
+    """The pool of the operator's leaders, until its ConfigMap is known; without any nothing is shared."""
     named = tuple(sorted(leaders)[:MAX_LEADERS])
     return PoolConfig(named, FIRST_SCOPE, is_shared=True) if named else NOTHING_SHARED
 
 
 def relay_config(node: str, further: Iterable[ResourceType] = ()) -> PoolConfig:
-    """The pool of a relay, which leads it, whoever the nodes are: it shares all that a pool may share."""
+    """The pool of a relay, which leads it for any nodes: it shares all that a pool may share."""
     scope = tuple(ResourceType(group, "v1", resource) for group, resource in SHARED)
     return PoolConfig((LeaderHub(node, ""),), (*scope, *further), is_shared=True, has_deputies=False)
 
 
 def parse_pool_config(data: Mapping[str, str] | None, further: Iterable[ResourceType] = ()) -> PoolConfig:
-    """The ConfigMap's data as a value; None is a pool without a ConfigMap. What is no entry is left out.
+    """The ConfigMap's data as a value; None is a pool without a ConfigMap. Malformed entries are left out.
 
-    `further` is what the rules have each pool share.
+    `further` are the resources that the rules have each pool share.
     """
     if data is None:
         return NOTHING_SHARED
@@ -111,7 +111,7 @@ def role_of(config: PoolConfig, node: str, *, can_lead: bool, can_follow: bool) 
 
 
 def parse_leader_hubs(text: str) -> Iterator[LeaderHub]:
-    """The hubs of `node/address,…`; what is no entry is left out."""
+    """The hubs of `node/address,…`; malformed entries are left out."""
     for entry in text.split(","):
         with suppress(ValueError):
             yield parse_leader_hub(entry)

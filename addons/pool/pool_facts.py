@@ -39,7 +39,7 @@ class OneConfigMap:
 
     @property
     def is_known(self) -> bool:
-        """Whether the hub knows what the ConfigMap says, or that the node may not read it."""
+        """Whether the hub knows the ConfigMap's content, or that the node may not read it."""
         return self._source.store.complete or self._source.reflector.refusal is not None
 
     @property
@@ -75,13 +75,15 @@ class PoolFacts:
         first: PoolConfig = NOTHING_SHARED,
         further: Callable[[], tuple[ResourceType, ...]] = tuple,
     ) -> None:
-        """`first` counts until the hub has once known what the ConfigMap says. `further` is what the rules add to what
-        pools share; who changes it notifies `moved`."""
+        """`first` counts until the hub has once known the ConfigMap's content.
+
+        `further` are the resources that the rules add to the shared ones; a change of it notifies `moved`.
+        """
         self.name = ""
         """The pool; "" where the node is in none, or while that is not known."""
         self.config = NOTHING_SHARED
         self.is_known = False
-        """Whether the hub knows its pool and what the pool's ConfigMap says."""
+        """Whether the hub knows its pool and the content of the pool's ConfigMap."""
         self.members: frozenset[str] | None = None
         """The nodes of the pool; None while they are not known, and where the pool shares nothing."""
         self.authorities: tuple[x509.Certificate, ...] = ()
@@ -92,7 +94,7 @@ class PoolFacts:
         self._first = first
         self._further = further
         self._may_begin = False
-        """The cluster and the disk have had their time to say what the ConfigMap says."""
+        """The time is over in which the cluster and the disk could answer for the ConfigMap."""
         self.moved = Notifier()
         """Makes the readers read everything again."""
         self._config: OneConfigMap | None = None

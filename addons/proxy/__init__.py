@@ -1,1 +1,1 @@
-"""The hub as mitmproxy has it: a mode with its listeners, one addon under one guard, and what interfaces show of it."""
+"""The hub as an addon of mitmproxy: a mode with its listeners, one addon under one guard, its views in interfaces."""

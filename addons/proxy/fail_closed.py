@@ -33,7 +33,7 @@ CONNECTION_HOOKS = (
 )
 """The hooks of the hub's parts; the last one is of connections that do not speak HTTP."""
 BEFORE_ANSWER = ("requestheaders", "request")
-"""Hooks that have nothing to do once a flow has its answer."""
+"""Hooks with nothing to do once a flow has its answer."""
 MALFORMED = frozenset({400, 413, 414, 431})
 """Codes of requests that are malformed, or larger than a bound."""
 
@@ -41,8 +41,8 @@ MALFORMED = frozenset({400, 413, 414, 431})
 def guarded(part: Any, hook: str) -> Callable[[Any], Awaitable[None] | None]:
     """A hook of a part of the hub, plain or async, which never raises.
 
-    What a flow's hook raises becomes the answer: a StatusError as it is, any other error a counted 500. A hook of a
-    connection ends that.
+    A StatusError that a flow's hook raises becomes the answer as it is, any other error a counted 500. A hook of a
+    connection ends the connection.
     """
     body = getattr(part, hook)
     if hook not in FLOW_HOOKS:
@@ -101,7 +101,7 @@ def _end(data: object, why: StatusError) -> None:
         case ServerConnectionHookData():
             data.server.error = str(why)
         case tls.TlsData():
-            # Without a connection object mitmproxy would make one by its own rules of trust. This one trusts nobody
+            # Without a connection object mitmproxy would make one by its own rules of trust. This one trusts no server
             # and has no certificate, so no handshake can succeed.
             context = SSL.Context(SSL.TLS_METHOD)
             context.set_verify(SSL.VERIFY_PEER)

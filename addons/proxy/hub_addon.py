@@ -42,7 +42,7 @@ class HubAddon:
         """Make the parts, and load them.
 
         End the process where they cannot be made, and where the hub is loaded into it again: mitmproxy would only log
-        the error, open its own port, and send what comes there on unfiltered.
+        the error, open its own port, and relay requests there without filters.
         """
         if loader.master in self._masters:
             logger.critical("addons/hub.py was loaded a second time: the hub ends, start it again")

@@ -1,4 +1,4 @@
-"""A listener of the hub as a mode of mitmproxy's, `hub:plain@127.0.0.1:10261`, and what serves its connections."""
+"""A listener of the hub as a mode of mitmproxy, `hub:plain@127.0.0.1:10261`, and the server of its connections."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def listener_of(client: connection.Client) -> Listener | None:
 
 
 class HubInstance(mode_servers.AsyncioServerInstance[HubMode]):
-    """Listens, on a socket that is open already where there is one for the address, and serves what connects itself."""
+    """Listens, on a socket that is open already where there is one for the address, and serves connections itself."""
 
     def make_top_layer(self, context: Context) -> layer.Layer:
         """Not used: mitmproxy's layers serve none of the hub's clients."""

@@ -1,4 +1,4 @@
-"""Opens the hub's listeners in mitmproxy, and says which of them are open."""
+"""Opens the hub's listeners in mitmproxy, and reports which of them are open."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from addons.proxy.listener_mode import HubInstance, HubMode
 
 
 class OpenServers:
-    """The listeners of a hub without an interface; with what the hub uses of mitmproxy's `Servers`."""
+    """The listeners of a hub without an interface; has the part of mitmproxy's `Servers` that the hub uses."""
 
     def __init__(self, manager: ServerManager) -> None:
         self._manager = manager
@@ -51,7 +51,7 @@ class Listening:
 
     @contextlib.contextmanager
     def register_connection(self, _id: object, _handler: object) -> Iterator[None]:
-        """Nobody looks for a connection here: see `addons.server.accept.accepted`."""
+        """mitmproxy does not look connections up here: see `addons.server.accept.accepted`."""
         yield
 
 
@@ -65,7 +65,7 @@ def option_values(specs: Sequence[str]) -> dict[str, object]:
 
 
 async def open_listeners(specs: Sequence[str]) -> None:
-    """Open these mode specifications and close all others; those that are open stay as they are.
+    """Open these mode specifications and close all others; open ones stay as they are.
 
     OSError, whose `filename` is the specification, for the first that cannot be opened.
     """
@@ -120,7 +120,7 @@ def _servers() -> OpenServers:
 
 @contextlib.contextmanager
 def _silent(name: str) -> Iterator[None]:
-    """mitmproxy logs each failure in its own options' words; the caller says it in the hub's."""
+    """mitmproxy logs each failure in its own options' terms; the caller logs it in the hub's."""
     logger = logging.getLogger(name)
     was, logger.disabled = logger.disabled, True
     try:

@@ -1,7 +1,7 @@
-"""A hub without an interface, in the place of mitmproxy's master: its options, one addon, and nothing else.
+"""A hub without an interface, in the place of mitmproxy's master: its options and one addon alone.
 
-mitmdump calls some forty addons for each hook of each request, which is half of what a small request costs, and
-reloads `addons/hub.py` when the file changes. To import mitmproxy's own master is to import all of them.
+mitmdump calls some forty addons for each hook of each request, which is half the cost of a small request, and reloads
+`addons/hub.py` when the file changes. To import mitmproxy's own master is to import all of them.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class HubMaster:
         self.event_loop = asyncio.get_running_loop()
         self.should_exit = asyncio.Event()
         self._addon = addon
-        ctx.master, ctx.options = self, options  # type: ignore[assignment]  # it has what anybody here uses
+        ctx.master, ctx.options = self, options  # type: ignore[assignment]  # it has all attributes used here
         for name, kind, default in LAYER_OPTIONS:
             options.add_option(name, kind, default, "")
         addon.load(Loader(self))
@@ -124,6 +124,6 @@ async def _run(addon: HubAddon, given: Mapping[str, Any], specifications: Sequen
     loop = asyncio.get_running_loop()
     for signal_ in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(signal_, master.shutdown)
-    # A client that leaves is told by the write that fails, not by a signal that ends the process.
+    # A client that leaves is noticed by the failing write, not by a signal that ends the process.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     await master.run()

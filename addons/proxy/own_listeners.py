@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class OwnListeners:
-    """Opens what the hub wants, refuses what anybody else wants, and keeps open what was opened."""
+    """Opens the hub's listeners, refuses all others, and reopens lost ones."""
 
     name = "edgehub-listeners"
 
@@ -51,7 +51,7 @@ class OwnListeners:
                 task.cancel()
 
     def running(self) -> None:
-        # mitmproxy tells subscribers before its own addons, one of which would close the hub's listeners at once.
+        # mitmproxy notifies subscribers before its own addons, one of which would close the hub's listeners at once.
         self._accepted = {name: getattr(ctx.options, name) for name in OPTIONS}
         ctx.options.subscribe(self._refuse, OPTIONS)
         self._keeping = background(self._keep_open(), "listeners")
@@ -61,7 +61,7 @@ class OwnListeners:
             self._keeping.cancel()
 
     async def open(self, specs: Sequence[str]) -> None:
-        """Open these mode specifications, and close all others. OSError as `open_listeners`."""
+        """Open these mode specifications, and close all others. OSError as in `open_listeners`."""
         async with self._lock:
             self._specs = specs
             self._accepted |= option_values(specs)
@@ -79,7 +79,7 @@ class OwnListeners:
 
     async def _open_again(self) -> None:
         if self._differs(ctx.options):
-            ctx.options.update(**self._accepted)  # `options.reset` asks nobody
+            ctx.options.update(**self._accepted)  # `options.reset` calls no validator
         lost = frozenset(self.closed())
         for address in lost - self._lost:
             metrics.LISTENERS_LOST.inc()

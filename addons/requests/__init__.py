@@ -1,1 +1,1 @@
-"""One request, understood: who calls, what is asked, the route that it takes, and its exchange with the client."""
+"""One request, understood: its caller, its question, its route, and its exchange with the client."""

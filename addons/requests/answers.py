@@ -1,4 +1,4 @@
-"""The hub's own answers, as values: the request, the whole answer, and what takes one that is streamed."""
+"""The hub's own answers, as values: the request, the complete answer, and the receiver of a streamed one."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def headers_of(content_type: str, warning: str = "") -> dict[str, str]:
 
 
 class ClientLeft(Exception):
-    """Nobody takes the rest of an answer."""
+    """No client takes the rest of an answer."""
 
 
 class ToCloud(Exception):
-    """The cloud is to answer a request in the hub's place. Whoever raises this has begun no answer."""
+    """The cloud is to answer a request in the hub's stead. The component that raises this has begun no answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole answer. A body in pieces is made as the client reads it, and has a length if the headers give one."""
+    """A complete answer. A body in pieces is made as the client reads it, and has a length if the headers give one."""
 
     body: bytes | Iterable[bytes] = b""
     headers: Mapping[str, str] = field(default_factory=lambda: HEADERS)
@@ -44,7 +44,7 @@ class Answer:
 
 
 class ClientStream(Protocol):
-    """Takes an answer whose end nobody knows."""
+    """Takes an answer of unknown length."""
 
     async def begin(self, headers: Mapping[str, str]) -> None:
         """Send the head of a 200, and wait until the addons have seen it. ClientLeft as `write`."""
@@ -53,13 +53,13 @@ class ClientStream(Protocol):
         """Send a piece, and wait while the client does not read. ClientLeft when the stream is over."""
 
     async def write_all(self, pieces: Iterable[bytes]) -> None:
-        """Send pieces that are made as they are taken, and let others work in between."""
+        """Send pieces that are made as they are taken, and let other tasks work in between."""
 
     @property
     def outlet(self) -> Callable[[bytes], bool] | None:
         """Sends a piece if the client has room for it; returns False, and sends nothing, where that is for `write`.
 
-        None for a client that always goes by `write`. The outlet is there once the answer has begun.
+        None for a client that always needs `write`. The outlet is there once the answer has begun.
         """
 
 

@@ -1,1 +1,1 @@
-"""The hub's own filters, one a module, and what those of endpoints share."""
+"""The hub's own filters, one a module, and the code that the endpoint filters share."""

@@ -1,17 +1,17 @@
-"""Lets endpoints follow kubelets' pod statuses while the cloud is away: address, readiness, end.
+"""Updates endpoints by kubelets' pod statuses while the cloud is away: address, readiness, end.
 
-Needs: what kubelet said of this node's pods of the object's namespace, and in a pool without its cloud what kubelets of
-other nodes said of theirs; the object's Service; for a pod that no endpoint names the slices of that Service. Changes:
-EndpointSlices (v1, v1beta1) and Endpoints, as Kubernetes' own controllers would (`podToEndpoint` of
-k8s.io/endpointslice): each endpoint whose `targetRef` names such a pod; and a pod that the Service selects and no slice
-names comes into the first slice, without zone and host name.
+Needs: the statuses that kubelet reported of this node's pods of the object's namespace, and in a pool without its cloud
+those that kubelets of other nodes reported of theirs; the object's Service; for a pod that no endpoint names the slices
+of that Service. Changes: EndpointSlices (v1, v1beta1) and Endpoints, as Kubernetes' own controllers would
+(`podToEndpoint` of k8s.io/endpointslice): each endpoint whose `targetRef` names such a pod; and a pod that the Service
+selects and no slice names comes into the first slice, without zone and host name.
 
-A node speaks for its own pods alone: a word of another node than the endpoint's changes nothing. When something is
-missing: a pod of which no kubelet said anything stays as the cloud has it. Without the Service no endpoint comes. Into
-an object without ports none comes where the Service has target ports by name, for only the pod's spec knows their
-numbers. Nothing is filtered of an object larger than MAX_ENDPOINTS.
+A node speaks for its own pods alone: a report of another node than the endpoint's changes nothing. When something is
+missing: a pod without a report stays as the cloud has it. Without the Service no endpoint is added. To an object
+without ports none is added where the Service has target ports by name, because only the pod's spec knows their numbers.
+An object larger than MAX_ENDPOINTS is not filtered.
 
-A word counts until the cloud has written the object later than the pod that says the same (`PodReport.concerns`).
+A report counts until the cloud has written the object later than the pod that says the same (`PodReport.concerns`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class LocalPods:
 
 
 class _Edit(NamedTuple):
-    """One object, and what decides about it."""
+    """One object, and the inputs that decide about it."""
 
     obj: ApiObject
     reports: PodReportLister

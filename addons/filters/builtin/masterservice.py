@@ -55,7 +55,7 @@ class MasterService:
 
 
 def _families(spec: Fields) -> list[str]:
-    """The families of the Service, the main one first; from its addresses where it says nothing (before
+    """The families of the Service, the main one first; those of its addresses where the field is missing (before
     Kubernetes 1.20)."""
     families = spec.texts("ipFamilies")
     if families:

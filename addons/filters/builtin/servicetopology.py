@@ -1,18 +1,15 @@
-"""Keeps of a Service's endpoints those that its topology annotations let this node reach.
+"""Keeps those of a Service's endpoints that its topology annotations let this node reach.
 
-Needs: the Service, and, as its annotations say, this node's pool and that pool's nodes, or the labels of this
-node and of the endpoints' nodes. Changes: EndpointSlices (v1, v1beta1) and Endpoints, ready and not ready
-addresses alike; an endpoint that names no node goes; an emptied object is still sent, for kube-proxy needs to
-see it (openyurt#1028).
+Needs: the Service, and, by its annotations, this node's pool and that pool's nodes, or the labels of this node and of
+the endpoints' nodes. Changes: EndpointSlices (v1, v1beta1) and Endpoints, ready and not ready addresses alike; an
+endpoint that names no node goes; an emptied object is still sent, for kube-proxy needs to see it (openyurt#1028).
 
-When something is missing, as OpenYurt and SuperEdge do:
-- no service-name label, no Service, no annotation, a word or a JSON text that says nothing, more keys than
-  an object larger than MAX_ENDPOINTS: nothing is filtered by it;
-- pool scope, and this node is in no pool or its pool does not exist: nothing is filtered by it. A pool
-  without nodes is a known answer: it takes every endpoint away;
-- label keys, and this node is unknown or has none of the keys: every endpoint goes; an endpoint whose node is
-  unknown goes.
-With both annotations an endpoint must satisfy both; where one restricts nothing, the verdict names that one.
+When something is missing, as in OpenYurt and SuperEdge: - no service-name label, no Service, no annotation, an unknown
+value or a JSON text without keys, more keys than an object larger than MAX_ENDPOINTS: nothing is filtered by it; - pool
+scope, and this node is in no pool or its pool does not exist: nothing is filtered by it. A pool without nodes is a
+known answer: it takes every endpoint away; - label keys, and this node is unknown or has none of the keys: every
+endpoint goes; an endpoint whose node is unknown goes. With both annotations an endpoint must satisfy both; where one
+restricts nothing, the verdict names that one.
 """
 
 from __future__ import annotations
@@ -43,7 +40,7 @@ from kube.wire.api_objects import ApiObject
 
 @dataclass(frozen=True)
 class ServiceTopology:
-    """`order` is the hub's option for what several SuperEdge keys mean."""
+    """`order` is the hub's option for the meaning of several SuperEdge keys."""
 
     order: Order = Order.ANY
 
@@ -96,7 +93,8 @@ _UNFILTERED = {
 def _rule_for(
     topology: Topology, obj: ApiObject, service: str, inputs: Inputs
 ) -> tuple[NodeRule | None, tuple[str, ...]]:
-    """The rule that the topology means on this node, None if it restricts nothing; and why a part of it does not."""
+    """The rule that the topology means on this node, None if it restricts nothing; and the reason why a part of it does
+    not."""
     doubts = topology.doubts
     reach: NodeRule | None = None
     if topology.reach is Reach.NODE:

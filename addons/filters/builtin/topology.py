@@ -1,7 +1,7 @@
 """A Service's topology annotations, and the nodes that satisfy them. Pure; all endpoint filters use it.
 
-There are two annotations: OpenYurt's `openyurt.io/topologyKeys`, one plain word, and SuperEdge's `topologyKeys`, a JSON
-array of node label keys. Where a Service has both, both must be satisfied.
+There are two annotations: OpenYurt's `openyurt.io/topologyKeys`, one plain value, and SuperEdge's `topologyKeys`, a
+JSON array of node label keys. Where a Service has both, both must be satisfied.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Reach(StrEnum):
 _REACHES = {
     "kubernetes.io/hostname": Reach.NODE,
     "openyurt.io/nodepool": Reach.POOL,
-    "kubernetes.io/zone": Reach.POOL,  # OpenYurt's older word for the pool, not Kubernetes' zone label
+    "kubernetes.io/zone": Reach.POOL,  # OpenYurt's older value for the pool, not Kubernetes' zone label
 }
 
 
@@ -52,7 +52,7 @@ class Topology(NamedTuple):
 
 
 def parse_topology(annotations: Mapping[str, str], order: Order = Order.ANY) -> Topology:
-    """Never raises: an unknown word or value restricts nothing, and `doubts` names it.
+    """Never raises: an unknown value restricts nothing, and `doubts` names it.
 
     `order` is this hub's option; a list that ends with `"*"` is ordered whatever the option says.
     """

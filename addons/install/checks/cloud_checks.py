@@ -36,7 +36,7 @@ READ_RESOURCES = (
     ("apps.openyurt.io", "nodepools"),
     ("networking.k8s.io", "servicecidrs"),
 )
-"""(group, resource) of what a hub lists and watches in the whole cluster."""
+"""(group, resource) of each kind that a hub lists and watches in the whole cluster."""
 
 RULES = ("kube-system", "yurt-hub-cfg")
 """The ConfigMap of the rules that the manifest names."""
@@ -57,9 +57,9 @@ class OwnNode:
 
 
 async def check_cloud(credentials: Credentials, node: OwnNode | None) -> list[Finding]:
-    """The checks in order; the first ends them where nothing answers.
+    """The checks in order; the first ends them where no server answers.
 
-    `node` is None where the node has no identity yet: its bootstrap token is looked at then.
+    `node` is None where the node has no identity yet: its bootstrap token is checked then.
     """
     server, findings = credentials.server, list[Finding]()
     async with cloud(credentials) as client:

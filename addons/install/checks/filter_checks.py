@@ -1,7 +1,7 @@
-"""Checks the files of filters that are not the hub's: the doctor loads them as the hub does, in another process.
+"""Checks the files of added filters: the doctor loads them as the hub does, in another process.
 
-The process gives up what the hub's unit withholds (each capability of root, and new privileges), writes no file, and
-ends when it takes too long. So a file that breaks as it is loaded breaks neither the doctor nor the node.
+The process drops the rights that the hub's unit withholds (each capability of root, and new privileges), writes no
+file, and ends when it takes too long. So a file that breaks as it is loaded breaks neither the doctor nor the node.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _NO_NEW_PRIVILEGES, _DROP_BOUNDING, _CAPABILITIES_V3 = 38, 24, 0x20080522
 
 
 def check_filters(files: Sequence[Path], disabled: Sequence[str], limit: float = LIMIT) -> Finding | None:
-    """Whether a hub with these files starts, and which filters they bring; None where no file and no package brings
+    """Whether a hub with these files starts, and the filters that they bring; None where no file and no package brings
     any.
 
-    `disabled` are the names that the hub is told to leave out. Installed packages bring filters, too.
+    `disabled` are the names that the hub's options leave out. Installed packages bring filters, too.
     """
     for file in files:
         if not file.is_absolute():

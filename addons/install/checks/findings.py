@@ -1,4 +1,4 @@
-"""Findings of the doctor: one line for each check, with what to do where something is wrong."""
+"""Findings of the doctor: one line for each check, with the remedy where something is wrong."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """How one check ended, what the check saw, and what a person can do about it."""
+    """The result of one check, the observation, and the remedy."""
 
     check: str
     severity: Severity

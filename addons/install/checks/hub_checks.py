@@ -1,4 +1,4 @@
-"""Checks of the hub that runs on this node, by what it says at its admin port."""
+"""Checks of the hub that runs on this node, by the answers of its admin port."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kube.errors import StatusError
 from kube.http.client import Unreachable
 
 MAX_REFUSERS = 10
-"""Clients that refuse the certificate of which the doctor tells. The others have the same cause, mostly."""
+"""Clients named in the finding about a refused certificate. The others mostly have the same cause."""
 HANDSHAKES = f"/debug/observe?resource=tls&verdict=failed&since={60 * 60}"
 CURE = (
     "give it an address in the certificate and the CA that signed this; a pod that calls the API server's own "
@@ -44,7 +44,7 @@ async def check_handshakes(hub: Settings) -> list[Finding]:
 
 
 def _refusals(lines: bytes) -> Iterator[Finding]:
-    """A finding for each client and what it says, of lines of `edgehub observe`, with what it called last."""
+    """A finding for each client with its refusal, by lines of `edgehub observe`, and its last request."""
     rows = (json.loads(line) for line in lines.splitlines() if line)
     said = {row["reason"].partition(" of ")[0]: row for row in rows if row.get("verb") == HANDSHAKE}
     for row in list(said.values())[-MAX_REFUSERS:]:

@@ -24,7 +24,7 @@ from kube.http.kubeconfig import Credentials
 from kube.option import VERSION
 
 LEAST_DISK = 256 * 1024 * 1024
-"""Bytes that should be free for copies of what the node reads."""
+"""Bytes that should be free for copies of the node's lists."""
 STATE_CERTIFICATES = {
     "serving.crt": "of the TLS port, by the local CA,",
     "cluster.pem": "of the TLS port, by the cluster,",
@@ -42,7 +42,7 @@ LAST_TENTH = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """One distribution: the file by which a node of it is known, and what to do in place of `edgehub install` alone."""
+    """One distribution: the file by which a node of it is known, and what replaces a plain `edgehub install`."""
 
     name: str
     sign: Path
@@ -79,7 +79,7 @@ DISTRIBUTIONS = (
     ),
 )
 TALOS = "ID=talos"
-"""The line of /etc/os-release. Talos has no systemd for others, no shell, and kubelet's files are its own."""
+"""The line of /etc/os-release. Talos has no systemd for other services, no shell, and keeps kubelet's files itself."""
 RELEASE = Path("/etc/os-release")
 
 
@@ -115,8 +115,8 @@ class Program(NamedTuple):
 
 
 def check_program(program: Program) -> Finding:
-    """That the node has a program and its interpreter, and that the unit's root, which has no right to pass the folders
-    of others, reaches both."""
+    """Check that the node has a program and its interpreter, and that the unit's root, which has no right to pass other
+    users' folders, reaches both."""
     path = Path(program.command)
     if not path.is_absolute():
         return ok("program", f"edgehub {VERSION}")  # by the service manager's own search path
@@ -156,7 +156,10 @@ def _interpreters(program: Path) -> list[Path]:
 def check_certificate(
     credentials: Credentials, now: datetime.datetime, renewer: str = "kubelet"
 ) -> Iterator[Finding]:
-    """Whether the identity of the kubeconfig can be used, and for how long. `renewer` says who renews it."""
+    """Whether the identity of the kubeconfig can be used, and for how long.
+
+    `renewer` names the program that renews it.
+    """
     try:
         UpstreamTls(credentials).check()
         pem = credentials.certificate.read()

@@ -1,6 +1,6 @@
-"""The kubelet of this node, which the hub asks in the cloud's place while that is away: where it is, and by which TLS.
+"""The kubelet of this node, which the hub asks while the cloud is away: its address, and its TLS.
 
-The files are read for each connection: people ask rarely, and what is renewed counts at once.
+The files are read for each connection: people ask rarely, and a renewed file counts at once.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class KubeletAccess(NamedTuple):
                 raise ValueError(f"hub_kubelet_{option} {file}: {error.strerror}") from None
 
     def tls(self, offers: list[bytes]) -> SSL.Connection:
-        """TLS that is about to begin; OSError, ValueError or OpenSSL.SSL.Error where the files cannot be used.
+        """TLS before its handshake; OSError, ValueError or OpenSSL.SSL.Error where the files cannot be used.
 
-        kubelet's certificate names the node: a self-signed one names nothing else, one of the cluster names it, too.
+        kubelet's certificate names the node: a self-signed one has no other name, and one of the cluster names it, too.
         """
         context = client_context(x509.load_pem_x509_certificates(self.authority.read_bytes()))
         show_certificate(context, self.certificate.read_bytes(), self.key.read_bytes())

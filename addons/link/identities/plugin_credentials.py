@@ -13,8 +13,8 @@ from kube.http.exec_plugin import ExecPlugin
 from kube.http.kubeconfig import Credentials
 
 AHEAD = 0.1
-"""The share of what is left of their life at which credentials are renewed before their end, so that no request waits
-for a plugin."""
+"""The share of the remaining life at which credentials are renewed before their end, so that no request waits for a
+plugin."""
 LONGEST_SLEEP = 30.0
 """Seconds after which the clock is read again: a laptop that slept has missed an end."""
 
@@ -40,7 +40,7 @@ class PluginCredentials:
         """When to run the plugin next, on `clock`; None: when the cloud refuses."""
 
     async def load(self) -> None:
-        """Run the plugin, and take what it gives; ValueError where it gives nothing."""
+        """Run the plugin, and take its credentials; ValueError where it returns none."""
         given = await asyncio.to_thread(self._plugin.run)
         self._credentials.take(given)
         now = self._clock()
@@ -55,7 +55,7 @@ class PluginCredentials:
                 await self.load()
             except ValueError as error:
                 logger.warning("the previous credentials stay in use: %s", error)
-            # What a plugin gives may be refused again, or be at its end already.
+            # A plugin's credentials may be refused again, or have expired already.
             await asyncio.sleep(backoff.next())
 
     async def _until_due(self) -> None:

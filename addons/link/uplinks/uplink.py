@@ -26,7 +26,7 @@ SERVER_ERRNOS = frozenset(
 """The kernel's errors where the server, or the link to it, does not take a connection."""
 _ERRNO = re.compile(r"\[Errno (-?\d+)\]")
 _NO_CONNECTION = re.compile(r"\[Errno (\d+)\] Connect call failed(?: \([^)]*\))?")
-"""How asyncio tells of a connection that cannot be opened: without the system's word for it."""
+"""asyncio's messages for a connection that cannot be opened, without the system's error."""
 
 
 class Uplink(NamedTuple):
@@ -39,10 +39,10 @@ class Uplink(NamedTuple):
         return self.name
 
     def bind(self, unbound: socket.socket) -> None:
-        """Bind a socket to this uplink; OSError where it cannot be.
+        """Bind a socket to this uplink; OSError where it cannot be bound.
 
-        A device counts whatever its address is by now. Linux lets everybody choose one since 5.7, before that who has
-        CAP_NET_RAW. By an address routes must lead over its device, which the kernel does not see to.
+        A device counts whatever its current address is. Linux allows this to every process since 5.7, before that with
+        CAP_NET_RAW. For an address, routes must lead over its device, which the kernel does not ensure.
         """
         if self.is_address:
             unbound.bind((self.name, 0))
@@ -97,11 +97,11 @@ class Fault(StrEnum):
     NODE = "node"
     """The node has no descriptor, port or memory for it."""
     NONE = "none"
-    """The system says of none: the time was over, or the hub cut the connection."""
+    """No error of the system: a time-out, or the hub cut the connection."""
 
 
 def fault_of(message: str) -> Fault:
-    """The fault in what asyncio said of a connection that it could not open.
+    """The fault in asyncio's error about a connection that it could not open.
 
     asyncio tries each address of a name and joins their errors; one that the server caused decides. The errors of the
     resolver are negative numbers.

@@ -1,10 +1,10 @@
 """The cloud's answers to accepted writes: the newest state of an object, which no copy has yet.
 
-Each write of an object passes here, whoever makes it and whichever way it goes. Before it leaves, the disk learns that
-nobody knows how the object is (`begin`), unless kubelet reports a status, which it would report again. When the cloud
-has taken it, kept answers with the object alone become its new form, whosever they are, and that is remembered until
-all copies have it: the node's copies get it once the cloud is away, and kept lists where they are read. A write whose
-answer was lost leaves the object unknown to who gets it; a list shows it as it was at the list's version.
+Each write of an object passes here, from any client and by any route. Before it leaves, the disk records that the
+object's state is unknown (`begin`), unless kubelet reports a status, which it would report again. When the cloud has
+accepted it, cached answers with the object alone take its new form, whichever caller owns them, and the form is
+remembered until all copies have it: the node's copies get it once the cloud is away, and cached lists when they are
+read. A write whose answer was lost leaves the object unknown to its readers; a list shows it as of the list's version.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class AcceptedWrites:
         copies.on_read.append(self._lay)
 
     async def open(self) -> None:
-        """Read what an earlier process left: a write that it did not see the end of makes the object unknown."""
+        """Read the rows of an earlier process: a write without an answer makes the object unknown."""
         await self._rows.open(self._take)
 
     def start(self, sources: Iterable[Source]) -> None:
@@ -164,7 +164,7 @@ class AcceptedWrites:
             if not _is_repeated(info):
                 self._forget(doubt)
 
-    # -- what readers ask -------------------------------------------------------------------------------------------
+    # -- readers' questions -----------------------------------------------------------------------------------------
 
     def is_current(self, info: RequestInfo, since: int) -> bool:
         """Whether no object in an answer was written since its request came, when `count` was this."""
@@ -177,7 +177,7 @@ class AcceptedWrites:
         return not any(written.meets(ref) for written in later)
 
     def learn(self, info: RequestInfo) -> None:
-        """Note that the cloud has just said how an object is."""
+        """Note that the cloud has just sent an object's state."""
         ref = ObjectRef.of(info)
         if ref is not None and self._lost.pop(Doubt(ref), None) is not None:
             self._write(Doubt(ref))
@@ -205,7 +205,7 @@ class AcceptedWrites:
             await cloud.changed.wait()
 
     def forget_all(self) -> None:
-        """Forget what the cloud said before it was restored from a backup: it means nothing any more."""
+        """Drop the states from before the cloud was restored from a backup: they mean nothing any more."""
         doubts = {*map(Doubt, self._forms), *self._lost}
         self._forms.clear()
         self._lost.clear()
@@ -384,5 +384,5 @@ def _doubt(info: RequestInfo) -> Doubt | None:
 
 
 def _is_repeated(info: RequestInfo) -> bool:
-    """Whether whoever writes will do so again, and the hub takes it meanwhile: a status, an event."""
+    """Whether the client will repeat the write, and the hub accepts it meanwhile: a status, an event."""
     return is_status_write(info) or is_event(info)

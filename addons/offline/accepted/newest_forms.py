@@ -62,7 +62,7 @@ class NewestForm(NamedTuple):
 
 
 def forms_in(info: RequestInfo, ref: ObjectRef, answer: CachedResponse) -> dict[ObjectRef, NewestForm | None]:
-    """The objects in the answer to a write of `ref`, each as it is now, None where the answer does not tell that.
+    """The objects in the answer to a write of `ref`, each in its new form, None where the answer has none.
 
     ValueError for an answer that cannot be read.
     """
@@ -159,9 +159,9 @@ def may_hold(list_watch: ListWatch, ref: ObjectRef) -> bool:
 
 
 def bring_to(store: Store, read: ObjectRead, ref: ObjectRef, form: NewestForm) -> None:
-    """Bring the object in a kept list to its newest form. ValueError and LookupError where that cannot be done.
+    """Bring the object in a cached list to its newest form. ValueError and LookupError where that cannot be done.
 
-    The object keeps its own version: nobody watches the list.
+    The object keeps its own version: no client watches the list.
     """
     key = ref.namespace, ref.name
     held = store.get(key)

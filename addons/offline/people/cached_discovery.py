@@ -1,6 +1,6 @@
-"""Keeps what the API says of itself for an outage: kubectl asks for it first, and maybe never did before.
+"""Caches the API's discovery documents for an outage: kubectl asks for them first, and may never have done so before.
 
-What else the hub will be asked then, and may keep beforehand, it asks with that.
+The same component also asks for answers that the hub will need in an outage.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Question(NamedTuple):
 
 
 class Discovery:
-    """Fetches the paths as the hub, and answers from what was kept."""
+    """Fetches the paths as the hub, and answers from the cached documents."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Discovery:
         cloud: Cloud,
         further: Callable[[], Iterable[Question]] = tuple,
     ) -> None:
-        """`further` is what is asked besides."""
+        """`further` are further requests to make."""
         self._client = client
         self._answers = answers
         self._cloud = cloud
@@ -69,11 +69,13 @@ class Discovery:
         self._next = 0.0
         """When the cloud is asked again, in the loop's time."""
         self._has_returned = False
-        """The cloud was away: what it says to `further` may be new."""
+        """The cloud was away: its answers to `further` may be new."""
 
     async def run(self) -> None:
-        """Keep what is new until cancelled. After a restart or a break, only `further` is asked again within INTERVAL,
-        and that after a break alone."""
+        """Fetch and cache new documents until cancelled.
+
+        After a restart or a break, only `further` is asked again within INTERVAL, and that after a break alone.
+        """
         loop = asyncio.get_running_loop()
         if all(self._answers.is_recent(question.key) for question in self._questions()):
             self._next = loop.time() + INTERVAL
@@ -105,8 +107,8 @@ class Discovery:
         return asyncio.get_running_loop().time() >= self._next or not is_cached
 
     async def answer(self, request: OfflineRequest) -> CachedResponse | None:
-        """The cached answer to a request, unpacked; None for another path, for a form that is not kept, and for what
-        the cloud had packed badly."""
+        """The cached answer to a request, unpacked; None for another path, for a form that is not cached, and for a
+        body that the cloud had packed badly."""
         form = DISCOVERY_PATHS.get(request.target.partition("?")[0])
         forms = [clause.replace(" ", "") for clause in (request.accept or "*/*").split(",")]
         if form is None or (form is AGGREGATED and not any(map(_is_aggregated, forms))):

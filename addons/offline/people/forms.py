@@ -1,6 +1,6 @@
-"""The forms in which clients get the objects of copies, and for people a list of what all copies together have.
+"""The forms in which clients get the objects of copies, and for people a list of the objects of all copies together.
 
-A controller would take such a list for the whole, and delete what belongs to the rest.
+A controller would take such a list as complete, and delete what belongs to missing objects.
 """
 
 from __future__ import annotations

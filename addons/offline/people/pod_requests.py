@@ -1,11 +1,11 @@
-"""Logs and streams of this node's pods while the cloud is away: who may ask kubelet for them, and where it has them.
+"""Logs and streams of this node's pods while the cloud is away: the right to ask kubelet for them, and their source.
 
-kube-apiserver decides by the caller's right to the pod's subresource, and is then itself the one whom kubelet sees.
-So is the hub, with a client certificate that its operator gives it.
+kube-apiserver decides by the caller's right to the pod's subresource, and is then itself kubelet's client. So is the
+hub, with a client certificate that its operator gives it.
 
-kubelet takes a client certificate of the cluster's CA as it is, and asks the cloud, through this hub, what its user may
-do (SubjectAccessReview). It remembers a yes for some minutes, and answers 500 where nobody says. The hub keeps the
-cloud's answers about the user that it is itself towards kubelet, and answers no other user's review without the cloud.
+kubelet accepts a client certificate of the cluster's CA, and asks the cloud, through this hub, for its user's rights
+(SubjectAccessReview). It caches a yes for some minutes, and answers 500 where the review fails. The hub caches the
+cloud's answers about its own user towards kubelet, and answers no other user's review without the cloud.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class PodRequests:
         return plain(item[0]) if item else None
 
     def questions(self) -> Iterator[Question]:
-        """The reviews that kubelet will ask for the hub's own user; nothing where the certificate cannot be read."""
+        """The reviews that kubelet will ask for the hub's own user; none where the certificate cannot be read."""
         try:
             user, groups = self._access.user()
         except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The event loop's way to the disk: nobody waits long for it, and a disk that fails is counted, and logged once."""
+"""Access of the event loop to the disk: no caller waits long for it, and a failing disk is counted, and logged once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Waiting(Protocol):
     is_durable: bool
 
     def close(self) -> Batch | None:
-        """Stop writing, and return what waits for the process's last write."""
+        """Stop writing, and return the pending changes for the process's last write."""
 
 
 class DiskAccess:
@@ -49,7 +49,7 @@ class DiskAccess:
 
     @property
     def is_failing(self) -> bool:
-        """Whether the disk took nothing when it was last asked."""
+        """Whether the disk refused the last write."""
         return self._failing
 
     def is_recent(self, used: int) -> bool:
@@ -120,7 +120,8 @@ class DiskAccess:
         return True
 
     def close(self) -> None:
-        """Write what waits, as far as the disk manages in CLOSE_TIMEOUT: what nobody else has comes first."""
+        """Write the pending changes, as far as the disk manages in CLOSE_TIMEOUT: those that no other component has
+        come first."""
         for task in self.loading:
             task.cancel()
         tables = sorted(self.tables, key=lambda table: not table.is_durable)

@@ -22,21 +22,21 @@ from kube.disk.marks import MAX_MARKS, Marks, mark_of
 
 @dataclass(slots=True)
 class Deleted:
-    """A row that was deleted, and that the disk may still hold: what it was about, and its marks."""
+    """A deleted row that the disk may still hold: its subject, and its marks."""
 
     about: str = ""
     marks: set[bytes] = field(default_factory=set)
 
 
 class DiskRows:
-    """A record of what the disk may hold of a table, with a file of marks or without."""
+    """A record of the rows of a table that the disk may hold, with a file of marks or without."""
 
     def __init__(
         self, access: DiskAccess, marks: Marks | None, changed: Notifier, *, is_tracked: bool
     ) -> None:
-        """`changed` is notified when rows that were deleted cannot come back any more.
+        """`changed` is notified when deleted rows cannot come back any more.
 
-        Rows are noted where they are tracked: not those of a table that can be written whole.
+        Rows are noted where they are tracked: not those of a table that can be rewritten.
         """
         self._access = access
         self._is_tracked = is_tracked
@@ -108,7 +108,7 @@ class DiskRows:
         return marked
 
     async def mark_deleted(self, seconds: float) -> None:
-        """Mark what is deleted, and for so long what becomes so."""
+        """Mark present deletions, and further ones within the block."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while True:
@@ -119,7 +119,7 @@ class DiskRows:
                     await deletion
 
     async def clear_marks(self) -> None:
-        """Empty the file: the disk has deleted what it marks."""
+        """Empty the file: the disk has deleted the marked rows."""
         if self._has_marks:
             await self._mark(())
 

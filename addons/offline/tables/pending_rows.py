@@ -15,7 +15,7 @@ OF_A_ROW = 256
 
 
 class PendingRows:
-    """The latest value of each changed row, None for one to be deleted; or the whole table."""
+    """The latest value of each changed row, None for a deleted one; or the complete table."""
 
     def __init__(self, all_rows: Callable[[], Mapping[str, StoredText]] | None, *, is_bounded: bool) -> None:
         """`all_rows` gives all rows, of a table whose owner has their values at any time."""
@@ -29,9 +29,9 @@ class PendingRows:
         self._bytes = 0
 
     def put(self, name: str, value: StoredText | None) -> bool:
-        """Replace a row, or delete it. False where there is no room: then the former row waits on.
+        """Replace a row, or delete it. False where there is no room: then the former row stays pending.
 
-        There is always room to delete a row. A table that can be written whole has room, too: it is written whole.
+        There is always room to delete a row, and for a table that can be rewritten.
         """
         if self._replaces_all:
             return True
@@ -50,7 +50,7 @@ class PendingRows:
         self._bytes -= _cost(self.rows.pop(name))
 
     def rewrite(self) -> None:
-        """Queue the whole table."""
+        """Queue the complete table."""
         self._clear(replaces_all=True)
 
     def forget(self) -> None:
@@ -59,12 +59,12 @@ class PendingRows:
         self.is_changed = self.is_urgent = False
 
     def change(self, *, is_urgent: bool = False) -> None:
-        """Note that a batch is due. One of the whole table is urgent."""
+        """Note that a batch is due. One of the complete table is urgent."""
         self.is_changed = True
         self.is_urgent |= is_urgent or self._replaces_all
 
     def take(self) -> TableChanges:
-        """The changes of a batch. Rows stay until the disk has them, because an owner may read what waits."""
+        """The changes of a batch. Rows stay until the disk has them, because an owner may read pending rows."""
         self.is_changed = self.is_urgent = False
         if self._replaces_all and self.all_rows is not None:
             return TableChanges(self.all_rows(), replaces_all=True)

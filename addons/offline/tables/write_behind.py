@@ -49,8 +49,8 @@ class WriteBehind:
         """`batch` adds rows of other tables to a transaction, or gives None for one that must not be written yet.
 
         `all_rows` gives all rows, of a table whose owner has their values at any time. A table with `marks` is durable:
-        each transaction is synced, and what a full disk cannot delete is marked as deleted. What waits of it is
-        bounded by its owner.
+        each transaction is synced, and rows that a full disk cannot delete are marked as deleted. The owner bounds its
+        pending rows.
         """
         self.is_durable = marks is not None
         self.is_read = False
@@ -68,7 +68,7 @@ class WriteBehind:
         self._is_closed = False
         access.tables[self] = None
 
-    # -- what the owner changes -------------------------------------------------------------------------------------
+    # -- the owner's changes ----------------------------------------------------------------------------------------
 
     def put(self, name: str, value: StoredText | None, *, is_urgent: bool = False) -> bool:
         """Replace a row, or delete it. False where there is no room: then the former row waits on."""
@@ -78,9 +78,10 @@ class WriteBehind:
         return is_queued
 
     def delete(self, name: str, about: str = "", *, may_be_unread: bool = False) -> None:
-        """Delete a row. One that the disk never got leaves nothing to write.
+        """Delete a row. One that the disk never got needs no write.
 
-        `about`: of what `is_leaving` asks. `may_be_unread`: an earlier process may have written a row of this name.
+        `about`: the subject that `is_leaving` asks about. `may_be_unread`: an earlier process may have written a row of
+        this name.
         """
         if name in self._on_disk or (may_be_unread and not self.is_read):
             self._on_disk.delete(name, about)
@@ -90,12 +91,12 @@ class WriteBehind:
             self.written.notify()
 
     def rewrite(self) -> None:
-        """Write the whole table at once: what the disk has is unknown."""
+        """Rewrite the table at once: the disk's rows are unknown."""
         self._pending.rewrite()
         self.change()
 
     def forget(self) -> None:
-        """Drop what waits: the owner has just read the table."""
+        """Drop pending changes: the owner has just read the table."""
         self._pending.forget()
 
     def change(self, *, is_urgent: bool = False) -> None:
@@ -111,7 +112,7 @@ class WriteBehind:
             self._next = loop.call_soon(self._begin) if urgent else loop.call_later(LINGER, self._begin)
 
     def finish(self) -> None:
-        """Write what waits, once."""
+        """Write pending changes, once."""
         self._access.tables.pop(self, None)
         self._is_closed = True
         if self._pending.is_changed:
@@ -119,7 +120,7 @@ class WriteBehind:
         else:
             self._drop_owner()
 
-    # -- what the disk has ------------------------------------------------------------------------------------------
+    # -- the disk's state -------------------------------------------------------------------------------------------
 
     @property
     def waiting(self) -> Mapping[str, StoredText | None]:
@@ -136,7 +137,7 @@ class WriteBehind:
         return not self.is_writing and not self._pending.is_changed
 
     async def settled(self) -> None:
-        """Return when nothing waits any more. What lingers does not."""
+        """Return when no change is pending any more. Lingering ones do not count."""
         while not self.is_written:
             self._begin()
             if self._writing is not None:
@@ -176,7 +177,7 @@ class WriteBehind:
                 self.delete(name)
 
     def close(self) -> Batch | None:
-        """Stop writing, and return what waits for the process's last write."""
+        """Stop writing, and return the pending changes for the process's last write."""
         if self._writing is not None:
             self._writing.cancel()
         if self.waiting:
@@ -242,7 +243,7 @@ class WriteBehind:
         self.written.notify()
 
     def _drop_owner(self, *_: object) -> None:
-        """Forget the owner, which refers to this, once nothing is to be written any more."""
+        """Drop the reference to the owner, which refers to this, once nothing is to be written any more."""
         if self._is_closed:
             self._batch, self._pending.all_rows = _no_batch, None
 

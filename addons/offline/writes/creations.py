@@ -1,4 +1,4 @@
-"""Creations while the cloud is away: answered from what the cloud answered to such a one before, or not at all.
+"""Creations while the cloud is away: answered from the cloud's answer to a former one, or refused.
 
 A service account's token is given again to the same pod, while it is valid. kubelet creates its Node and CSINode at
 each start: the hub answers 409 when it knows that they exist. A mirror pod is echoed, because kubelet repeats it.

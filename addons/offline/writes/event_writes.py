@@ -27,10 +27,10 @@ KIND = "Event"
 
 
 class EventWrites:
-    """Journals what clients write of events, and keeps the latest creations.
+    """Journals clients' writes of events, and stores the latest creations.
 
-    A cluster drops an event after an hour. A patch of one that is gone would be lost although its client has the answer
-    200, so the event's creation goes before it: the cloud answers 409 where it still has the event.
+    A cluster drops an event after an hour. A patch of an expired one would be lost although its client has the answer
+    200, so the event's creation is sent before it: the cloud answers 409 where it still has the event.
     """
 
     def __init__(self, journal: Journal) -> None:

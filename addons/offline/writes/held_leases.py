@@ -1,7 +1,7 @@
 """Leases by which the pods of this node elect a leader: while the cloud is away, the holder renews at the hub.
 
-Only Leases that the rules name (`offline_leases`). The hub elects nobody: whoever held the Lease when the link was cut
-goes on. It gives no new version, so the cloud answers 409 later where somebody else took the Lease.
+Only Leases that the rules name (`offline_leases`). The hub elects no leader: the holder at the time of the cut goes on.
+It gives no new version, so the cloud answers 409 later where another client took the Lease.
 
 The disk has each Lease as of the last change of its holder: writing each renewal would wear it out. So after a restart
 without the cloud the hub knows the holder, but neither the time nor the version of the last renewal: the holder names
@@ -34,7 +34,7 @@ from kube.wire.encoded_objects import Encoded
 from kube.wire.encoding import Encoding
 
 MAX_LEASE = 16 * 1024
-"""The most bytes of one Lease: a hundred times what a leader writes."""
+"""The most bytes of one Lease: a hundred times a leader's."""
 TABLE = table_of("leases")
 """The table on disk: Leases by namespace and name."""
 
@@ -45,7 +45,7 @@ class Held(NamedTuple):
     lease: Encoded
     version: int
     writer: str | None
-    """The user who wrote it through this hub; None: somebody elsewhere did."""
+    """The user who wrote it through this hub; None for a client elsewhere."""
     renewed: float
 
     @property
@@ -58,7 +58,7 @@ class Held(NamedTuple):
 
     @classmethod
     def load(cls, row: bytes, now: float) -> Held:
-        """Read what `dump` wrote, as a Lease that is renewed `now`; ValueError for anything else."""
+        """Read the output of `dump`, as a Lease that is renewed `now`; ValueError for anything else."""
         head, _, raw = row.partition(b"\n")
         match orjson.loads(head):
             case [int(version), str() | None as writer, str(encoding), str(api_version), str(kind)]:
@@ -79,7 +79,7 @@ class HeldLeases:
         access.on_loss.append(self._write_all)
 
     async def open(self) -> None:
-        """Read what an earlier process wrote."""
+        """Read an earlier process's Leases."""
         await self._rows.open(self._take)
 
     def start(self, named: Callable[[], Collection[Key]]) -> None:
@@ -92,7 +92,7 @@ class HeldLeases:
         if key is None:
             return
         if answer.status in (404, 409):
-            self._drop(key)  # it is gone, or somebody else wrote it
+            self._drop(key)  # it is gone, or another client wrote it
         if answer.status != 200:
             return
         try:
@@ -147,7 +147,7 @@ class HeldLeases:
         return object_answer(lease)
 
     def forget_all(self) -> None:
-        """Forget what the cloud said before it was restored from a backup: its versions may be lower now."""
+        """Forget the Leases from before the cloud was restored from a backup: its versions may be lower now."""
         for key in list(self._held):
             self._drop(key)
 
@@ -171,7 +171,7 @@ class HeldLeases:
             except (ValueError, LookupError):
                 unwanted.append(row)
                 continue
-            self._held.setdefault((namespace, name), held)  # what has passed since the start is newer
+            self._held.setdefault((namespace, name), held)  # changes since the start are newer
         return unwanted
 
     def _key(self, info: RequestInfo) -> Key | None:

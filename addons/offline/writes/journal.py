@@ -98,10 +98,10 @@ class Journal:
     def put_status(
         self, entry: StatusEntry, *, was_sent: bool = False, patch: Json | None = None
     ) -> StatusEntry:
-        """Replace the object's waiting entry and return the new one.
+        """Replace the object's pending entry and return the new one.
 
-        `was_sent`: the cloud may have this one already. `patch`: what the client sent. `before` and `sent` stay those
-        of the waiting entry: the cloud has seen nothing else since.
+        `was_sent`: the cloud may have this one already. `patch`: as the client sent it. `before` and `sent` stay those
+        of the pending entry: the cloud has seen no other since.
         """
         waiting = self.statuses.get(entry.path)
         if waiting is not None and waiting.uid == entry.uid:

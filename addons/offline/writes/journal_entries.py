@@ -63,7 +63,7 @@ class StatusEntry:
         return orjson.dumps(patch)
 
     def laid_on(self, item: Item) -> Item:
-        """The object with what the node wrote to it; as it is where it is another object of this name."""
+        """The object with the node's writes to it; unchanged where it is another object of this name."""
         store = item.store
         form = store.codec.encoding, store.api_version, store.kind, item.raw
         try:

@@ -1,7 +1,7 @@
-"""Tells the cloud after an outage that this node is as its kubelet reported it last, as long as kubelet lives.
+"""Reports to the cloud after an outage the conditions that kubelet reported last, as long as kubelet lives.
 
-kube-controller-manager calls a node's conditions Unknown while its Lease is late. kubelet looks at its own copy of the
-Node every 10 s, and would tell no sooner.
+kube-controller-manager sets a node's conditions to Unknown while its Lease is late. kubelet looks at its own copy of
+the Node every 10 s, and would report no sooner.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NODES = ResourceType("", "v1", "nodes")
 TRIES = 3
 """Attempts to send the conditions: other writers, such as the journal, write the Node at the same time."""
 TIMEOUT = 10.0
-"""Seconds for a request: by then kubelet has told the cloud itself."""
+"""Seconds for a request: by then kubelet has reported to the cloud itself."""
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class NodeReturn:
             await self._cloud.changed.wait()
 
     async def _report(self) -> None:
-        # At once: the next list replaces the copy, and kubelet's word in it.
+        # At once: the next list replaces the copy, and kubelet's report in it.
         reported = await self._reported()
         for _ in range(TRIES):
             answer = await self._client.request("GET", self._path, timeout=TIMEOUT)
@@ -94,7 +94,7 @@ class NodeReturn:
 
 
 def return_patch(node: Json, reported: Json, now: datetime.datetime) -> Json:
-    """The strategic merge patch that sets each condition that is Unknown to what was reported; {} for none."""
+    """The strategic merge patch that sets each Unknown condition to the reported one; {} for none."""
     known = {
         condition["type"]: condition
         for condition in _conditions(reported)

@@ -1,4 +1,4 @@
-"""Decides which writes the hub accepts while the cloud is away: kubelet's reports and events, and nothing else.
+"""Decides which writes the hub accepts while the cloud is away: kubelet's reports and events alone.
 
 The hub replays each write that it accepts. The one exception is the creation of a mirror pod, which kubelet repeats.
 """
@@ -78,7 +78,7 @@ class OfflineWrites:
             and not is_dry
             and identity.is_hub is (caller.credential_source is CredentialSource.HUB)
         ):
-            # The cloud lets the caller do this: replayed by the node for itself, and by a token of the user for others.
+            # The caller has this right at the cloud: the node replays for itself, and a token of the user for others.
             accept = self._events.create if info.verb == "create" else self._events.patch
             return await accept(request, identity.user)
         # Statuses are replayed with the hub's identity, so a caller with a token of its own cannot write any.

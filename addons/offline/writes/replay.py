@@ -1,11 +1,11 @@
-"""Replays the journal when the cloud is back: a status as a patch of what changed, an event as the client sent it.
+"""Replays the journal when the cloud is back: a status as a patch of its changes, an event as the client sent it.
 
-The entries of one object go in their order. Each object is replayed by itself, so one that the cloud refuses does not
-hold up the others. A refusal of the hub's identity is no refusal of an entry: credentials that expired during a long
-outage must not cost the journal.
+The entries of one object are sent in their order. Each object is replayed by itself, so one that the cloud refuses does
+not hold up the others. A refusal of the hub's identity is no refusal of an entry: credentials that expired during a
+long outage must not cost the journal.
 
-An event of a caller with a token of its own goes with a token of that very user, and with nothing else. Tokens are in
-memory alone: after a restart such an event waits for its caller, which comes back within minutes, or not at all.
+An event of a caller with a token of its own is sent with a token of that very user alone. Tokens are in memory alone:
+after a restart such an event waits for its caller, which comes back within minutes, or not at all.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class SparingWrites:
         """The copy in the encoding of the cloud's answer; None if only the cloud can answer."""
         encodings = request.encodings()
         query = parse_qs(request.target.partition("?")[2], keep_blank_values=True)
-        # Others ask for more than a write, such as a dry run. Other patches do more when they are applied again.
+        # All others ask for more than a write, such as a dry run, or do more when they are applied again.
         is_plain = query.keys() <= {"timeout"} and request.content_type in (
             MERGE_PATCH,
             STRATEGIC_MERGE_PATCH,
@@ -99,8 +99,7 @@ class SparingWrites:
         return next(iter(copies), None)
 
     async def _written(self, store: Store, before: int, request: OfflineRequest) -> Item | None:
-        """Wait for the object newer than `before` in which the patch changes nothing; None if it does not come in
-        time.
+        """Wait for the object newer than `before` in which the patch changes nothing; None if it does not come in time.
 
         It may have other writers' changes, too: the cloud has this form, and the patch is in it.
         """

@@ -101,7 +101,7 @@ class StatusWrites:
             if not encodings:
                 raise not_acceptable("the answer is JSON or protobuf")
             self._journal.check_capacity(entry)
-            # To those who watch or get the object from now on, whosever the kept answers are.
+            # To clients that watch or get the object from now on, whichever caller owns the cached answers.
             for copy in written:
                 if copy.store is not None:
                     copy.store.amend(copy.object.raw)
@@ -146,7 +146,7 @@ class StatusWrites:
         others = await self._answers.in_other_forms(key)
         for answer in (await self._answers.get(key), *others):
             if answer is None or (copies and copies[-1][1].store is None):
-                continue  # one form of the kept object is enough: the others become it
+                continue  # one form of the cached object is enough: the others become it
             # It may be a Table, or the metadata alone.
             with contextlib.suppress(ValueError, LookupError):
                 single = answer.single()

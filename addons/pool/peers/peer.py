@@ -1,4 +1,4 @@
-"""Another hub that this one asks: its health, and what its last answer to a probe said. Pure."""
+"""Another hub that this one asks: its health, and its last answer to a probe. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LASTING = 60.0
 LONE_YURTHUB = b"local proxy does not support request"
 """A YurtHub's answer to a probe while it has no cloud."""
 UNTOLD_AGE = 1.0
-"""The age assumed for a YurtHub that has lost the cloud: it does not say since when."""
+"""The age assumed for a YurtHub that has lost the cloud: it does not report the time."""
 
 
 class PeerRole(StrEnum):
@@ -44,7 +44,7 @@ class PeerRole(StrEnum):
     RELAY = "relay"
     """The same: a hub beside the API servers, which serves every node and all that pools may share."""
     NEIGHBOUR = "neighbour"
-    """Reports on the pods of its node, and nothing else."""
+    """Reports on the pods of its node alone."""
 
 
 class PeerAnswer(NamedTuple):
@@ -53,7 +53,7 @@ class PeerAnswer(NamedTuple):
     why_unfit: str = ""
     """Why the peer cannot be read from; "" where it can."""
     age: float = 0.0
-    """Seconds since the peer lost the cloud; 0 while it has the cloud, and where it does not say."""
+    """Seconds since the peer lost the cloud; 0 while it has the cloud, and where it does not report it."""
     deputies: tuple[LeaderHub, ...] = ()
     """The followers that serve in its place."""
     lenders: tuple[LeaderHub, ...] = ()
@@ -81,7 +81,7 @@ class PeerHub:
 
     @classmethod
     def at(cls, server: Server) -> PeerHub:
-        """A peer that nobody has asked yet. One answer proves that it is there; `usable_from` spreads its readers."""
+        """A peer that has not answered yet. One answer proves that it is there; `usable_from` spreads its readers."""
         return cls(ServerHealth(server, TimeoutEstimator(PROBE_INTERVAL, PROBE_TIMEOUT), recovery=1))
 
     @property
@@ -104,7 +104,7 @@ class PeerHub:
 
     @property
     def age(self) -> float:
-        """Seconds since the peer lost the cloud, by its own word; 0 while it has the cloud, and while it is left."""
+        """Seconds since the peer lost the cloud, by its own report; 0 while it has the cloud, and while it is left."""
         return 0.0 if self.failure else self.said.age
 
     @property

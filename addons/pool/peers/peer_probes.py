@@ -1,7 +1,7 @@
 """One prober of all other hubs: each has one health and one probe, however many parts of this hub ask it.
 
-A probe of a peer is no probe of the link (`addons.link.probes`), which asks a silent server whether it is there: peers
-tell each other at each probe who has the cloud, who serves, and who lends.
+A probe of a peer is no probe of the link (`addons.link.probes`), which asks a silent server whether it is there: by
+their probes, peers report to each other whether they have the cloud, serve, and lend.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Peers:
         self._changed = Notifier()
 
     def use(self, user: PeerUser, server: Server, role: PeerRole = PeerRole.NEIGHBOUR) -> PeerHub:
-        """The peer that a part of the hub asks from now on, until it says otherwise by `leave`."""
+        """The peer that a part of the hub asks from now on, until it ends that by `leave`."""
         if server not in self._peers:
             self._peers[server] = PeerHub.at(server)
         self._users.setdefault(server, {})[user] = role
@@ -133,9 +133,9 @@ class Peers:
             answer = read_answer(await ask(client, peer.health, PEER_PROBE_PATH, own, self.clock))
         except Unreachable as error:
             if isinstance(error.__cause__, TimeoutError):
-                return  # it speaks to others all the time
+                return  # it answers others all the time
             if peer.failure:
-                self._cut(peer.server)  # what was opened to it since then is as dead
+                self._cut(peer.server)  # connections opened since then are dead, too
             self.failed(peer, f"no answer to a probe: {error}")
         else:
             self._take(peer, answer)

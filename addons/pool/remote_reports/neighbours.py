@@ -1,6 +1,6 @@
-"""Hears what the kubelets of the other nodes of the pool say of their pods, from their hubs, while the cloud is away.
+"""Receives the reports of the pool's other kubelets on their pods, from their hubs, while the cloud is away.
 
-It begins when the hub has lost its cloud. It ends, with the cloud back, for each node when its last word has ended: a
+It begins when the hub has lost its cloud. It ends, with the cloud back, for each node when its last report has ended: a
 site with a cloud sends nothing.
 """
 
@@ -46,7 +46,7 @@ class Neighbour:
         self.reports = reports
         self.peer = peer
         self.silent_since: float | None = None
-        """Since when nobody hears the node, by the caller's clock; None while it is heard."""
+        """Since when the node's hub has not been heard, by the caller's clock; None while it is heard."""
         wanted, backoff = ListWatch(POD_REPORTS, encoding=Encoding.JSON), Backoff(last=LAST_RETRY)
         self.reflector = Reflector(client.at(str(peer.server)), wanted, reports.store, backoff)
         self.reflector.grew = self._check_list
@@ -83,8 +83,10 @@ class Neighbours:
         stores: Callable[[], Iterable[Store]],
         cloud: Cloud,
     ) -> None:
-        """`port` is the peer port of all hubs of a pool. `stores` gives the slices and Endpoints that somebody on this
-        node reads."""
+        """`port` is the peer port of all hubs of a pool.
+
+        `stores` gives the slices and Endpoints that clients on this node read.
+        """
         self._port = port
         self._peers = peers
         self._inputs = inputs
@@ -163,7 +165,7 @@ class Neighbours:
         self._peers.leave(self, exchange.peer.server)
 
     def wants(self, peer: PeerHub) -> ProbeRequest | None:
-        """Probe a hub that is heard: one that was cut off without a word is asked anew."""
+        """Probe a hub that is heard: one that was cut off silently is asked anew."""
         exchange = self._open.get(peer.node)
         return ProbeRequest() if exchange is not None and exchange.is_heard else None
 

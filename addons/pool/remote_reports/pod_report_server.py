@@ -1,4 +1,4 @@
-"""Serves what this node's kubelet said of its pods to the other hubs of the pool, as a list and a watch."""
+"""Serves the reports of this node's kubelet on its pods to the other hubs of the pool, as a list and a watch."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class PodReportServer:
     async def answer(
         self, wanted: ClientRequest, stream: ClientStream, opened: Callable[[Watcher], None]
     ) -> Answer | None:
-        """The whole answer to a list; None after a watch, until its end. `opened` gets its watcher."""
+        """The complete answer to a list; None after a watch, until its end. `opened` gets its watcher."""
         read, form = wanted.route.read, wanted.route.representation
         assert read is not None
         assert form is not None

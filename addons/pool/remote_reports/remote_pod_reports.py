@@ -39,16 +39,16 @@ class RemotePodReports(PodReports):
         newest: Callable[[], int],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`changed`, `ask` and `clock` as of `PodReports`. `newest` is the newest version of the cloud's slices."""
+        """`changed`, `ask` and `clock` as in `PodReports`. `newest` is the newest version of the cloud's slices."""
         super().__init__(changed, ask, clock)
         self.store = Store()
         self.store.listen(self)
         self.flooded: Callable[[], None] = lambda: None
-        """Called where the node tells of more than it may."""
+        """Called where the node reports more pods than it may."""
         self._node = node
         self._newest = newest
         self._began_at: dict[Key, int] = {}
-        """The newest version of the cloud's slices when a word began that the cloud has not."""
+        """The newest version of the cloud's slices when a report began that the cloud has not."""
         self._waiting: set[Key] = set()
         self._refused: set[Key] = set()
         self._taken = float("-inf")
@@ -72,7 +72,7 @@ class RemotePodReports(PodReports):
             self._timer.cancel()
 
     def refuse(self, namespace: str, report: PodReport) -> None:
-        """Count a word about a pod of another node, and forget it."""
+        """Count a report about a pod of another node, and drop it."""
         key = (namespace, report.name)
         if key not in self._refused:
             self._refused.add(key)

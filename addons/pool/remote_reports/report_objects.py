@@ -1,6 +1,7 @@
-"""The words of a kubelet as objects of the peer port: of a pod what its endpoints need, in the form of a Pod. Pure.
+"""The reports of a kubelet as objects of the peer port: the fields of a pod that its endpoints need, in the form of a
+Pod.
 
-The object's resourceVersion is one of the hub that speaks. That of the pod in the cloud stands in `version`.
+Pure. The object's resourceVersion is one of the hub that sends it. That of the pod in the cloud is in `version`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from kube.wire.json_fields import JsonFields, parse_object, write_json
 POD_REPORTS = ResourceType("edgehub.io", "v1", "kubeletwords")
 API_VERSION, KIND = "edgehub.io/v1", "KubeletWord"
 MAX_REPORTS = 1_000
-"""Pods of which a hub tells others, and of which it hears from each: twice what the largest nodes run."""
+"""Pods of which a hub reports to others, and of which it accepts reports from each: twice the number on the largest
+nodes."""
 MAX_REPORT_BYTES = 1024 * 1024
 """Bytes of these, as objects: a pod with ten labels has 500."""
 
@@ -30,7 +32,7 @@ _TIME_OF_DAY = re.compile(r"[0-9]{2}:[0-9]{2}")
 
 
 def report_object(key: Key, report: PodReport, version: int) -> bytes:
-    """The object of a word, at a version of the hub that speaks."""
+    """The object of a report, at a version of the hub that sends it."""
     metadata: Json = {
         "name": key[1],
         "namespace": key[0],
@@ -39,7 +41,7 @@ def report_object(key: Key, report: PodReport, version: int) -> bytes:
         "labels": dict(report.labels),
     }
     if report.is_terminating:
-        metadata["deletionTimestamp"] = "1970-01-01T00:00:00Z"  # when is nobody's business
+        metadata["deletionTimestamp"] = "1970-01-01T00:00:00Z"  # the time is not needed
     ready = {"type": "Ready", "status": str(report.is_ready)}
     return write_json(
         {
@@ -54,7 +56,7 @@ def report_object(key: Key, report: PodReport, version: int) -> bytes:
 
 
 def read_report(raw: bytes, node: str) -> PodReport:
-    """The word of a node's kubelet in an object that the node's hub has sent. ValueError where it is none."""
+    """The report of a node's kubelet in an object that the node's hub has sent. ValueError for any other object."""
     document = parse_object(raw)
     fields = JsonFields(document, Edits())
     since = fields.text("since")

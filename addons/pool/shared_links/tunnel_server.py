@@ -24,13 +24,13 @@ MAX_TUNNELS = 512
 OF_BORROWER = 2
 """The share of one borrower in the lending rate: half."""
 AHEAD = 1.0
-"""Seconds by which what this node itself sends and receives may hold borrowers up: they wait, and are not shut out."""
+"""Seconds by which this node's own traffic may delay borrowers: they wait, and are not shut out."""
 
 logger = logging.getLogger(__name__)
 
 
 class LentRate:
-    """A rate, and until when what it has let pass takes."""
+    """A rate, and the time until which passed bytes use it up."""
 
     def __init__(self, rate: float) -> None:
         """`rate` is in bytes a second."""
@@ -44,7 +44,7 @@ class LentRate:
         return self._free - now
 
     def yield_to(self, size: int, now: float) -> None:
-        """Count bytes that passed without waiting; others wait for them, up to AHEAD."""
+        """Count bytes that passed without waiting; borrowers wait for them, up to AHEAD."""
         begin = max(self._free, now)
         self._free = max(begin, min(begin + size / self._rate, now + AHEAD))
 
@@ -60,7 +60,7 @@ class LentRates:
         self._borrowers: dict[str, LentRate] = {}
 
     def own(self, size: int) -> None:
-        """Count what this node itself sent or received."""
+        """Count this node's own traffic."""
         self._all.yield_to(size, self._clock())
 
     def wait(self, borrower: str, size: int) -> float:
@@ -72,7 +72,7 @@ class LentRates:
         return max(share.take(size, now), self._all.take(size, now))
 
     def forget(self, borrower: str) -> None:
-        """The borrower has no way any more."""
+        """The borrower has no link any more."""
         self._borrowers.pop(borrower, None)
 
 
@@ -164,7 +164,7 @@ class TunnelServer:
         return len(ended)
 
     def own(self, size: int) -> None:
-        """Count what this node itself exchanges with the cloud: it goes first."""
+        """Count this node's own traffic with the cloud: it has priority."""
         if self._loans:
             self._shares.own(size)
 

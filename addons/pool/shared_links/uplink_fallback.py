@@ -48,7 +48,7 @@ class UplinkFallback:
         self._lender: Lender | None = None
         """The hub whose tunnel is used."""
         self._is_lost = False
-        """Every own way is gone, and none has been used since."""
+        """Every own link is gone, and none has been used since."""
         self._failed: dict[Lender, float] = {}
         """When each lender last did not lead to the cloud."""
         self._backoff = Backoff(RETRY, LAST_RETRY, clock)
@@ -59,7 +59,8 @@ class UplinkFallback:
         await keep_choosing(self.step, self._clock, self._cloud.changed, probed)
 
     def step(self, now: float) -> float | None:
-        """Do what is due; seconds until there is more to do, None where only a server's coming or going can make it."""
+        """Take the steps that are due; return the seconds until the next one, None where only a server's change can
+        cause it."""
         paths, has_own_path = self._cloud.borrowed, self._cloud.has_own_path
         if not has_own_path and not self._is_lost:
             self._is_lost = True
@@ -102,7 +103,7 @@ class UplinkFallback:
         for path in paths:
             lender = path.server.lender
             assert lender is not None
-            # A lender without a cloud is asked again and again: its first refusal says it.
+            # A lender without a cloud is asked again and again: its first refusal is logged.
             if lender == self._lender or lender not in self._failed:
                 logger.info("no tunnel through node %s: %s", lender.node, path.reason or "no answer")
             self._failed[lender] = now

@@ -17,9 +17,9 @@ type NameOf = Callable[[Flow], str]
 
 
 def list_components(master: Master, name_of: NameOf) -> None:
-    """Put the result of `name_of` at the beginning of each flow's line. For a master that runs; others have no list.
+    """Put the result of `name_of` at the beginning of each flow's line.
 
-    The window has its views in a dictionary, by their names.
+    For a running console; other masters have no list. The window has its views in a dictionary, by their names.
     """
     if isinstance(master, ConsoleMaster) and master.window is not None:
         for stack in master.window.stacks:

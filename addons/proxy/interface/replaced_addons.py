@@ -27,7 +27,7 @@ def change_addons(master: Master) -> None:
     own = master.addons.get(FlowReplays.name)
     if isinstance(own, clientplayback.ClientPlayback):
         replays = FlowReplays()  # type: ignore[no-untyped-call]  # as mitmproxy has it
-        replays.queue = own.queue  # what waits there is kept
+        replays.queue = own.queue  # waiting ones stay
         _replace(master, own, replays)
     own = master.addons.get(CommentedHar.name)
     if type(own) is savehar.SaveHar:
@@ -57,7 +57,7 @@ def _stop_watching(master: Master) -> None:
 
 
 class FlowReplays(clientplayback.ClientPlayback):
-    """Replays one request after the other, or all at once, as the options want it, by the hub's own way.
+    """Replays one request after the other, or all at once, as the options want it, by the hub's own server.
 
     mitmproxy's layers would send a request without its credentials, which a flow does not have.
     """

@@ -1,4 +1,4 @@
-"""Styles of mitmproxy's page in the browser: comments whole, which it cuts, and the event log at its newest line."""
+"""Styles of mitmproxy's page in the browser: full comments, which it cuts, and the event log at its newest line."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from mitmproxy.tools.web import master as web
 from tornado.web import HTTPError, RequestHandler
 
 STATIC = Path(web.__file__).parent / "static"
-# The event log stays at its newest line: mitmproxy's draws what is in sight alone, and follows only who has scrolled.
-# The last line is what mitmproxy does to the path of a flow that is held.
+# The event log stays at its newest line: mitmproxy draws the visible lines alone, and follows only after a scroll.
+# The last line is mitmproxy's style for the path of a held flow.
 STYLE = """
 .eventlog { flex-direction: column-reverse; overflow-y: scroll }
 .eventlog > div { order: 1; position: sticky; top: 0; z-index: 1 }
@@ -26,7 +26,7 @@ STYLE = """
 def show_full_comments(master: Master) -> None:
     """Append our rules to mitmweb's style sheet. For a master of mitmweb; others have none.
 
-    A route that is added comes before mitmproxy's own for all its static files.
+    An added route comes before mitmproxy's own for all its static files.
     """
     if isinstance(master, web.WebMaster):
         master.app.add_handlers(".*", [(r"/static/(index-[\w-]+\.css)", StyleSheet)])
