@@ -23,6 +23,7 @@ from addons.requests.route_decision import RouteKind
 from addons.router import RouterParts
 from addons.rules.events import ProblemEvents
 from addons.rules.filter_modules import FilterModules
+from addons.rules.filtering import Filtering
 from addons.rules.given_versions import GivenVersions
 from addons.rules.in_force import RulesInForce
 from addons.rules.table import OFF_IN_CLOUD_MODE
@@ -62,14 +63,13 @@ def make_parts(
     events = ProblemEvents(clients.hub, (settings.namespace, settings.configmap), settings.node)
     rules = RulesInForce(filters, disabled_by(settings), events.report)
     inputs = FilterInputs(settings.node, settings.pool, hub_address(settings))
+    given = offline.given_versions() if offline is not None else GivenVersions(is_new=False)
     sources = Sources(
         clients.of,
-        partial(chain_of, inputs),
-        rules.current,
+        Filtering(partial(chain_of, inputs), rules.current, given),
         settings.idle,
         offline.copies if offline is not None else None,
         (lambda: cloud.is_up) if offline is not None else (lambda: True),
-        offline.given_versions() if offline is not None else GivenVersions(is_new=False),
         noted,
     )
     inputs.start(sources.get_own, sources.inputs_changed)
@@ -103,7 +103,11 @@ def router_parts(
     if pool is not None:
         answerers[RouteKind.PEER] = pool.port.serving
     return RouterParts(
-        *(answerers, FilteredGets(parts.rules, parts.inputs, settings.wait), parts.sources.of_others),
+        *(
+            answerers,
+            FilteredGets(parts.rules, parts.inputs, settings.wait),
+            parts.sources.filtering.of_others,
+        ),
         cached_relay=offline.cached_relay if offline is not None else None,
         peer_headers=pool.headers if pool is not None else dict,
         waits_for=waits_for,

@@ -172,7 +172,7 @@ class Serving:
         names at that version. Returns the confirmed version, 0 for none. NoHistory if only the cloud can resume, and
         nothing is filtered.
         """
-        may_be_of_others = is_of_others(wanted.info, self._sources.of_others)
+        may_be_of_others = is_of_others(wanted.info, self._sources.filtering.of_others)
         if source.is_up() and source.store.version < read.version and not view.has_confirmed(read.version):
             # Such as of a relayed list, which is newer than what events have brought to the view.
             is_for_view = view.projection.filtered or may_be_of_others
@@ -214,7 +214,7 @@ class Serving:
                     f"{read.type.group_resource} have no resourceVersion: they cannot be filtered"
                 )
             raise too_many_requests("too many different lists and watches of this user", retry_after=60)
-        if is_of_others(wanted.info, self._sources.of_others):
+        if is_of_others(wanted.info, self._sources.filtering.of_others):
             raise expired(
                 f"too old resource version: {read.version} (of other filter rules, or another history)"
             )

@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import NamedTuple
 
 from addons.filters.filter import Filter
 from addons.filters.plugins import need_json
 from addons.requests.cloud_identity import CloudIdentity
+from addons.rules.filtering import Filtering
 from addons.rules.given_versions import ANY_VERSION, GivenVersions
-from addons.rules.table import Rules
 from addons.telemetry.background import background
 from addons.views import source_log
 from addons.views.open_view import OpenView, ViewKey
@@ -26,17 +27,23 @@ from kube.errors import unavailable
 from kube.http.client import Client
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.reflector import Reflector
-from kube.requests.request_info import ResourceType
-from kube.store.projection import Chain, InputKey, Projection
+from kube.store.projection import InputKey, Projection
 from kube.store.ring import Rings
 from kube.store.store import Store
 from kube.store.view import Noted, View
 from kube.wire.encoding import Encoding
 
-ChainOf = Callable[[tuple[Filter, ...], str], Chain | None]
-"""The chain of some filters, for objects of a resource (a metric's label); None without filters."""
 type NotedOf = Callable[[Source, ViewKey, View], Noted | None]
 """Finds the observer of a new view's events; None for none."""
+
+
+class HeldVersions(NamedTuple):
+    """The versions of a resource that clients hold when a source of it begins."""
+
+    unlike: int = 0
+    """The newest one that clients may hold by other inputs of its filters."""
+    begin_at: int = 0
+    """The one that the first client holds, 0 for none."""
 
 
 class Source:
@@ -47,25 +54,18 @@ class Source:
         list_watch: ListWatch,
         identity: CloudIdentity,
         client: Client,
-        chain_of: ChainOf,
-        rules: Callable[[], Rules],
+        filtering: Filtering,
         is_up: Callable[[], bool],
-        given: GivenVersions,
-        of_others: Callable[[ResourceType], int],
-        unlike: int = 0,
-        begin_at: int = 0,
+        held: HeldVersions,
     ) -> None:
-        """`begin_at` is the version that the first client holds, 0 for none.
-
-        `unlike` is the newest version that clients may hold of this resource by other inputs of its filters.
-        """
+        given, rules = filtering.given, filtering.rules
         self.is_up = is_up
         self.list_watch = list_watch
         self.client = client
         self.user = identity.user
         self.store = Store()
         self.store.former_version = given.of_former(list_watch.type.group_resource)
-        self.reflector = Reflector(client, list_watch, self.store, begin_at=begin_at)
+        self.reflector = Reflector(client, list_watch, self.store, begin_at=held.begin_at)
         self.reflector.reached = partial(_reached, given, self._what, self.store)
         self.views: dict[ViewKey, OpenView] = {}
         self.projections: dict[tuple[Filter, ...], Projection] = {}
@@ -78,9 +78,9 @@ class Source:
         self.is_measured, self.first_size = False, 0
         """Whether the first list was held to the quotas, and the bytes of its objects then."""
         self.checkpoints = CheckpointStore(self.projections, rules, partial(given.of_elsewhere, self._what))
-        self._chain_of, self._rules = chain_of, rules
-        self._given, self._of_others = given, of_others
-        self._unlike = unlike
+        self._filtering = filtering
+        self._given, self._rules = given, rules
+        self._unlike = held.unlike
         """The newest version that clients may hold as filters made it with inputs that nobody here follows."""
         self._settled = Notifier()
         self._settling: asyncio.Task[None] | None = None
@@ -321,7 +321,7 @@ class Source:
         """The part of `_elsewhere` that is the same for all views; ANY_VERSION until the cloud says how far it is."""
         if self._filters(key):
             return self._given.of_elsewhere(self._what)
-        return self._of_others(self.list_watch.type)
+        return self._filtering.of_others(self.list_watch.type)
 
     def _learn(self, key: ViewKey) -> None:
         if self._known_elsewhere(key) == ANY_VERSION:
@@ -379,7 +379,7 @@ class Source:
         projection = self.projections.get(filters)
         if projection is None:
             projection = self.projections[filters] = Projection(
-                self.store, self._chain_of(filters, self.list_watch.type.resource), self._unlike
+                self.store, self._filtering.chain_of(filters, self.list_watch.type.resource), self._unlike
             )
             projection.former = self.checkpoints.former(filters)
         return projection

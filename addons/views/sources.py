@@ -12,8 +12,7 @@ from functools import partial
 
 from addons.requests.clients import TokenClients
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
-from addons.rules.given_versions import GivenVersions
-from addons.rules.table import Rules
+from addons.rules.filtering import Filtering
 from addons.telemetry import metrics
 from addons.telemetry.background import background
 from addons.views.bounds.idling import Idling
@@ -32,7 +31,7 @@ from addons.views.bounds.quotas import (
 )
 from addons.views.open_view import ViewKey
 from addons.views.persistence import SourceCopies, Withdrawals
-from addons.views.source import ChainOf, NotedOf, Source
+from addons.views.source import HeldVersions, NotedOf, Source
 from kube.bounds import reached
 from kube.errors import forbidden
 from kube.http.client import Client
@@ -59,18 +58,13 @@ class Sources:
     def __init__(
         self,
         client_of: Callable[[CloudIdentity], Client],
-        chain_of: ChainOf,
-        rules: Callable[[], Rules],
+        filtering: Filtering,
         idle: float,
         copies: SourceCopies | None = None,
         is_up: Callable[[], bool] = lambda: True,
-        given: GivenVersions | None = None,
         noted: NotedOf = lambda *_: None,
     ) -> None:
-        """`rules` gives the rules in force; `is_up` says whether there is a cloud to wait for.
-
-        `given` knows what an earlier process gave clients. `noted` is asked for each new view.
-        """
+        """`is_up` says whether there is a cloud to wait for. `noted` is asked for each new view."""
         self.upstream_of: Callable[[Source], Upstream | None] = lambda _source: None
         """Finds the upstream of a new source; None: the source's own client, from the cloud."""
         self.on_restore: list[Callable[[str], None]] = []
@@ -79,9 +73,8 @@ class Sources:
         self._is_up = is_up
         self._copies = copies
         self._client_of = client_of
-        self._chain_of = chain_of
-        self._rules = rules
-        self._given = given or GivenVersions()
+        self.filtering = filtering
+        self._rules, self._given = filtering.rules, filtering.given
         self._unlike: dict[ResourceType, int] = {}
         """The newest version that a client was given by a filtered view of a source which is gone."""
         self._let_go: dict[str, int] = {}
@@ -229,15 +222,6 @@ class Sources:
         for source in self:
             source.rules_changed()
 
-    def of_others(self, type_: ResourceType) -> int:
-        """The newest version of a resource that a client may hold from a view under other rules, or from another
-        history.
-        """
-        former = self._given.of_former(type_.group_resource)
-        if not self._rules().could_filter(type_.group, type_.resource, "watch"):
-            return former
-        return max(former, self._given.of_other_rules(type_.group_resource))
-
     def cloud_recovered(self) -> None:
         """End the delays of reflectors: the cloud is back."""
         for source in self:
@@ -252,13 +236,9 @@ class Sources:
             list_watch,
             identity,
             client,
-            self._chain_of,
-            self._rules,
+            self.filtering,
             self._is_up,
-            self._given,
-            self.of_others,
-            max((self._unlike.get(list_watch.type, 0), *others)),
-            begin_at,
+            HeldVersions(max((self._unlike.get(list_watch.type, 0), *others)), begin_at),
         )
         made.reflector.restored = partial(self._found_restored, made)
         made.noted, made.given_by_others = self.noted, partial(self._newest_given, list_watch.type)

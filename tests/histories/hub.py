@@ -307,7 +307,7 @@ class Hub:
             await rules.wait_known(self._settings.wait)
         policy, accept = self.offline.cached_relay.offline_policy(caller), headers["Accept"]
         route = decide(info, component, caller, listener, accept, rules.rules, offline_policy=policy)
-        of_others = self.parts.sources.of_others
+        of_others = self.parts.sources.filtering.of_others
         if route.kind is RouteKind.RELAY and is_of_others(info, of_others):
             route = corrected(info, caller, accept)
         return ClientRequest(
@@ -379,7 +379,7 @@ class Hub:
     def _restored(self, resource: str) -> None:
         for exchange, wanted in list(self._relayed.items()):
             is_left = wanted.route.read is not None and wanted.route.read.type.group_resource == resource
-            if is_left or is_of_others(wanted.info, self.parts.sources.of_others):
+            if is_left or is_of_others(wanted.info, self.parts.sources.filtering.of_others):
                 exchange.close()
 
     def _is_filtered(self, wanted: ClientRequest) -> bool:

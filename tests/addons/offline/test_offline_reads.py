@@ -14,7 +14,6 @@ from addons.offline.accepted.accepted_writes import AcceptedWrites
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_reads import OfflineReads, _covers, _may_hold, _scope
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
-from addons.rules.table import parse_rules
 from addons.views.sources import Sources
 from kube.http.client import Unreachable
 from kube.json_type import Json
@@ -26,6 +25,7 @@ from tests.addons.support.copying import copies_in, settled
 from tests.addons.support.offline_parts import JSON, Told, asked, read
 from tests.addons.support.offline_world import OfflineWorld, open_world
 from tests.addons.support.samples import fill, metadata, raw, read_of, service
+from tests.addons.support.unfiltered import unfiltered
 
 PODS = ResourceType("", "v1", "pods")
 EVERYWHERE = ListWatch(PODS)
@@ -300,7 +300,7 @@ async def test_a_copy_of_another_identity_is_never_refetched_as_the_hub(tmp_path
             credentials.append(identity.authorization)
             return Told(Unreachable("gone"))
 
-        sources = Sources(client_of, lambda *_: None, lambda: parse_rules(None), 300, copies, lambda: False)
+        sources = Sources(client_of, unfiltered(), 300, copies, lambda: False)
         answers = CachedResponses(copies.access)
         reads = OfflineReads(sources, answers, AcceptedWrites(copies.access, answers, copies), 5)
         target = "/api/v1/namespaces/default/services/web"

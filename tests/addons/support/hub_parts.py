@@ -19,6 +19,7 @@ from addons.requests.answers import Answer, Answerer, ToCloud
 from addons.requests.caller import Caller, Listener
 from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import decide
+from addons.rules.filtering import Filtering
 from addons.rules.given_versions import GivenVersions, RulesEdit
 from addons.rules.table import Rules, parse_rules
 from addons.views.reviews import Reviews
@@ -60,10 +61,12 @@ class HubParts:
         self.inputs = FilterInputs(NODE, "", HubAddress(("169.254.2.1",), 10268))
         self.sources = Sources(
             lambda identity: self._client_of(identity.authorization),
-            partial(chain_of, self.inputs),
-            lambda: self.rules,
+            Filtering(
+                partial(chain_of, self.inputs),
+                lambda: self.rules,
+                GivenVersions(self.edit, self._keep_edit),
+            ),
             idle,
-            given=GivenVersions(self.edit, self._keep_edit),
         )
         if edit is None:
             self.sources.rules_changed()

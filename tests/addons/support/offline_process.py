@@ -12,11 +12,11 @@ from addons.inputs.filter_inputs import FilterInputs
 from addons.link.health import Cloud, ServerHealth
 from addons.link.servers import parse_server
 from addons.offline.offline_mode import Offline
-from addons.rules.table import parse_rules
 from addons.settings import parse_settings
 from addons.views.reviews import Reviews
 from addons.views.sources import Sources
 from tests.addons.support.offline_parts import Told, ToldClients
+from tests.addons.support.unfiltered import unfiltered
 
 SERVER = "https://a:6443"
 SETTINGS = parse_settings({"server": SERVER, "node": "n1"})
@@ -35,9 +35,7 @@ class Process:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Offline]:
         await self.offline.open()
-        sources = Sources(
-            lambda _: self.own, lambda *_: None, lambda: parse_rules(None), 300, self.offline.copies
-        )
+        sources = Sources(lambda _: self.own, unfiltered(), 300, self.offline.copies)
         reviews = Reviews(lambda _: self.own, 3600)
         clients = ToldClients(self.own, self.relaying)
         self.offline.build(SETTINGS, clients, self.cloud, reviews, sources, self.words, frozenset)

@@ -26,7 +26,6 @@ from addons.offline.writes.replay import Replay
 from addons.offline.writes.sparing_writes import SparingWrites
 from addons.offline.writes.status_writes import StatusWrites
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
-from addons.rules.table import parse_rules
 from addons.views.reviews import Reviews
 from addons.views.sources import Sources
 from kube.errors import StatusError
@@ -41,6 +40,7 @@ from kube.wire.encoding import Encoding
 from kube.wire.json_fields import parse_object
 from tests.addons.support.offline_parts import JSON, PROTOBUF, Told, ToldClients, asked
 from tests.addons.support.samples import raw, read_of
+from tests.addons.support.unfiltered import unfiltered
 from tests.kube.support.answering import AnsweringClient, Asked
 
 
@@ -66,9 +66,7 @@ class OfflineWorld:
         self.health = ServerHealth(parse_server("http://127.0.0.1:1"))
         self.copies, access = copies, copies.access
         reader = reader or Gone()
-        self.sources = Sources(
-            lambda _: reader, lambda *_: None, lambda: parse_rules(None), 300, copies, lambda: self.is_up
-        )
+        self.sources = Sources(lambda _: reader, unfiltered(), 300, copies, lambda: self.is_up)
         self.answers, self.journal = CachedResponses(access), Journal(access)
         self.accepted = AcceptedWrites(access, self.answers, copies, lambda: self.now)
         self.accepted.start(self.sources)

@@ -187,7 +187,7 @@ async def test_no_source_begins_at_a_version_of_a_former_history(
     await until(lambda: other.reflector.lists == 2)
     made = parts.sources.get(HUB_IDENTITY, SERVICES, begin_at=version)
     await made.ready(1)
-    assert (parts.sources.of_others(SERVICES.type), made.store.version > version) == (version, True)
+    assert (parts.sources.filtering.of_others(SERVICES.type), made.store.version > version) == (version, True)
 
 
 async def test_an_edit_knows_what_a_stopped_source_gave(parts: HubParts, clock: Clock) -> None:

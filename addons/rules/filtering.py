@@ -1,0 +1,34 @@
+"""How the hub filters what clients see: chains, the rules that bind them, and what clients hold of other rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from addons.filters.filter import Filter
+from addons.rules.given_versions import GivenVersions
+from addons.rules.table import Rules
+from kube.requests.request_info import ResourceType
+from kube.store.projection import Chain
+
+ChainOf = Callable[[tuple[Filter, ...], str], Chain | None]
+"""The chain of some filters, for objects of a resource (a metric's label); None without filters."""
+
+
+class Filtering(NamedTuple):
+    """The filters of a hub, which all its sources share."""
+
+    chain_of: ChainOf
+    rules: Callable[[], Rules]
+    """The rules in force."""
+    given: GivenVersions
+    """The versions that clients were given under other rules, by an earlier process too."""
+
+    def of_others(self, type_: ResourceType) -> int:
+        """The newest version of a resource that a client may hold from a view under other rules, or from another
+        history.
+        """
+        former = self.given.of_former(type_.group_resource)
+        if not self.rules().could_filter(type_.group, type_.resource, "watch"):
+            return former
+        return max(former, self.given.of_other_rules(type_.group_resource))
