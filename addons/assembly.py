@@ -15,7 +15,6 @@ from addons.certificates.tls_port_certificate import OwnCertificate, TlsPortCert
 from addons.console import Console
 from addons.egress import Egress
 from addons.identity import Identity
-from addons.inputs.local_health import LocalHealthSource
 from addons.link.health import Cloud
 from addons.link.identities.kubelet import KubeletAccess
 from addons.link.identities.plugin_credentials import PluginCredentials
@@ -328,6 +327,8 @@ class Assembly:
         self._run("files of filters", modules.follow(parts.rules.use))
         self._run("reflectors after an outage", end_delays(cloud, parts.sources))
         if settings.local_health:
+            from addons.inputs.local_health import LocalHealthSource  # noqa: PLC0415 - brings aiohttp's client
+
             url, interval = settings.local_health, settings.local_health_interval
             self._run("local health", LocalHealthSource(url, interval, parts.inputs.local_health).run())
         hub = RunningHub(

@@ -56,13 +56,13 @@ async def error(shown: http.HTTPFlow) -> None:
 
 async def _run(hook: Any, request: ServedRequest, shown: http.HTTPFlow) -> None:
     """Return when the addons have handled the hook, and nobody holds the flow. ClientLeft or Killed as they say."""
-    request.hooks += 1
+    request.shielded += 1
     try:
         await ctx.master.addons.handle_lifecycle(hook)
         if shown.intercepted:
             await shown.wait_for_resume()
     finally:
-        request.hooks -= 1
+        request.shielded -= 1
     if shown.error is not None and shown.error.msg == flow.Error.KILLED_MESSAGE:
         raise Killed
     if request.why_left:

@@ -334,7 +334,7 @@ class ServerAnswer(ResponseSink):
 
     def release(self) -> None:
         """Tell a server that answers still that nobody takes more of it."""
-        if self._upload is not None and not self._request.hooks:
+        if self._upload is not None and not self._request.shielded:
             self._upload.cancel()
         self._request.inbox.grown = None
         self._disconnect()

@@ -116,8 +116,8 @@ class ServedRequest(ABC):
     """Addons have seen the whole answer, and hear of no error."""
     why_left = ""
     """Why nobody takes an answer any more; "" while somebody may."""
-    hooks = 0
-    """How many hooks addons are handling: they are never cancelled."""
+    shielded = 0
+    """How many steps are under way that are never cancelled, such as hooks that addons handle."""
     flow: http.HTTPFlow | None = None
     """The flow that people see, once the request is served."""
 
@@ -194,12 +194,12 @@ class ServedRequest(ABC):
             self._task.add_done_callback(self._over)
 
     def leave(self, why: str = LEFT) -> None:
-        """Cancel the answer. Addons that handle a hook go on to its end."""
+        """Cancel the answer, but for a step that is shielded."""
         if self.why_left:
             return
         self.why_left = why
         self.inbox.lose()
-        if self._task is not None and not self.hooks:
+        if self._task is not None and not self.shielded:
             self._task.cancel()
 
     def _over(self, task: asyncio.Task[None]) -> None:

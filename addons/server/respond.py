@@ -142,14 +142,19 @@ async def send_complete(request: ServedRequest, flow: http.HTTPFlow) -> None:
         return
     try:
         async with asyncio.timeout(BODY_TIME):
-            fields = [field for field in response.headers.fields if field[0].lower() != b"content-length"]
-            request.send_head(response.status_code, [*fields, (b"Content-Length", b"%d" % len(body))])
-            for at in range(0, len(body), PIECE):
-                await request.send(body[at : at + PIECE])
-            request.end()
+            await send_long(request, response.status_code, response.headers.fields, body)
     except TimeoutError:
         metrics.UNREAD_STREAMS.inc()
         request.abort()
+
+
+async def send_long(request: ServedRequest, status: int, fields: AnswerFields, body: bytes) -> None:
+    """Send an answer that is there in whole as its client reads it."""
+    others = [field for field in fields if field[0].lower() != b"content-length"]
+    request.send_head(status, [*others, (b"Content-Length", b"%d" % len(body))])
+    for piece in in_pieces(body):
+        await request.send(piece)
+    request.end()
 
 
 async def send_status(request: ServedRequest, flow: http.HTTPFlow, error: StatusError) -> None:
@@ -238,7 +243,7 @@ async def _send_answer(sending: Sending, answer: Answer) -> None:
         fields.append(("Content-Length", str(len(body))))
     await sending.begin(response_of_answer(answer.status, fields))
     if not sending.request.is_head:
-        await _send_pieces(sending, _in_pieces(body) if isinstance(body, bytes) else body)
+        await _send_pieces(sending, in_pieces(body) if isinstance(body, bytes) else body)
     await sending.end()
 
 
@@ -263,5 +268,5 @@ def changed(change: object, piece: bytes) -> Iterable[bytes]:
     return (made,) if isinstance(made, bytes) else made
 
 
-def _in_pieces(body: bytes) -> Iterable[bytes]:
+def in_pieces(body: bytes) -> Iterable[bytes]:
     return (body,) if len(body) <= PIECE else (body[at : at + PIECE] for at in range(0, len(body), PIECE))

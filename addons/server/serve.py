@@ -44,7 +44,7 @@ async def serve(request: ServedRequest, flow: http.HTTPFlow | None = None) -> No
         flow = flow_hooks.flow_of(request)
     body = HeldBody(request)
     try:
-        if (fault := _fault_of(request)) is not None:
+        if (fault := fault_of_request(request)) is not None:
             _refuse(request, flow, fault)
         await flow_hooks.requestheaders(request, flow)
         if flow.response is not None or not request.has_body or not flow.request.stream:
@@ -203,7 +203,8 @@ def _length_of(request: http.Request) -> int:
     return int(length) if length.isdecimal() else 0
 
 
-def _fault_of(request: ServedRequest) -> StatusError | None:
+def fault_of_request(request: ServedRequest) -> StatusError | None:
+    """Why a request is not served, by its head and what else its address asks; None where it is."""
     head = request.head.data
     fault = fault_of(head.method, head.path, head.authority, head.headers.fields)
     if fault is None and not request.address.has_capacity:

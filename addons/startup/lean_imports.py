@@ -23,7 +23,6 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 LATE = (
-    "aiohttp",  # 3.5 MB
     "google.protobuf.internal.python_message",  # 1.0 MB
     "mitmproxy.io",  # 4.5 MB
     "prometheus_client",  # 1.4 MB, with http.server and wsgiref
@@ -40,7 +39,7 @@ FORBIDDEN = (
 def leave_out_unused() -> None:
     """Replace each module of `LATE` and `FORBIDDEN` that is not imported yet.
 
-    To be called before mitmproxy's proxy, aiohttp or protobuf is imported.
+    To be called before mitmproxy's proxy or protobuf is imported.
     `tests/addons/startup/test_lean_imports.py` tells when they no longer import what they do not need.
     """
     for name in LATE:
@@ -67,10 +66,6 @@ class Late(ModuleType):
     """A module that runs when somebody asks for a name of its own. The modules of a package are imported without it."""
 
     def __getattr__(self, name: str) -> Any:
-        if name == "__version__":
-            from importlib import metadata  # noqa: PLC0415 - it takes a twentieth of the start
-
-            return metadata.version(self.__name__)  # aiohttp's own modules ask for it
         if name.startswith("__"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         assert self.__spec__ is not None

@@ -1,6 +1,6 @@
 """The admin port: bound at the start, because a taken one ends it, and served from its first client on.
 
-What serves it, pages and a web framework, is an eighth of what a start costs, and no component waits for it.
+Its pages take time to load, and no component waits for them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from addons.ui.page.timeline import Timeline
 from addons.ui.running_hub import RunningHub
 
 if TYPE_CHECKING:
-    from addons.ui.admin import Admin
+    from addons.ui.admin_server import AdminServer
 
 
 class AdminPort:
@@ -24,7 +24,7 @@ class AdminPort:
 
     def __init__(self, settings: Settings) -> None:
         """OSError, whose `filename` is the address, when the port cannot be opened."""
-        self._admin: Admin | None = None
+        self._server: AdminServer | None = None
         self._looking: asyncio.Task[None] | None = None
         listen, port = settings.listen, settings.admin_port
         family = socket.AF_INET6 if ":" in listen else socket.AF_INET
@@ -43,22 +43,20 @@ class AdminPort:
         await came.wait()
         loop.remove_reader(self.socket)
         # Components are answered while another thread reads modules and pages.
-        self._admin = await asyncio.to_thread(_admin_of, hub, attachments, timeline, self.socket)
-        await self._admin.start()
+        self._server = await asyncio.to_thread(_server_of, hub, attachments, timeline)
+        await self._server.start(self.socket)
 
     def close(self) -> None:
         if self._looking is not None:
             self._looking.cancel()
-        if self._admin is not None:
-            self._admin.close()
+        if self._server is not None:
+            self._server.close()
         else:
             asyncio.get_running_loop().remove_reader(self.socket)
         self.socket.close()
 
 
-def _admin_of(
-    hub: RunningHub, attachments: Attachments, timeline: Timeline, listening: socket.socket
-) -> Admin:
-    from addons.ui.admin import Admin  # noqa: PLC0415 - not before the first client, as said above
+def _server_of(hub: RunningHub, attachments: Attachments, timeline: Timeline) -> AdminServer:
+    from addons.ui.admin import admin_server  # noqa: PLC0415 - not before the first client, as said above
 
-    return Admin(hub, attachments, timeline, listening)
+    return admin_server(hub, attachments, timeline)

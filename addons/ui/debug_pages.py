@@ -7,12 +7,17 @@ import cProfile
 import io
 import pstats
 
-from aiohttp import web
-from aiohttp.typedefs import Handler
-
-from addons.ui.handlers import HUB, QUEUE, for_operator, json_response
+from addons.ui.handlers import (
+    AdminRequest,
+    AdminResponse,
+    Page,
+    file_answer,
+    json_answer,
+    text_answer,
+)
 from addons.ui.reports.asked_reports import ask
 from addons.ui.reports.hub_reports import REPORTS
+from addons.ui.reports.rule_trial import MAX_TEXT
 from addons.ui.reports.text import explain_text
 from kube.errors import bad_request, too_many_requests
 
@@ -55,6 +60,9 @@ class Profiles:
             self._is_busy = False
         return await asyncio.to_thread(_tables, profile)
 
+    async def page(self, request: AdminRequest) -> AdminResponse:
+        return text_answer(await self.take(request.query.get("seconds", str(PROFILE_SECONDS))))
+
 
 def _tables(profile: cProfile.Profile) -> str:
     text = io.StringIO()
@@ -64,54 +72,28 @@ def _tables(profile: cProfile.Profile) -> str:
     return text.getvalue()
 
 
-routes = web.RouteTableDef()
-_profiles = Profiles()
-
-
-def _asked(name: str) -> Handler:
-    async def page(request: web.Request) -> web.StreamResponse:
-        app, body = request.app, await request.read() if request.method == "POST" else None
-        report = await ask(app[HUB], app[QUEUE], name, request.query, body)
+def asked(name: str) -> Page:
+    async def page(request: AdminRequest) -> AdminResponse:
+        body = await request.read(MAX_TEXT) if request.is_post else None
+        report = await ask(request.hub, request.asked.queue, name, request.query, body)
         if isinstance(report, bytes):
-            return web.Response(body=report, content_type="application/gzip")
+            return file_answer(report, "application/gzip")
         if isinstance(report, str):
-            is_yaml = bool(request.query.get("resource"))
-            return web.Response(text=report, content_type="application/yaml" if is_yaml else "text/plain")
-        is_json = request.query.get("format") == "json" or "json" in request.headers.get("Accept", "")
-        return (
-            json_response(report) if is_json or name != "explain" else web.Response(text=explain_text(report))
-        )
+            return text_answer(report, "application/yaml" if request.query.get("resource") else "text/plain")
+        is_json = request.query.get("format") == "json" or request.accepts("json")
+        return json_answer(report) if is_json or name != "explain" else text_answer(explain_text(report))
 
     return page
 
 
-for _name in (*REPORTS, "explain"):
-    routes.get(f"/debug/{_name}")(_asked(_name))
-routes.get("/debug/dump")(for_operator(_asked("dump")))
-routes.get("/debug/support")(for_operator(_asked("support")))
-routes.post("/debug/rules/try")(for_operator(_asked("rules/try")))
-routes.post("/debug/link")(for_operator(_asked("link")))
+async def log(request: AdminRequest) -> AdminResponse:
+    return text_answer("".join(f"{line}\n" for line in request.hub.log.lines))
 
 
-@routes.get("/debug/log")
-@for_operator
-async def _log(request: web.Request) -> web.Response:
-    return web.Response(text="".join(f"{line}\n" for line in request.app[HUB].log.lines))
-
-
-@routes.get("/debug/requests")
-@for_operator
-async def _requests(request: web.Request) -> web.Response:
+async def requests(request: AdminRequest) -> AdminResponse:
     """The hub's own last requests. Targets of another identity name what that identity reads."""
-    return json_response([record.describe() for record in request.app[HUB].own_requests.last])
+    return json_answer([record.describe() for record in request.hub.own_requests.last])
 
 
-@routes.get("/debug/profile")
-@for_operator
-async def _profile(request: web.Request) -> web.Response:
-    return web.Response(text=await _profiles.take(request.query.get("seconds", str(PROFILE_SECONDS))))
-
-
-@routes.get("/debug/rules/try")
-async def _how_to_try(_request: web.Request) -> web.Response:
-    return web.Response(text=HOW_TO_TRY)
+async def how_to_try(_request: AdminRequest) -> AdminResponse:
+    return text_answer(HOW_TO_TRY)

@@ -1,26 +1,37 @@
-"""The base of the admin port's handlers: the hub, the caller and the bound of requests, and endless answers."""
+"""The base of the admin port's handlers: what a request says and who asks, what is answered, and how many may ask."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs
 
 import orjson
-from aiohttp import web
-from aiohttp.typedefs import Handler
+from mitmproxy import connection
 
+from addons.requests.answers import Answer
 from addons.requests.peer_user import peer_user
+from addons.server.limits.request_bodies import BODY_TIME
+from addons.server.request import ServedRequest
 from addons.telemetry import metrics
 from addons.ui.running_hub import RunningHub
-from kube.errors import StatusError, forbidden, too_many_requests
+from kube.errors import StatusError, entity_too_large, forbidden, request_timeout, too_many_requests
 
 MAX_WAITING = 8
 """Requests that wait for their report."""
 ROOT = 0
+NOT_STORED = {"Cache-Control": "no-store"}
+"""The header of answers that are of their moment."""
+
+type AdminResponse = Answer | Streamed
+type Page = Callable[[AdminRequest], Awaitable[AdminResponse]]
+"""Answers a request; StatusError where that is the answer."""
 
 
 class RequestLimit:
@@ -65,40 +76,95 @@ class ReportQueue:
             self._lock.release()
 
 
-HUB = web.AppKey("hub", RunningHub)
-QUEUE = web.AppKey("queue", ReportQueue)
-CLOSED = web.AppKey("closed", asyncio.Event)
-"""Set when the hub ends, which ends the streams."""
+class Streamed(NamedTuple):
+    """An answer that has no end of its own. It begins with its first piece: a StatusError before that is the answer.
+
+    A client that vanished is noticed by what is written to it, so a stream has a piece now and then.
+    """
+
+    pieces: AsyncGenerator[bytes]
+    headers: Mapping[str, str]
 
 
-def for_operator(handler: Handler) -> Handler:
-    """A handler that answers the operator alone; StatusError as `refuse_others`."""
+class AskedHub(NamedTuple):
+    """The hub, and what all requests of its admin port share."""
 
-    async def guarded(request: web.Request) -> web.StreamResponse:
-        await refuse_others(request, request.app[HUB].settings.plain_users)
-        return await handler(request)
+    hub: RunningHub
+    queue: ReportQueue
+    closed: asyncio.Event
+    """Set when the hub ends, which ends the streams."""
+
+
+@dataclass(frozen=True)
+class AdminRequest:
+    """A request of the admin port, and the hub that it asks."""
+
+    asked: AskedHub
+    served: ServedRequest
+    names: Mapping[str, str]
+    """What stands in the path for the names of its pattern."""
+
+    @property
+    def hub(self) -> RunningHub:
+        return self.asked.hub
+
+    @property
+    def is_post(self) -> bool:
+        return self.served.head.data.method == b"POST"
+
+    @cached_property
+    def parameters(self) -> Mapping[str, list[str]]:
+        """The query, with each value of a name."""
+        return parse_qs(self.served.head.path.partition("?")[2], keep_blank_values=True)
+
+    @cached_property
+    def query(self) -> Mapping[str, str]:
+        """The query, with the first value of each name."""
+        return {name: values[0] for name, values in self.parameters.items()}
+
+    def accepts(self, media: str) -> bool:
+        """Whether the client names a media type, or a part of one, among what it accepts."""
+        return media in (self.served.head.headers.get("Accept") or "")
+
+    async def read(self, limit: int) -> bytes:
+        """The body. StatusError 413 for more than `limit` bytes, 408 where it does not come."""
+        body = bytearray()
+        try:
+            async with asyncio.timeout(BODY_TIME):
+                while piece := await self.served.read():
+                    body += piece
+                    if len(body) > limit:
+                        raise entity_too_large(f"limit is {limit}")
+        except TimeoutError:
+            raise request_timeout(f"the body did not come within {BODY_TIME:.0f} seconds") from None
+        return bytes(body)
+
+
+def for_operator(page: Page) -> Page:
+    """A page that answers the operator alone; StatusError as `refuse_others`."""
+
+    async def guarded(request: AdminRequest) -> AdminResponse:
+        await refuse_others(request.served.client, request.hub.settings.plain_users)
+        return await page(request)
 
     return guarded
 
 
-async def comes_from_operator(request: web.Request) -> bool:
+async def comes_from_operator(request: AdminRequest) -> bool:
     """Whether `refuse_others` refuses nobody."""
     try:
-        await refuse_others(request, request.app[HUB].settings.plain_users)
+        await refuse_others(request.served.client, request.hub.settings.plain_users)
     except StatusError:
         return False
     return True
 
 
-async def refuse_others(request: web.Request, plain_users: frozenset[int]) -> None:
+async def refuse_others(client: connection.Client, plain_users: frozenset[int]) -> None:
     """StatusError 403 for a caller on another machine, and for a user whom the plain port refuses, too.
 
     Root and the hub's own user may always.
     """
-    transport = request.transport
-    if transport is None:
-        raise forbidden("the connection is gone")
-    peer, own = transport.get_extra_info("peername")[:2], transport.get_extra_info("sockname")[:2]
+    peer, own = client.peername[:2], client.sockname[:2]
     if not ip_address(peer[0].partition("%")[0]).is_loopback:
         raise forbidden("only the node's operator may ask: on the node, at a loopback address")
     if not plain_users:
@@ -107,29 +173,16 @@ async def refuse_others(request: web.Request, plain_users: frozenset[int]) -> No
         raise forbidden("your user of this node may not read this page")
 
 
-def json_response(document: Any) -> web.Response:
-    return web.Response(
-        body=orjson.dumps(document, option=orjson.OPT_INDENT_2), content_type="application/json"
-    )
+def text_answer(
+    text: str, media: str = "text/plain", *, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Answer:
+    fields = {**(headers or {}), "Content-Type": f"{media}; charset=utf-8"}
+    return Answer(text.encode(errors="replace"), fields, status)
 
 
-async def stream(
-    request: web.Request, pieces: AsyncGenerator[bytes, None], headers: Mapping[str, str]
-) -> web.StreamResponse:
-    """Send pieces as they come, until there are no more, the person leaves, or the hub ends.
+def json_answer(document: Any) -> Answer:
+    return file_answer(orjson.dumps(document, option=orjson.OPT_INDENT_2), "application/json")
 
-    To write fails once the person has left, so who has nothing to tell sends an empty piece now and then.
-    """
-    response = web.StreamResponse(headers={"Cache-Control": "no-store", **headers})
-    try:
-        await response.prepare(request)
-        async for piece in pieces:
-            await response.write(piece)
-            if request.app[CLOSED].is_set():
-                break
-        await response.write_eof()
-    except ConnectionResetError:
-        pass  # the person has left
-    finally:
-        await pieces.aclose()
-    return response
+
+def file_answer(content: bytes, media: str) -> Answer:
+    return Answer(content, {"Content-Type": media})

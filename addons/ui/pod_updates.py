@@ -5,14 +5,14 @@ The hub asks the cloud as its node, which may do no more than this with its own 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import orjson
-from aiohttp import web
 
 from addons.telemetry import metrics
-from addons.ui.handlers import HUB, RequestLimit, for_operator
+from addons.ui.handlers import AdminRequest, AdminResponse, RequestLimit, text_answer
 from addons.ui.running_hub import RunningHub
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
@@ -27,17 +27,10 @@ MAX_UPDATES = 4
 AWAY = "OTA upgrade is not allowed when node is disconnected to cloud"
 DAEMON_SET, STATIC = "DaemonSet", "Node"
 
-PATH = (
-    "/openyurt.io/v1/namespaces/{namespace:[a-z0-9][a-z0-9-]*}"
-    "/pods/{name:[a-z0-9][a-z0-9.-]*}/{action:upgrade|imagepull}"
+PATH = re.compile(
+    r"/openyurt\.io/v1/namespaces/(?P<namespace>[a-z0-9][a-z0-9-]*)"
+    r"/pods/(?P<name>[a-z0-9][a-z0-9.-]*)/(?P<action>upgrade|imagepull)"
 )
-
-routes = web.RouteTableDef()
-REQUEST_LIMIT = web.AppKey("updates", RequestLimit)
-
-
-def request_limit() -> RequestLimit:
-    return RequestLimit(MAX_UPDATES, "update", "too many updates are being asked for", retry_after=1)
 
 
 class Refused(Exception):
@@ -156,19 +149,25 @@ def _this(pod: Json) -> Json:
     return {"uid": pod["metadata"]["uid"]}
 
 
-@routes.post(PATH)
-@for_operator
-async def _update(request: web.Request) -> web.Response:
-    action = request.match_info["action"]
-    with request.app[REQUEST_LIMIT].take():
-        try:
-            updates = _updates(request.app[HUB], request.match_info)
-            text = await (updates.upgrade() if action == "upgrade" else updates.pull_images())
-        except Refused as refused:
-            metrics.POD_UPDATES.labels(action, str(refused.code)).inc()
-            return web.Response(status=refused.code, text=str(refused))
-    metrics.POD_UPDATES.labels(action, "200").inc()
-    return web.Response(text=text, content_type="application/json")
+class UpdatePage:
+    """Answers the requests for updates, some at once."""
+
+    def __init__(self) -> None:
+        self.limit = RequestLimit(
+            MAX_UPDATES, "update", "too many updates are being asked for", retry_after=1
+        )
+
+    async def update(self, request: AdminRequest) -> AdminResponse:
+        action = request.names["action"]
+        with self.limit.take():
+            try:
+                updates = _updates(request.hub, request.names)
+                text = await (updates.upgrade() if action == "upgrade" else updates.pull_images())
+            except Refused as refused:
+                metrics.POD_UPDATES.labels(action, str(refused.code)).inc()
+                return text_answer(str(refused), status=refused.code)
+        metrics.POD_UPDATES.labels(action, "200").inc()
+        return text_answer(text, "application/json")
 
 
 def _updates(hub: RunningHub, named: Mapping[str, str]) -> PodUpdates:

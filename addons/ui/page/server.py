@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator
 from importlib.resources import files
 
 import orjson
-from aiohttp import web
-from aiohttp.typedefs import Handler
 
 from addons.ui.debug_pages import PAGES
-from addons.ui.handlers import CLOSED, HUB, QUEUE, RequestLimit, comes_from_operator, for_operator, stream
+from addons.ui.handlers import (
+    NOT_STORED,
+    AdminRequest,
+    AdminResponse,
+    Page,
+    RequestLimit,
+    Streamed,
+    comes_from_operator,
+    text_answer,
+)
 from addons.ui.page.markup import text
 from addons.ui.page.sections import explain_form, explained, rules_text, sections, title, tried
 from addons.ui.page.timeline import Rates, Timeline
+from addons.ui.reports.rule_trial import MAX_TEXT
 from addons.ui.running_hub import RunningHub
 from kube.concurrency.notifier import comes_within
 
@@ -31,7 +40,7 @@ HEADERS = {
     "Content-Security-Policy": POLICY,
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
-    "Cache-Control": "no-store",
+    **NOT_STORED,
 }
 FILES = {"page.css": "text/css", "page.js": "text/javascript"}
 PARTS = (
@@ -48,7 +57,7 @@ PARTS = (
 
 
 class LivePage:
-    """The state of all open pages: the sections are made once for all of them."""
+    """The page and all that are open: the sections are made once for all of them."""
 
     def __init__(self, hub: RunningHub, timeline: Timeline) -> None:
         self.listeners = RequestLimit(MAX_LISTENERS, "listener", "too many pages are open")
@@ -57,7 +66,42 @@ class LivePage:
         self._rates = Rates(hub.traffic)
         self._rendered: dict[bool, tuple[float, dict[str, str]]] = {}
 
-    def sections(self, *, is_operator: bool) -> dict[str, str]:
+    async def document(self, request: AdminRequest) -> AdminResponse:
+        hub, query = request.hub, request.query
+        shown = self._sections(is_operator=await comes_from_operator(request))
+        answer = await explained(hub, request.asked.queue, query)
+        paths = ("/healthz", "/readyz", "/metrics", *(f"/debug/{name}" for name in sorted(PAGES)))
+        document = DOCUMENT.format(
+            title=text(title(hub)),
+            state=shown["state"],
+            chain=shown["chain"],
+            body=_explain_section(explain_form(hub, query), answer)
+            + _try_section(rules_text(hub))
+            + "".join(_section(name, heading, shown[name]) for name, heading in PARTS),
+            pages=" ".join(f'<a href="{text(path)}">{text(path)}</a>' for path in paths),
+        )
+        return text_answer(document, "text/html", headers=HEADERS)
+
+    async def events(self, request: AdminRequest) -> AdminResponse:
+        updates = self._updates(request.asked.closed, is_operator=await comes_from_operator(request))
+        return Streamed(updates, {**HEADERS, "Content-Type": "text/event-stream"})
+
+    async def try_rules(self, request: AdminRequest) -> AdminResponse:
+        trial = await tried(request.hub, request.asked.queue, await request.read(MAX_TEXT))
+        return text_answer(trial, "text/html", headers=HEADERS)
+
+    async def _updates(self, closed: asyncio.Event, *, is_operator: bool) -> AsyncGenerator[bytes]:
+        sent: dict[str, str] = {}
+        with self.listeners.take():
+            while True:
+                shown = self._sections(is_operator=is_operator) | {"title": title(self._hub)}
+                news = {name: made for name, made in shown.items() if sent.get(name) != made}
+                sent = shown
+                # A comment where nothing is new.
+                yield b"data: " + orjson.dumps(news) + b"\n\n" if news else b":\n\n"
+                await comes_within(INTERVAL, closed.wait())
+
+    def _sections(self, *, is_operator: bool) -> dict[str, str]:
         at, shown = self._rendered.get(is_operator, (0.0, {}))
         now = time.monotonic()
         if not shown or now - at >= INTERVAL / 2:
@@ -66,65 +110,13 @@ class LivePage:
         return shown
 
 
-LIVE_PAGE = web.AppKey("live page", LivePage)
-
-routes = web.RouteTableDef()
-
-
-@routes.get("/")
-async def _page(request: web.Request) -> web.Response:
-    hub, query = request.app[HUB], request.query
-    shown = request.app[LIVE_PAGE].sections(is_operator=await comes_from_operator(request))
-    answer = await explained(hub, request.app[QUEUE], query)
-    paths = ("/healthz", "/readyz", "/metrics", *(f"/debug/{name}" for name in sorted(PAGES)))
-    document = DOCUMENT.format(
-        title=text(title(hub)),
-        state=shown["state"],
-        chain=shown["chain"],
-        body=_explain_section(explain_form(hub, query), answer)
-        + _try_section(rules_text(hub))
-        + "".join(_section(name, heading, shown[name]) for name, heading in PARTS),
-        pages=" ".join(f'<a href="{text(path)}">{text(path)}</a>' for path in paths),
-    )
-    return web.Response(text=document, content_type="text/html", headers=HEADERS)
-
-
-def _file(name: str) -> Handler:
+def page_file(name: str) -> Page:
     content = files("addons.ui.page").joinpath(name).read_text()
 
-    async def serve(_request: web.Request) -> web.StreamResponse:
-        return web.Response(text=content, content_type=FILES[name], headers=HEADERS)
+    async def page(_request: AdminRequest) -> AdminResponse:
+        return text_answer(content, FILES[name], headers=HEADERS)
 
-    return serve
-
-
-for _name in FILES:
-    routes.get(f"/{_name}")(_file(_name))
-
-
-@routes.get("/events")
-async def _events(request: web.Request) -> web.StreamResponse:
-    with request.app[LIVE_PAGE].listeners.take():
-        updates = _updates(request.app, is_operator=await comes_from_operator(request))
-        return await stream(request, updates, {**HEADERS, "Content-Type": "text/event-stream"})
-
-
-async def _updates(app: web.Application, *, is_operator: bool) -> AsyncGenerator[bytes, None]:
-    sent: dict[str, str] = {}
-    while True:
-        shown = app[LIVE_PAGE].sections(is_operator=is_operator) | {"title": title(app[HUB])}
-        news = {name: made for name, made in shown.items() if sent.get(name) != made}
-        sent = shown
-        # A comment where nothing is new.
-        yield b"data: " + orjson.dumps(news) + b"\n\n" if news else b":\n\n"
-        await comes_within(INTERVAL, app[CLOSED].wait())
-
-
-@routes.post("/try")
-@for_operator
-async def _try(request: web.Request) -> web.Response:
-    trial = await tried(request.app[HUB], request.app[QUEUE], await request.read())
-    return web.Response(text=trial, content_type="text/html", headers=HEADERS)
+    return page
 
 
 def _section(name: str, heading: str, body: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -12,8 +11,7 @@ from addons.startup.lean_imports import FORBIDDEN, LATE
 
 BEGIN = "import sys; from addons.startup.lean_imports import leave_out_unused as leave_out; "
 UNUSED = {
-    "aiohttp.client",
-    "aiohttp.connector",
+    "aiohttp",
     "aioquic.quic.connection",
     "flask",
     "google.protobuf.internal.decoder",
@@ -52,10 +50,8 @@ def imported(program: str) -> set[str]:
 def test_the_program_imports_nothing_that_it_does_not_use() -> None:
     found = imported(PROGRAM)
     assert "mitmproxy.proxy.mode_servers" in found
-    assert found.isdisjoint({*UNUSED, "aiohttp.web"}), "nobody has asked the admin port"
-    found = imported(f"{PROGRAM}; import addons.ui.admin")
-    assert "aiohttp.web" in found
-    assert found.isdisjoint(UNUSED)
+    assert found.isdisjoint({*UNUSED, "addons.ui.admin"}), "nobody has asked the admin port"
+    assert imported(f"{PROGRAM}; import addons.ui.admin").isdisjoint(UNUSED)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +59,6 @@ def test_the_program_imports_nothing_that_it_does_not_use() -> None:
     [
         ("mitmproxy.optmanager", "ruamel.yaml.main"),
         ("mitmproxy.proxy.layers", "aioquic.quic.connection"),
-        ("aiohttp.web", "aiohttp.connector"),
         ("google.protobuf.descriptor_pb2", "google.protobuf.text_format"),
         ("prometheus_client.metrics", "prometheus_client.exposition"),
     ],
@@ -82,8 +77,6 @@ def test_who_has_a_module_keeps_it() -> None:
 @pytest.mark.parametrize(
     "use",
     [
-        "import aiohttp, aiohttp.web; aiohttp.hdrs.ACCEPT; aiohttp.ClientTimeout(total=1); aiohttp.web.Response()",
-        "from aiohttp import ClientSession, web; web.Response()",
         "import ruamel.yaml; ruamel.yaml.YAML(typ='safe', pure=True).load('a: 1')",
         "import ruamel.yaml; ruamel.yaml.comments.CommentedMap()",
         "from google.protobuf.internal import python_message; python_message.GeneratedProtocolMessageType",
@@ -95,8 +88,8 @@ def test_a_module_is_whole_for_who_asks_for_more(use: str) -> None:
 
 
 def test_a_name_that_a_package_has_not_is_an_attribute_error() -> None:
-    asked = "; ".join(f"print(hasattr(aiohttp, '{name}'))" for name in ("nonsense", "__nonsense__"))
-    assert said(f"{BEGIN}leave_out(); import aiohttp; {asked}").split() == ["False", "False"]
+    asked = "; ".join(f"print(hasattr(mitmproxy.io, '{name}'))" for name in ("nonsense", "__nonsense__"))
+    assert said(f"{BEGIN}leave_out(); import mitmproxy.io; {asked}").split() == ["False", "False"]
 
 
 def test_a_forbidden_class_has_no_instances() -> None:
@@ -120,17 +113,7 @@ def test_a_listener_can_be_closed_without_what_is_left_out() -> None:
     assert said(program) == "False\n"
 
 
-def test_only_who_needs_aiohttps_client_asks_its_package_for_names() -> None:
-    """Such a name loads the client when it is first needed: in the midst of the hub's work, for half a second."""
-    root = Path(__file__).parents[3]
-    modules = [*(root / "addons").rglob("*.py"), *(root / "kube").rglob("*.py")]
-    asking = {
-        str(each.relative_to(root)) for each in modules if "\nimport aiohttp\n" in each.read_text("utf-8")
-    }
-    assert asking == {"addons/inputs/local_health.py", "kube/http/http1.py"}
-
-
 def test_a_hub_that_left_modules_out_can_be_attached_to() -> None:
     """A filter of what to hold needs pyparsing, and that the entities of HTML."""
-    found = imported(f"{BEGIN}leave_out(); import aiohttp.web, addons.ui.attached.flow_feed")
+    found = imported(f"{BEGIN}leave_out(); import addons.ui.attached.flow_feed")
     assert {"pyparsing", "html.entities"} <= found

@@ -17,8 +17,9 @@ from addons.link.servers import parse_server
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.rules.in_force import RulesInForce
 from addons.settings import Settings, parse_settings
-from addons.ui.admin import Admin
+from addons.ui.admin import admin_server
 from addons.ui.admin_port import AdminPort
+from addons.ui.admin_server import AdminServer
 from addons.ui.attached.attachments import Attachments
 from addons.ui.page.timeline import Timeline
 from addons.ui.running_hub import RunningHub
@@ -49,8 +50,8 @@ def running_hub(parts: HubParts, rules: Mapping[str, str] | None = RULES, **give
 class AdminClient:
     """A client of a hub's open admin port."""
 
-    def __init__(self, admin: Admin, hub: RunningHub, session: aiohttp.ClientSession) -> None:
-        self.admin = admin
+    def __init__(self, server: AdminServer, hub: RunningHub, session: aiohttp.ClientSession) -> None:
+        self.server = server
         self.session = session
         listen = hub.settings.listen
         self.url = f"http://{f'[{listen}]' if ':' in listen else listen}:{hub.settings.admin_port}"
@@ -74,14 +75,13 @@ async def served(hub: RunningHub, attachments: Attachments | None = None) -> Asy
     hub = replace(hub, settings=replace(hub.settings, admin_port=free_port()))
     port = AdminPort(hub.settings)
     attachments = attachments or Attachments(lambda: hub.settings, Drills(lambda: None))
-    admin = Admin(hub, attachments, Timeline(hub), port.socket)
-    await admin.start()
+    server = admin_server(hub, attachments, Timeline(hub))
+    await server.start(port.socket)
     try:
         async with aiohttp.ClientSession() as session:
-            yield AdminClient(admin, hub, session)
+            yield AdminClient(server, hub, session)
     finally:
-        admin.close()
-        port.close()
+        server.close()
 
 
 async def read(parts: HubParts, *types: ResourceType) -> None:

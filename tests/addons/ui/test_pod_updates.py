@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import dataclasses
 from collections.abc import AsyncIterator
@@ -11,11 +12,12 @@ import orjson
 import pytest
 
 from addons.telemetry import metrics
-from addons.ui.pod_updates import AWAY, FIELD_MANAGER, MAX_UPDATES, REQUEST_LIMIT
+from addons.ui.pod_updates import AWAY, FIELD_MANAGER, MAX_UPDATES
 from addons.ui.running_hub import RunningHub
 from kube.errors import forbidden, not_found
 from kube.http.client import ApiResponse, Unreachable
 from kube.json_type import Json
+from tests.addons.support.observed import until
 from tests.addons.support.report_parts import AdminClient, served
 from tests.kube.support.answering import AnsweringClient, Asked
 
@@ -44,6 +46,9 @@ class Cloud(AnsweringClient):
         self.pod["spec"]["nodeName"] = node
         self.changed: list[Asked] = []
         self.refuses_changes = False
+        self.held = 0
+        self.holds: asyncio.Event | None = None
+        """Until it is set, no question is answered."""
 
     @property
     def found(self) -> Json:
@@ -55,6 +60,9 @@ class Cloud(AnsweringClient):
 
     async def answer(self, asked: Asked) -> ApiResponse:
         assert asked.path.removesuffix("/status") == API
+        if self.holds is not None:
+            self.held += 1
+            await self.holds.wait()
         if self.pod is None:
             raise not_found("pods", "web-1")
         if asked.method != "GET":
@@ -240,9 +248,18 @@ async def test_users_whom_the_plain_port_refuses_update_nothing(
     assert there.changed == []
 
 
-async def test_few_are_asked_for_at_once(updating: AdminClient, there: Cloud) -> None:
+async def test_few_are_asked_for_at_once_and_who_leaves_breaks_none_off(
+    updating: AdminClient, there: Cloud
+) -> None:
     before = metrics.ADMIN_REFUSED.labels("update")._value.get()
-    updating.admin.app[REQUEST_LIMIT].taken = MAX_UPDATES
+    go_on = there.holds = asyncio.Event()
+    asking = [asyncio.create_task(post(updating, "upgrade")) for _ in range(MAX_UPDATES)]
+    await until(lambda: there.held == MAX_UPDATES)
     assert (await post(updating, "upgrade"))[0] == 429
     assert metrics.ADMIN_REFUSED.labels("update")._value.get() == before + 1
+    for each in asking:
+        each.cancel()
+    await asyncio.gather(*asking, return_exceptions=True)
     assert there.changed == []
+    go_on.set()
+    await until(lambda: len(there.changed) == MAX_UPDATES)
