@@ -1,10 +1,9 @@
-"""Keeps modules that a hub without an interface never uses out of its process: 17 MB, and a fifth of the time to start.
+"""Keeps modules that a hub without an interface never uses out of its process: 12 MB, and a fifth of the time to start.
 
 What is left out, and how; the figures are resident memory that each costs alone:
 
-- `LATE` modules run when somebody asks for a name of theirs. aiohttp's client parses every CA certificate of the
-  system; its modules are imported one by one here. The others have one use in the modules that import them, which a
-  quiet hub does not come to: flows in a file, metrics as a page, options in YAML, protobuf in Python in place of C.
+- `LATE` modules run when somebody asks for a name of theirs. They have one use in the modules that import them, which
+  a quiet hub does not come to: flows in a file, metrics as a page, options in YAML, protobuf in Python in place of C.
 - `FORBIDDEN` modules are imported by modules that the hub needs, which use them for QUIC, UDP and local redirection
   alone. The hub has none of these.
 
