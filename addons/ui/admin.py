@@ -15,10 +15,10 @@ from addons.ui.admin_server import AdminServer, Routes
 from addons.ui.attached.attachments import Attachments
 from addons.ui.dry_run import deadline, in_slices
 from addons.ui.handlers import (
+    AdminHub,
+    AdminPage,
     AdminRequest,
     AdminResponse,
-    AskedHub,
-    Page,
     ReportQueue,
     comes_from_operator,
     file_answer,
@@ -41,13 +41,13 @@ NODE = "node"
 
 def admin_server(hub: RunningHub, attachments: Attachments, timeline: Timeline) -> AdminServer:
     """The server of the admin port of a hub."""
-    asked = AskedHub(hub, ReportQueue(), asyncio.Event())
+    asked = AdminHub(hub, ReportQueue(), asyncio.Event())
     return AdminServer(asked, _routes(LivePage(hub, timeline), StreamPages(attachments), UpdatePage()))
 
 
 def _routes(page: LivePage, streams: StreamPages, updates: UpdatePage) -> Routes:
     """All paths, each with the methods by which one asks for it, and who may."""
-    pages: dict[str, Mapping[str, Page]] = {
+    pages: dict[str, Mapping[str, AdminPage]] = {
         "/": {"GET": page.document},
         **{f"/{name}": {"GET": page_file(name)} for name in FILES},
         "/events": {"GET": page.events},

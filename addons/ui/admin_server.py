@@ -23,7 +23,15 @@ from addons.server.respond import in_pieces, send_long
 from addons.server.serve import fault_of_request
 from addons.telemetry import metrics
 from addons.telemetry.background import background
-from addons.ui.handlers import NOT_STORED, AdminRequest, AdminResponse, AskedHub, Page, Streamed, text_answer
+from addons.ui.handlers import (
+    NOT_STORED,
+    AdminHub,
+    AdminPage,
+    AdminRequest,
+    AdminResponse,
+    Streamed,
+    text_answer,
+)
 from kube.errors import StatusError, internal
 from kube.http.browser_check import OwnAddress, refuse_web_pages
 
@@ -34,7 +42,7 @@ KEEP_ALIVE = 75.0
 SWEEP = 5.0
 """Seconds between looks for connections that were idle for longer."""
 
-type Routes = Mapping[re.Pattern[str], Mapping[str, Page]]
+type Routes = Mapping[re.Pattern[str], Mapping[str, AdminPage]]
 """The pages of each path, by the methods with which one asks for them."""
 
 logger = logging.getLogger(__name__)
@@ -47,7 +55,7 @@ class AdminServer:
     being answered is closed only where all others are, too.
     """
 
-    def __init__(self, asked: AskedHub, routes: Routes) -> None:
+    def __init__(self, asked: AdminHub, routes: Routes) -> None:
         self._asked, self._routes = asked, routes
         self._since: dict[ClientConnection, float] = {}
         """Since when each connection waits for a request, by the monotonic clock."""
@@ -147,7 +155,7 @@ class AdminServer:
                 return await self._ask(pages, AdminRequest(self._asked, request, match.groupdict()))
         return text_answer("404: Not Found", status=404)
 
-    async def _ask(self, pages: Mapping[str, Page], request: AdminRequest) -> AdminResponse:
+    async def _ask(self, pages: Mapping[str, AdminPage], request: AdminRequest) -> AdminResponse:
         served = request.served
         method = "GET" if served.is_head else served.head.method
         if method not in pages:

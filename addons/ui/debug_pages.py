@@ -8,9 +8,9 @@ import io
 import pstats
 
 from addons.ui.handlers import (
+    AdminPage,
     AdminRequest,
     AdminResponse,
-    Page,
     file_answer,
     json_answer,
     text_answer,
@@ -72,7 +72,7 @@ def _tables(profile: cProfile.Profile) -> str:
     return text.getvalue()
 
 
-def asked(name: str) -> Page:
+def asked(name: str) -> AdminPage:
     async def page(request: AdminRequest) -> AdminResponse:
         body = await request.read(MAX_TEXT) if request.is_post else None
         report = await ask(request.hub, request.asked.queue, name, request.query, body)

@@ -30,7 +30,7 @@ NOT_STORED = {"Cache-Control": "no-store"}
 """The header of answers that are of their moment."""
 
 type AdminResponse = Answer | Streamed
-type Page = Callable[[AdminRequest], Awaitable[AdminResponse]]
+type AdminPage = Callable[[AdminRequest], Awaitable[AdminResponse]]
 """Answers a request; StatusError where that is the answer."""
 
 
@@ -86,7 +86,7 @@ class Streamed(NamedTuple):
     headers: Mapping[str, str]
 
 
-class AskedHub(NamedTuple):
+class AdminHub(NamedTuple):
     """The hub, and what all requests of its admin port share."""
 
     hub: RunningHub
@@ -99,7 +99,7 @@ class AskedHub(NamedTuple):
 class AdminRequest:
     """A request of the admin port, and the hub that it asks."""
 
-    asked: AskedHub
+    asked: AdminHub
     served: ServedRequest
     names: Mapping[str, str]
     """What stands in the path for the names of its pattern."""
@@ -140,7 +140,7 @@ class AdminRequest:
         return bytes(body)
 
 
-def for_operator(page: Page) -> Page:
+def for_operator(page: AdminPage) -> AdminPage:
     """A page that answers the operator alone; StatusError as `refuse_others`."""
 
     async def guarded(request: AdminRequest) -> AdminResponse:

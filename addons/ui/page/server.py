@@ -12,9 +12,9 @@ import orjson
 from addons.ui.debug_pages import PAGES
 from addons.ui.handlers import (
     NOT_STORED,
+    AdminPage,
     AdminRequest,
     AdminResponse,
-    Page,
     RequestLimit,
     Streamed,
     comes_from_operator,
@@ -110,7 +110,7 @@ class LivePage:
         return shown
 
 
-def page_file(name: str) -> Page:
+def page_file(name: str) -> AdminPage:
     content = files("addons.ui.page").joinpath(name).read_text()
 
     async def page(_request: AdminRequest) -> AdminResponse:

@@ -14,7 +14,15 @@ import pytest
 from addons.telemetry import metrics
 from addons.ui import admin_server
 from addons.ui.admin_server import MAX_CONNECTIONS, AdminServer
-from addons.ui.handlers import AdminRequest, AdminResponse, AskedHub, Page, ReportQueue, Streamed, text_answer
+from addons.ui.handlers import (
+    AdminHub,
+    AdminPage,
+    AdminRequest,
+    AdminResponse,
+    ReportQueue,
+    Streamed,
+    text_answer,
+)
 from addons.ui.running_hub import RunningHub
 from kube.errors import too_many_requests
 from tests.addons.support.observed import until, value_of
@@ -32,7 +40,7 @@ class Served:
         self.read: list[bytes] = []
         self.ended = 0
         self.closed = asyncio.Event()
-        pages: dict[str, dict[str, Page]] = {
+        pages: dict[str, dict[str, AdminPage]] = {
             "/": {"GET": self._hello},
             "/waits": {"GET": self._wait},
             "/body": {"GET": self._hello, "POST": self._body},
@@ -40,7 +48,7 @@ class Served:
             "/stream": {"GET": self._stream},
         }
         routes = {re.compile(re.escape(path)): methods for path, methods in pages.items()}
-        self.server = AdminServer(AskedHub(hub, ReportQueue(), self.closed), routes)
+        self.server = AdminServer(AdminHub(hub, ReportQueue(), self.closed), routes)
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._socket.getsockname()[1]
 
