@@ -102,7 +102,7 @@ class AdminRequest:
     asked: AdminHub
     served: ServedRequest
     names: Mapping[str, str]
-    """What stands in the path for the names of its pattern."""
+    """The values for the names in the pattern of the path."""
 
     @property
     def hub(self) -> RunningHub:

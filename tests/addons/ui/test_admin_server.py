@@ -112,7 +112,7 @@ CLOSE = "Connection: close"
 
 
 async def said(port: int, data: bytes) -> bytes:
-    """What the server says until it closes the connection."""
+    """The server's answers until it closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(data)
     async with asyncio.timeout(20):
