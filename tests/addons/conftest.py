@@ -16,7 +16,7 @@ from tests.addons.support import lease_parts, replay_parts
 from tests.addons.support.copying import copies_in
 from tests.addons.support.cutting import Cut
 from tests.addons.support.egress_parts import egress_on
-from tests.addons.support.hub_parts import HUB_TOKEN, HubParts
+from tests.addons.support.hub_world import HUB_TOKEN, HubWorld
 from tests.addons.support.offline_parts import Told, journal_in
 from tests.addons.support.routed import Routed
 from tests.addons.support.samples import cloud_service, service
@@ -32,8 +32,8 @@ async def cloud() -> AsyncIterator[ScriptableCloud]:
 
 
 @pytest.fixture
-async def parts(cloud: ScriptableCloud) -> AsyncIterator[HubParts]:
-    async with HubParts(cloud) as made:
+async def parts(cloud: ScriptableCloud) -> AsyncIterator[HubWorld]:
+    async with HubWorld(cloud) as made:
         yield made
 
 

@@ -22,7 +22,7 @@ from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType, parse_request
 from kube.wire.encoding import Encoding
 from tests.addons.support.exchange import Exchange
-from tests.addons.support.hub_parts import HUB_TOKEN, HubParts, Watching
+from tests.addons.support.hub_world import HUB_TOKEN, HubWorld, Watching
 from tests.addons.support.observed import until
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
@@ -38,7 +38,7 @@ PATIENCE = 20.0
 class Leader:
     """A hub's parts and its peer port, without the door."""
 
-    def __init__(self, parts: HubParts) -> None:
+    def __init__(self, parts: HubWorld) -> None:
         self.parts = parts
         self.leads = True
         self.shared = {"services"}
@@ -81,7 +81,7 @@ def make(cloud: ScriptableCloud, name: str) -> None:
 async def leader(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Leader]:
     monkeypatch.setattr(serving, "FUTURE_WAIT", 0.05)
     monkeypatch.setattr("addons.pool.peer_serving.FUTURE_WAIT", 0.5)
-    async with ScriptableCloud() as cloud, HubParts(cloud) as parts:
+    async with ScriptableCloud() as cloud, HubWorld(cloud) as parts:
         cloud.access.tokens[HUB_TOKEN] = User("hub")
         for name in ("one", "two"):
             make(cloud, name)

@@ -36,7 +36,7 @@ from kube.http.client import RawResponse
 from kube.http.kubeconfig import Credentials, DataOrFile
 from kube.peers import LeaderHub
 from kube.requests.request_info import ResourceType
-from tests.addons.support.hub_parts import HUB_TOKEN, HubParts
+from tests.addons.support.hub_world import HUB_TOKEN, HubWorld
 from tests.addons.support.scripted_client import Asked, ScriptedClient
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
@@ -105,7 +105,7 @@ class Given:
 class Hub:
     """The pool of node a, on a scriptable cloud."""
 
-    def __init__(self, parts: HubParts) -> None:
+    def __init__(self, parts: HubWorld) -> None:
         self.parts = parts
         self.facts, self.certificate = Facts(), Given()
         self.port: list[bool] = []
@@ -148,7 +148,7 @@ class Hub:
 
 @pytest.fixture
 async def hub() -> AsyncIterator[Hub]:
-    async with ScriptableCloud() as cloud, HubParts(cloud) as parts:
+    async with ScriptableCloud() as cloud, HubWorld(cloud) as parts:
         cloud.access.tokens[HUB_TOKEN] = User("hub")
         made = Hub(parts)
         async with beside(made.pool.run()):

@@ -35,7 +35,7 @@ from kube.http.client import Unreachable
 from kube.http.kubeconfig import NO_CREDENTIALS
 from kube.peers import MAX_HUBS, LeaderHub
 from kube.requests.request_info import ResourceType
-from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.hub_world import HubWorld
 from tests.addons.support.observed import value_of
 from tests.addons.support.scripted_client import Asked, ScriptedClient
 from tests.addons.test_settings import values
@@ -215,7 +215,7 @@ async def test_the_certificate_is_the_operators_or_asked_for_and_a_relay_announc
     given: dict[str, Any], kind: type, tmp_path: Path
 ) -> None:
     settings = replace(parse_settings(values(**given)), state_dir=tmp_path)
-    async with ScriptableCloud() as cloud, HubParts(cloud) as parts:
+    async with ScriptableCloud() as cloud, HubWorld(cloud) as parts:
         client = ScriptedClient(lambda _: {})
         rules = RulesInForce((), frozenset(), lambda _problem, _uid: None)
         pool = join_pool(

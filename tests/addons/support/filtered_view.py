@@ -5,8 +5,7 @@ from __future__ import annotations
 from addons.requests.request_context import RequestContext
 from addons.ui.flows.flow_records import FilteredRead, FlowRecord
 from addons.ui.masking import USUALLY
-from tests.addons.support.hub_parts import HubParts
-from tests.addons.support.report_parts import running_hub
+from tests.addons.support.hub_world import HubWorld
 from tests.addons.support.samples import SERVICES, SLICES, cloud_service, endpoint_slice, service
 from tests.cloud.scriptable import ScriptableCloud
 
@@ -21,7 +20,7 @@ def fill(cloud: ScriptableCloud) -> None:
 
 
 async def opened(
-    parts: HubParts, component: str = "reader", target: str = SLICES, accept: str = "application/json"
+    parts: HubWorld, component: str = "reader", target: str = SLICES, accept: str = "application/json"
 ) -> tuple[FlowRecord, bytes]:
     """A list that a component has read: its record, and the body that it got."""
     target = f"{target}?resourceVersion=0"
@@ -31,9 +30,9 @@ async def opened(
         return FlowRecord(filtered(parts, context), USUALLY), await answer.whole()
 
 
-async def services(parts: HubParts) -> tuple[FlowRecord, bytes]:
+async def services(parts: HubWorld) -> tuple[FlowRecord, bytes]:
     return await opened(parts, "kube-proxy", SERVICES)
 
 
-def filtered(parts: HubParts, context: RequestContext) -> FilteredRead:
-    return FilteredRead(running_hub(parts, rules=None), context)
+def filtered(parts: HubWorld, context: RequestContext) -> FilteredRead:
+    return FilteredRead(parts.running_hub(rules=None), context)

@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator
 import pytest
 
 from addons.ui.running_hub import RunningHub
-from tests.addons.support.hub_parts import HubParts
-from tests.addons.support.report_parts import SERVICES, AdminClient, read, running_hub, served
+from tests.addons.support.admin_client import AdminClient, served
+from tests.addons.support.hub_world import SERVICES, HubWorld
 
 
 @pytest.fixture
-async def hub(parts: HubParts, web: None) -> RunningHub:
-    await read(parts, SERVICES)
-    made = running_hub(parts, {"discardcloudservice": "chosen"})
+async def hub(parts: HubWorld, web: None) -> RunningHub:
+    await parts.source(SERVICES)
+    made = parts.running_hub({"discardcloudservice": "chosen"})
     made.traffic.began("seen", "services", is_error=False, is_watch=False)
     return made
 

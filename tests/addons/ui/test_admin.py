@@ -16,9 +16,9 @@ from addons.ui.attached.attachments import Attachments
 from addons.ui.page import timeline
 from addons.ui.page.timeline import Timeline
 from addons.ui.running_hub import RunningHub
-from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.admin_client import AdminClient, served
+from tests.addons.support.hub_world import HubWorld
 from tests.addons.support.offline_process import Process
-from tests.addons.support.report_parts import AdminClient, served
 from tests.addons.support.samples import POD, SERVICES, metadata
 from tests.cloud.ports import free_port
 from tests.cloud.scriptable import ScriptableCloud
@@ -91,7 +91,7 @@ async def test_what_the_node_does_without_the_cloud(
 
 
 async def test_sources_and_whose_they_are(
-    pages: AdminClient, parts: HubParts, cloud: ScriptableCloud
+    pages: AdminClient, parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     cloud.access.tokens["pod"] = User("system:serviceaccount:shop:web")
     await parts.names(f"{SECRETS}?resourceVersion=0", "kubelet", caller=POD)
@@ -141,7 +141,7 @@ async def test_it_listens_where_the_settings_say(hub: RunningHub, listen: str) -
 
 
 async def test_pods_are_those_that_kubelet_has(
-    pages: AdminClient, hub: RunningHub, parts: HubParts, cloud: ScriptableCloud
+    pages: AdminClient, hub: RunningHub, parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     assert (await pages.ask("/pods"))[0] == 404
     node = hub.settings.node

@@ -17,7 +17,7 @@ from addons.ui.reports.hub_reports import REPORTS
 from addons.ui.reports.rule_trial import MAX_TEXT
 from addons.ui.running_hub import RunningHub
 from kube.errors import StatusError
-from tests.addons.support.report_parts import AdminClient, served
+from tests.addons.support.admin_client import AdminClient, served
 
 
 @pytest.mark.parametrize("name", REPORTS)

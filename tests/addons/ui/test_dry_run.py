@@ -19,8 +19,7 @@ from addons.ui.running_hub import RunningHub
 from kube.reflector.list_watch import ListWatch
 from kube.wire.encoding import Encoding
 from tests.addons.support.filter_plugins import Hiding
-from tests.addons.support.hub_parts import HubParts
-from tests.addons.support.report_parts import SERVICES
+from tests.addons.support.hub_world import SERVICES, HubWorld
 from tests.addons.support.samples import service
 from tests.cloud.scriptable import ScriptableCloud
 
@@ -38,23 +37,23 @@ DISCARD = next(each for each in FILTERS if each.name == "discardcloudservice")
 
 
 @pytest.fixture
-async def items(parts: HubParts, hub: RunningHub) -> dict[str, Any]:
+async def items(parts: HubWorld, hub: RunningHub) -> dict[str, Any]:
     return {item.key[1]: item for source in parts.sources for item in source.store}
 
 
-async def test_what_a_component_is_shown(parts: HubParts, items: dict[str, Any]) -> None:
+async def test_what_a_component_is_shown(parts: HubWorld, items: dict[str, Any]) -> None:
     assert dry_run(items["web"], (DISCARD,), parts.inputs).shown is items["web"]
     assert dry_run(items["lb"], (DISCARD,), parts.inputs).shown is None
     assert dry_run(items["lb"], (), parts.inputs) == DryRunResult(items["lb"], Outcome.KEPT)
 
 
-async def test_a_filter_that_fails_hides(parts: HubParts, items: dict[str, Any]) -> None:
+async def test_a_filter_that_fails_hides(parts: HubWorld, items: dict[str, Any]) -> None:
     failing = (cast(Filter, Failing()),)
     result = dry_run(items["web"], failing, parts.inputs)
     assert (result.shown, result.why) == (None, ": object dropped: cannot be filtered: a fault")
 
 
-async def test_what_only_protobuf_is_kept_of_is_not_known(parts: HubParts, cloud: ScriptableCloud) -> None:
+async def test_what_only_protobuf_is_kept_of_is_not_known(parts: HubWorld, cloud: ScriptableCloud) -> None:
     """A filter that needs JSON hides nothing here: no client has asked for the JSON that the filter would see."""
     cloud.store.create(service("web"))
     source = parts.sources.get(HUB_IDENTITY, ListWatch(SERVICES, encoding=Encoding.PROTOBUF))

@@ -24,8 +24,7 @@ from kube.reflector.list_watch import ListWatch
 from kube.reflector.state import State
 from kube.requests.request_info import ResourceType
 from kube.wire.encoding import Encoding
-from tests.addons.support.hub_parts import HubParts
-from tests.addons.support.report_parts import SERVICES, SLICES, read, running_hub
+from tests.addons.support.hub_world import SERVICES, SLICES, HubWorld
 from tests.addons.support.samples import cloud_service, endpoint_slice, secret, service
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
@@ -36,9 +35,9 @@ TOPOLOGY = {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}
 
 
 def explained(
-    parts: HubParts, component: str = "reader", resource: str = "endpointslices", **asked: str
+    parts: HubWorld, component: str = "reader", resource: str = "endpointslices", **asked: str
 ) -> Explanation:
-    return explain(running_hub(parts, rules=None), ExplainRequest(component, resource, **asked))
+    return explain(parts.running_hub(rules=None), ExplainRequest(component, resource, **asked))
 
 
 def text_of(explanation: Explanation) -> str:
@@ -46,17 +45,17 @@ def text_of(explanation: Explanation) -> str:
 
 
 @pytest.fixture
-async def sliced(parts: HubParts, cloud: ScriptableCloud) -> HubParts:
+async def sliced(parts: HubWorld, cloud: ScriptableCloud) -> HubWorld:
     """One slice, of a Service that stays on its node; the hub knows both."""
     cloud.store.create(service("web", annotations=TOPOLOGY))
     cloud.store.create(endpoint_slice("web-1", ["n1", "n2"]))
-    await read(parts, SLICES)
+    await parts.source(SLICES)
     parts.inputs.ask().service("default", "web")
     await parts.inputs.learned.wait()
     return parts
 
 
-async def test_the_route_its_reason_the_rules_and_the_filters(sliced: HubParts) -> None:
+async def test_the_route_its_reason_the_rules_and_the_filters(sliced: HubWorld) -> None:
     found = explained(sliced)
     assert (found.route, found.reason) == ("view", "filtered by servicetopology")
     assert found.filters == ["servicetopology"]
@@ -66,7 +65,7 @@ async def test_the_route_its_reason_the_rules_and_the_filters(sliced: HubParts) 
     assert found.notes == []
 
 
-async def test_each_decision_about_an_object(sliced: HubParts) -> None:
+async def test_each_decision_about_an_object(sliced: HubWorld) -> None:
     found = explained(sliced, namespace="default", name="web-1")
     assert (found.outcome, found.problem) == ("changed", "")
     decisions = {note.subject: note.outcome for note in found.notes}
@@ -91,7 +90,7 @@ def peer(name: str, *, is_relay: bool = False, age: float = 0.0) -> PeerHub:
     ],
 )
 async def test_from_where_an_object_came(
-    sliced: HubParts, server: PeerHub | None, state: State, origin: str
+    sliced: HubWorld, server: PeerHub | None, state: State, origin: str
 ) -> None:
     [source] = [each for each in sliced.sources if each.list_watch.type == SLICES]
     reader = PeerReader(
@@ -108,21 +107,21 @@ async def test_from_where_an_object_came(
     assert not explained(sliced).origin
 
 
-async def test_an_object_that_is_dropped(parts: HubParts, cloud: ScriptableCloud) -> None:
+async def test_an_object_that_is_dropped(parts: HubWorld, cloud: ScriptableCloud) -> None:
     parts.set_rules({"filter_discardcloudservice": "chosen/services"})
     cloud.store.create(cloud_service("lb"))
-    await read(parts, SERVICES)
+    await parts.source(SERVICES)
     found = explained(parts, "chosen", "services", namespace="default", name="lb")
     assert (found.outcome, {note.filter for note in found.notes}) == ("dropped", {"discardcloudservice"})
     assert (found.notes[-1].subject, found.notes[-1].outcome) == ("object", "dropped")
 
 
-async def test_a_user_agent_is_read_as_from_a_request(sliced: HubParts) -> None:
+async def test_a_user_agent_is_read_as_from_a_request(sliced: HubWorld) -> None:
     assert explained(sliced, "Reader/v1.2 (linux)").component == "reader"
     assert text_of(explained(sliced, "../x")).startswith("unknown ")
 
 
-async def test_an_object_that_the_hub_has_no_copy_of(sliced: HubParts) -> None:
+async def test_an_object_that_the_hub_has_no_copy_of(sliced: HubWorld) -> None:
     assert "no copy of this object" in explained(sliced, namespace="default", name="none").problem
     assert (
         "no copy of this object" in explained(sliced, resource="pods", namespace="default", name="x").problem
@@ -131,41 +130,41 @@ async def test_an_object_that_the_hub_has_no_copy_of(sliced: HubParts) -> None:
 
 
 async def test_an_object_is_found_without_its_namespace_and_by_a_short_name(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     for name, namespace in (("web", "default"), ("web", "shop"), ("api", "shop")):
         made = service(name)
         made["metadata"]["namespace"] = namespace
         cloud.store.create(made)
-    await read(parts, SERVICES)
+    await parts.source(SERVICES)
     found = explained(parts, resource="svc", name="api", verb="get")
     assert (found.path, found.outcome) == ("/api/v1/namespaces/shop/services/api", "kept")
     both = explained(parts, resource="svc", name="web")
     assert (both.outcome, both.hints[-1]) == ("kept", "this is the one in default; there are others in shop")
 
 
-async def test_an_input_that_is_not_known_yet(parts: HubParts, cloud: ScriptableCloud) -> None:
+async def test_an_input_that_is_not_known_yet(parts: HubWorld, cloud: ScriptableCloud) -> None:
     cloud.faults.add(Silence(), times=None, when=matching(resource="services"))
     cloud.store.create(endpoint_slice("web-1", ["n1"]))
-    await read(parts, SLICES)
+    await parts.source(SLICES)
     assert "not known yet" in explained(parts, namespace="default", name="web-1").problem
     cloud.faults.clear()
 
 
-async def test_a_kind_with_its_group_that_nobody_has_asked_for_yet(parts: HubParts) -> None:
+async def test_a_kind_with_its_group_that_nobody_has_asked_for_yet(parts: HubWorld) -> None:
     """The rules are known without a copy: the route must be that of the first request."""
     found = explained(parts, resource="endpointslices.discovery.k8s.io")
     assert found.filters == ["servicetopology"]
 
 
 @pytest.mark.parametrize("resource", ["", "a b", "..", "%", "x\x00", "é"])
-async def test_nonsense_is_explained_too(parts: HubParts, resource: str) -> None:
+async def test_nonsense_is_explained_too(parts: HubWorld, resource: str) -> None:
     found = explained(parts, resource=resource, name="x")
     assert found.problem
     assert text_of(found).endswith("\n")
 
 
-async def test_the_verdict_is_that_of_the_chain(sliced: HubParts) -> None:
+async def test_the_verdict_is_that_of_the_chain(sliced: HubWorld) -> None:
     """Filters that are explained one by one must give the verdict of the whole chain."""
     (source,) = [each for each in sliced.sources if each.list_watch.type == SLICES]
     (item,) = list(source.store)
@@ -193,7 +192,7 @@ async def test_the_verdict_is_that_of_the_chain(sliced: HubParts) -> None:
     ],
 )
 async def test_a_name_that_nothing_knows_is_told_with_the_nearest(
-    parts: HubParts, component: str, resource: str, hints: list[str]
+    parts: HubWorld, component: str, resource: str, hints: list[str]
 ) -> None:
     found = explained(parts, component, resource)
     assert len(found.hints) == len(hints)
@@ -203,7 +202,7 @@ async def test_a_name_that_nothing_knows_is_told_with_the_nearest(
 
 
 async def test_what_another_identity_may_see_is_told_to_nobody(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     """Only the caller may learn whether its Secret exists; the admin port asks for no credentials."""
     cloud.access.tokens["pod-token"] = User("pod")

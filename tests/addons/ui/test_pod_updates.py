@@ -17,8 +17,8 @@ from addons.ui.running_hub import RunningHub
 from kube.errors import forbidden, not_found
 from kube.http.client import ApiResponse, Unreachable
 from kube.json_type import Json
+from tests.addons.support.admin_client import AdminClient, served
 from tests.addons.support.observed import until
-from tests.addons.support.report_parts import AdminClient, served
 from tests.kube.support.answering import AnsweringClient, Asked
 
 POD: Json = {

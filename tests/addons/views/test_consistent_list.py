@@ -22,7 +22,7 @@ from kube.store.standing import Standing
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.addons.support.hand_source import HandSource
-from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.hub_world import HubWorld
 from tests.addons.support.refusals import refuses
 from tests.addons.support.samples import SERVICES, fill, raw, read_of, service
 from tests.cloud.scriptable import ScriptableCloud
@@ -225,7 +225,7 @@ async def test_an_answer_that_cannot_be_read_is_none(source: HandSource, content
 
 
 @pytest.fixture
-def many(parts: HubParts, monkeypatch: pytest.MonkeyPatch) -> HubParts:
+def many(parts: HubWorld, monkeypatch: pytest.MonkeyPatch) -> HubWorld:
     """A hub for which two objects are many."""
     monkeypatch.setattr(consistent_list, "FEW", 1)
     monkeypatch.setattr(scriptable_watch, "BOOKMARK_BEFORE_END", 2.99)
@@ -234,14 +234,14 @@ def many(parts: HubParts, monkeypatch: pytest.MonkeyPatch) -> HubParts:
 
 
 @pytest.fixture
-def following(many: HubParts, monkeypatch: pytest.MonkeyPatch) -> HubParts:
+def following(many: HubWorld, monkeypatch: pytest.MonkeyPatch) -> HubWorld:
     """The same, with copies that are not proved at the cloud, as a leader brings them."""
     monkeypatch.setattr(Reflector, "is_proven", False)
     return many
 
 
 async def test_of_many_objects_the_cloud_says_what_it_has_written_since(
-    many: HubParts, cloud: ScriptableCloud
+    many: HubWorld, cloud: ScriptableCloud
 ) -> None:
     """The names of 1,000 objects were 102 KB for a list of 38."""
     for name in ("one", "two"):
@@ -259,7 +259,7 @@ async def test_of_many_objects_the_cloud_says_what_it_has_written_since(
 
 
 async def test_what_a_leader_brings_is_compared_with_what_the_cloud_has_written(
-    following: HubParts, cloud: ScriptableCloud
+    following: HubWorld, cloud: ScriptableCloud
 ) -> None:
     """A follower's copy is not proved at the cloud: the cloud shows its last event first, or names tell."""
     cloud.store.create(service("one"))
@@ -281,7 +281,7 @@ async def test_what_a_leader_brings_is_compared_with_what_the_cloud_has_written(
 
 
 async def test_a_leaders_list_that_no_event_has_followed_is_compared_by_one_object_and_a_number(
-    following: HubParts, cloud: ScriptableCloud
+    following: HubWorld, cloud: ScriptableCloud
 ) -> None:
     """A follower asked for the names of 200 Services, 72 KB, for each list without a version."""
     for name in ("one", "two", "three"):

@@ -16,7 +16,7 @@ from addons.requests.route_decision import RouteKind
 from addons.views import reviews
 from kube.errors import StatusError
 from kube.requests.request_info import RequestInfo
-from tests.addons.support.hub_parts import HUB_TOKEN, HubParts
+from tests.addons.support.hub_world import HUB_TOKEN, HubWorld
 from tests.addons.support.samples import HUB, NOBODY, secret, service
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
@@ -66,7 +66,7 @@ class World:
             {Right(info.type.resource, ""), Right(info.type.resource, info.namespace)} & self.rights[who]
         )
 
-    async def check(self, parts: HubParts, who: str, target: str, component: str) -> None:
+    async def check(self, parts: HubWorld, who: str, target: str, component: str) -> None:
         """One request, which the cloud would answer alike."""
         try:
             route = parts.context(target, component, caller=CALLERS[who]).route
@@ -105,7 +105,7 @@ type Step = tuple[str, int, int]
 async def play(steps: list[Step]) -> None:
     async with ScriptableCloud() as cloud:
         world = World(cloud)
-        async with HubParts(cloud) as parts:
+        async with HubWorld(cloud) as parts:
             parts.set_rules({"cache_agents": "cached", "filter_discardcloudservice": "reader/services"})
             asking: list[asyncio.Task[None]] = []
             for what, one, other in steps:

@@ -12,7 +12,7 @@ import pytest
 from addons.requests.caller import Caller, CredentialSource
 from kube.json_type import Json
 from kube.requests.request_info import RequestInfo
-from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.hub_world import HubWorld
 from tests.addons.support.samples import POD, SERVICES, cloud_service, node, service
 from tests.addons.support.small_api import small_api
 from tests.cloud.scriptable import ScriptableCloud, server
@@ -37,7 +37,7 @@ def user(cloud: ScriptableCloud, token: str, name: str) -> None:
 
 
 @pytest.mark.usefixtures("web")
-async def test_a_list_comes_from_the_nodes_copy(parts: HubParts, cloud: ScriptableCloud) -> None:
+async def test_a_list_comes_from_the_nodes_copy(parts: HubWorld, cloud: ScriptableCloud) -> None:
     for _ in range(3):
         code, found = await parts.ask(ZERO)
         assert (code, found["kind"], found["apiVersion"]) == (200, "ServiceList", "v1")
@@ -49,7 +49,7 @@ async def test_a_list_comes_from_the_nodes_copy(parts: HubParts, cloud: Scriptab
 @pytest.mark.usefixtures("web")
 @pytest.mark.parametrize("rules", [{}, {"filter_discardcloudservice": "cached/services"}])
 async def test_the_clouds_warning_comes_with_each_answer(
-    parts: HubParts, monkeypatch: pytest.MonkeyPatch, rules: dict[str, str]
+    parts: HubWorld, monkeypatch: pytest.MonkeyPatch, rules: dict[str, str]
 ) -> None:
     """kubectl prints it. A view told nothing of it, where a relayed list did."""
     warning, headers = '299 - "v1 Services is deprecated"', server._headers
@@ -71,7 +71,7 @@ async def test_what_has_no_resource_version_is_relayed() -> None:
     target = f"{METRICS}?resourceVersion=0"
     async with (
         small_api({METRICS: {**found, "items": [metric]}}) as url,
-        HubParts(cast(ScriptableCloud, SimpleNamespace(url=url))) as parts,
+        HubWorld(cast(ScriptableCloud, SimpleNamespace(url=url))) as parts,
     ):
         for usage in ("1", "2", "3"):
             metric["usage"] = usage
@@ -82,7 +82,7 @@ async def test_what_has_no_resource_version_is_relayed() -> None:
         assert (code, "no resourceVersion" in said["message"]) == (400, True)
 
 
-async def test_a_known_empty_list_is_a_200(parts: HubParts) -> None:
+async def test_a_known_empty_list_is_a_200(parts: HubWorld) -> None:
     assert await parts.names(ZERO) == []
 
 
@@ -98,7 +98,7 @@ async def test_a_known_empty_list_is_a_200(parts: HubParts) -> None:
     ],
 )
 async def test_selectors_of_shared_kinds_are_the_hubs(
-    parts: HubParts, cloud: ScriptableCloud, query: str, names: list[str]
+    parts: HubWorld, cloud: ScriptableCloud, query: str, names: list[str]
 ) -> None:
     labelled = service("web")
     labelled["metadata"]["labels"] = {"app": "web"}
@@ -111,7 +111,7 @@ async def test_selectors_of_shared_kinds_are_the_hubs(
 
 
 async def test_a_namespace_of_a_shared_kind_is_a_part_of_the_one_copy(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     other = service("other")
     other["metadata"]["namespace"] = "kube-system"
@@ -121,7 +121,7 @@ async def test_a_namespace_of_a_shared_kind_is_a_part_of_the_one_copy(
     assert cloud.requests.where(matching(path="/api/v1/namespaces/kube-system/services")) == []
 
 
-async def test_selectors_of_other_kinds_are_the_clouds(parts: HubParts, cloud: ScriptableCloud) -> None:
+async def test_selectors_of_other_kinds_are_the_clouds(parts: HubWorld, cloud: ScriptableCloud) -> None:
     cloud.store.create(node("n1"))
     cloud.store.create(node("n2"))
     target = "/api/v1/nodes?fieldSelector=metadata.name%3Dn1&resourceVersion=0"
@@ -132,7 +132,7 @@ async def test_selectors_of_other_kinds_are_the_clouds(parts: HubParts, cloud: S
 
 @pytest.mark.usefixtures("web")
 async def test_a_field_that_the_hub_does_not_know_is_the_clouds_to_select_by(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     cloud.faults.add(
         Refuse(400, message="field label not supported"), times=None, when=matching(resource="services")
@@ -148,7 +148,7 @@ async def test_a_field_that_the_hub_does_not_know_is_the_clouds_to_select_by(
 
 @pytest.mark.usefixtures("web")
 async def test_a_filtered_list_without_a_version_is_as_new_as_the_cloud(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     parts.set_rules({"filter_discardcloudservice": "chosen/services"})
     assert await parts.names(SERVICES, "chosen") == ["web"]
@@ -165,7 +165,7 @@ async def test_a_filtered_list_without_a_version_is_as_new_as_the_cloud(
 
 
 @pytest.mark.usefixtures("web")
-async def test_a_version_of_the_future_is_waited_for(parts: HubParts, cloud: ScriptableCloud) -> None:
+async def test_a_version_of_the_future_is_waited_for(parts: HubWorld, cloud: ScriptableCloud) -> None:
     await parts.names(ZERO)
     asked = asyncio.create_task(parts.names(f"{SERVICES}?resourceVersion={cloud.store.version + 1}"))
     done, _ = await asyncio.wait([asked], timeout=0.05)
@@ -175,7 +175,7 @@ async def test_a_version_of_the_future_is_waited_for(parts: HubParts, cloud: Scr
 
 
 @pytest.mark.usefixtures("web")
-async def test_an_exact_version_is_that_one_or_gone(parts: HubParts, cloud: ScriptableCloud) -> None:
+async def test_an_exact_version_is_that_one_or_gone(parts: HubWorld, cloud: ScriptableCloud) -> None:
     parts.set_rules({"filter_discardcloudservice": "chosen/services"})
     exact = f"{SERVICES}?resourceVersionMatch=Exact&resourceVersion="
     assert await parts.names(f"{exact}{cloud.store.version}", "chosen") == ["web"]
@@ -189,7 +189,7 @@ async def test_an_exact_version_is_that_one_or_gone(parts: HubParts, cloud: Scri
 
 
 @pytest.mark.usefixtures("web")
-async def test_each_encoding_has_its_copy(parts: HubParts, cloud: ScriptableCloud) -> None:
+async def test_each_encoding_has_its_copy(parts: HubWorld, cloud: ScriptableCloud) -> None:
     async with parts.open(parts.context(ZERO, accept=PROTOBUF)) as response:
         assert response.content_type == PROTOBUF
         assert (await response.whole()).startswith(b"k8s\x00")
@@ -198,14 +198,14 @@ async def test_each_encoding_has_its_copy(parts: HubParts, cloud: ScriptableClou
 
 
 @pytest.mark.usefixtures("web")
-async def test_metadata_alone(parts: HubParts) -> None:
+async def test_metadata_alone(parts: HubWorld) -> None:
     code, found = await parts.ask(ZERO, accept=METADATA)
     assert (code, found["kind"], found["apiVersion"]) == (200, "PartialObjectMetadataList", "meta.k8s.io/v1")
     assert "spec" not in found["items"][0]
 
 
 async def test_a_kind_without_protobuf_comes_as_json_to_who_takes_it(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     pools = "/apis/apps.openyurt.io/v1beta2/nodepools?resourceVersion=0"
     async with parts.open(parts.context(pools, accept=f"{PROTOBUF},application/json")) as response:
@@ -219,7 +219,7 @@ async def test_a_kind_without_protobuf_comes_as_json_to_who_takes_it(
 
 @pytest.mark.usefixtures("web")
 async def test_a_pod_reads_the_shared_copy_once_the_cloud_said_that_it_may(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     user(cloud, "pod", WEB)
     for _ in range(2):
@@ -229,7 +229,7 @@ async def test_a_pod_reads_the_shared_copy_once_the_cloud_said_that_it_may(
 
 
 @pytest.mark.usefixtures("web")
-async def test_a_pod_that_may_not_read_gets_a_403(parts: HubParts, cloud: ScriptableCloud) -> None:
+async def test_a_pod_that_may_not_read_gets_a_403(parts: HubWorld, cloud: ScriptableCloud) -> None:
     user(cloud, "pod", WEB)
     cloud.access.allowed["system:serviceaccount:shop:web"] = lambda info: (
         info.type is None or (info.type.group == "authorization.k8s.io")
@@ -244,7 +244,7 @@ def _has_no_config_maps(info: RequestInfo) -> bool:
 
 
 async def test_what_the_rules_share_comes_from_the_nodes_copy_to_who_may_read_it(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     user(cloud, "pod", WEB)
     parts.set_rules({"cache_agents": "cached", "pool_resources": "/v1/configmaps"})
@@ -260,7 +260,7 @@ async def test_what_the_rules_share_comes_from_the_nodes_copy_to_who_may_read_it
 
 
 async def test_what_the_node_may_not_read_is_read_with_the_callers_own_token(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     user(cloud, "pod", WEB)
     parts.set_rules({"cache_agents": "cached", "pool_resources": "/v1/configmaps"})
@@ -269,13 +269,13 @@ async def test_what_the_node_may_not_read_is_read_with_the_callers_own_token(
     assert (code, found["kind"]) == (200, "ConfigMapList")
 
 
-async def test_a_token_that_nobody_knows_gets_a_401(parts: HubParts) -> None:
+async def test_a_token_that_nobody_knows_gets_a_401(parts: HubWorld) -> None:
     assert (await parts.ask(ZERO, caller=POD))[0] == 401
     assert (await parts.ask(f"{SECRETS}?resourceVersion=0", caller=POD))[0] == 401
 
 
 async def test_what_is_not_shared_is_read_with_the_callers_own_token(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     user(cloud, "pod", WEB)
     target = f"{SECRETS}?resourceVersion=0"
@@ -288,7 +288,7 @@ async def test_what_is_not_shared_is_read_with_the_callers_own_token(
 @pytest.mark.parametrize("target", [ZERO, f"{SECRETS}?resourceVersion=0"])
 @pytest.mark.usefixtures("web")
 async def test_a_caller_whose_credential_the_hub_cannot_show_is_no_hub(
-    parts: HubParts, cloud: ScriptableCloud, target: str
+    parts: HubWorld, cloud: ScriptableCloud, target: str
 ) -> None:
     """A token in Sec-WebSocket-Protocol makes a caller its own; the hub has no header to ask the cloud with."""
     asked = parts.context(target)

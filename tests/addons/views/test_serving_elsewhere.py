@@ -14,7 +14,7 @@ from addons.requests.route_decision import RouteKind
 from addons.rules.given_versions import RulesEdit
 from addons.views.bounds import quotas
 from kube.errors import StatusError
-from tests.addons.support.hub_parts import HubParts, Watching, name_of
+from tests.addons.support.hub_world import HubWorld, Watching, name_of
 from tests.addons.support.samples import SERVICES, cloud_service, service
 from tests.cloud.scriptable import ScriptableCloud
 
@@ -28,7 +28,7 @@ ZERO = f"{SERVICES}?resourceVersion=0"
 class Client:
     """Lists and watches as client-go does: after a 410 it lists without a version."""
 
-    def __init__(self, parts: HubParts) -> None:
+    def __init__(self, parts: HubWorld) -> None:
         self.parts = parts
         self.names: set[str] = set()
         self.version = ""
@@ -70,7 +70,7 @@ class Client:
 
 
 @pytest.fixture
-async def relayed(parts: HubParts, web: None, monkeypatch: pytest.MonkeyPatch) -> Client:
+async def relayed(parts: HubWorld, web: None, monkeypatch: pytest.MonkeyPatch) -> Client:
     """A client whose list the cloud gave directly, because the node had no room for a view."""
     parts.set_rules(PLAIN)
     monkeypatch.setattr(quotas, "MAX_HUB_VIEWS", 0)
@@ -81,7 +81,7 @@ async def relayed(parts: HubParts, web: None, monkeypatch: pytest.MonkeyPatch) -
     return client
 
 
-async def test_a_version_of_a_relay_is_none_of_a_filtered_view(parts: HubParts, relayed: Client) -> None:
+async def test_a_version_of_a_relay_is_none_of_a_filtered_view(parts: HubWorld, relayed: Client) -> None:
     """The view once accepted such a version, and the client kept an object that the filter hides."""
     parts.set_rules(FILTERED)
     await Client(parts).list()
@@ -90,7 +90,7 @@ async def test_a_version_of_a_relay_is_none_of_a_filtered_view(parts: HubParts, 
 
 
 async def test_nor_is_a_newer_one_than_the_edits(
-    parts: HubParts, cloud: ScriptableCloud, relayed: Client
+    parts: HubWorld, cloud: ScriptableCloud, relayed: Client
 ) -> None:
     """The edit takes a moment to reach the hub. What is relayed meanwhile carries the edit's version or a later one."""
     cloud.store.create(cloud_service("late"))
@@ -103,7 +103,7 @@ async def test_nor_is_a_newer_one_than_the_edits(
 
 
 async def test_one_whose_object_has_gone_since_is_told_so(
-    parts: HubParts, cloud: ScriptableCloud, relayed: Client
+    parts: HubWorld, cloud: ScriptableCloud, relayed: Client
 ) -> None:
     """The view hid the object until it was deleted, and so has no event of it."""
     parts.set_rules(FILTERED)
@@ -117,7 +117,7 @@ async def test_one_whose_object_has_gone_since_is_told_so(
 
 
 async def test_a_client_that_lists_can_watch_where_the_rules_filter_watches_alone(
-    parts: HubParts, cloud: ScriptableCloud, web: None
+    parts: HubWorld, cloud: ScriptableCloud, web: None
 ) -> None:
     """The view of the watches had given no list, and refused each version for ever."""
     parts.set_rules(WATCHES_ONLY)
@@ -132,7 +132,7 @@ async def test_a_client_that_lists_can_watch_where_the_rules_filter_watches_alon
         cloud.store.delete("services", f"of-{len(target)}", "default")
 
 
-async def test_a_view_that_is_made_anew_knows_nothing_of_former_inputs(parts: HubParts, web: None) -> None:
+async def test_a_view_that_is_made_anew_knows_nothing_of_former_inputs(parts: HubWorld, web: None) -> None:
     """A node's label may change while nobody has the view, and the version stays."""
     parts.set_rules(FILTERED)
     before, other = Client(parts), Client(parts)
@@ -152,7 +152,7 @@ async def test_the_first_list_of_a_quiet_cluster_is_one_to_watch_from(
     cloud: ScriptableCloud, web: None, edit: RulesEdit | None
 ) -> None:
     """Nothing is written but the rules, which others may have been before. A 410 would come again and again."""
-    async with HubParts(cloud, edit=edit) as parts:
+    async with HubWorld(cloud, edit=edit) as parts:
         for rules in (FILTERED, PLAIN, FILTERED):
             parts.set_rules(rules)
             for target in (SERVICES, ZERO):
@@ -177,7 +177,7 @@ async def test_what_is_relayed_on_a_quiet_cluster_is_one_to_watch_from(
     cloud: ScriptableCloud, web: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The hub took the version of the ConfigMap's own store for one that clients were given."""
-    async with HubParts(cloud) as parts:
+    async with HubWorld(cloud) as parts:
         for rules in (PLAIN, FILTERED, PLAIN, {**PLAIN, "filter_discardcloudservice": "other/services"}):
             monkeypatch.undo()
             parts.set_rules(rules)

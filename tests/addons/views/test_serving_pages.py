@@ -10,7 +10,7 @@ from addons.telemetry import metrics
 from addons.views import list_answer
 from kube.json_type import Json
 from kube.requests.continue_tokens import parse_continue
-from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.hub_world import HubWorld
 from tests.addons.support.observed import value_of
 from tests.addons.support.samples import SERVICES, cloud_service, service
 from tests.cloud.scriptable import ScriptableCloud
@@ -20,7 +20,7 @@ DEFAULT = "/api/v1/namespaces/default/services"
 
 
 @pytest.fixture(autouse=True)
-def four(parts: HubParts, cloud: ScriptableCloud) -> None:
+def four(parts: HubWorld, cloud: ScriptableCloud) -> None:
     """Services a, b, c and d, and one that is hidden."""
     parts.set_rules(RULES)
     for name in "dbca":
@@ -28,7 +28,7 @@ def four(parts: HubParts, cloud: ScriptableCloud) -> None:
     cloud.store.create(cloud_service("bb"))
 
 
-async def page(parts: HubParts, path: str = SERVICES, **query: Any) -> Json:
+async def page(parts: HubWorld, path: str = SERVICES, **query: Any) -> Json:
     code, found = await parts.ask(f"{path}?{'&'.join(f'{name}={value}' for name, value in query.items())}")
     assert code == 200, found
     return found
@@ -38,13 +38,13 @@ def names(found: Json) -> list[str]:
     return [item["metadata"]["name"] for item in found["items"]]
 
 
-async def rest(parts: HubParts, first: Json, path: str = SERVICES) -> Json:
+async def rest(parts: HubWorld, first: Json, path: str = SERVICES) -> Json:
     """All that follows a page."""
     return await page(parts, path, **{"continue": first["metadata"]["continue"]})
 
 
 @pytest.mark.parametrize("path", [SERVICES, DEFAULT])
-async def test_pages_show_the_state_at_the_first(parts: HubParts, cloud: ScriptableCloud, path: str) -> None:
+async def test_pages_show_the_state_at_the_first(parts: HubWorld, cloud: ScriptableCloud, path: str) -> None:
     first = await page(parts, path, limit=2)
     assert (names(first), first["metadata"]["remainingItemCount"]) == (["a", "b"], 2)
     cloud.store.create(service("aa"))
@@ -56,13 +56,13 @@ async def test_pages_show_the_state_at_the_first(parts: HubParts, cloud: Scripta
     assert last["metadata"] == {"resourceVersion": first["metadata"]["resourceVersion"]}
 
 
-async def test_only_a_page_without_selectors_says_what_is_left(parts: HubParts) -> None:
+async def test_only_a_page_without_selectors_says_what_is_left(parts: HubWorld) -> None:
     first = await page(parts, limit=2, fieldSelector="metadata.name!=d")
     assert names(first) == ["a", "b"]
     assert "remainingItemCount" not in first["metadata"]
 
 
-async def test_a_page_is_not_older_than_asked(parts: HubParts, cloud: ScriptableCloud) -> None:
+async def test_a_page_is_not_older_than_asked(parts: HubWorld, cloud: ScriptableCloud) -> None:
     version = (await page(parts))["metadata"]["resourceVersion"]
     asked = {"limit": 3, "resourceVersion": version}
     assert names(await page(parts, **asked, resourceVersionMatch="NotOlderThan")) == ["a", "b", "c"]
@@ -75,7 +75,7 @@ async def test_a_page_is_not_older_than_asked(parts: HubParts, cloud: Scriptable
 
 
 async def test_a_list_that_is_gone_can_be_continued_in_the_newest(
-    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+    parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(list_answer, "PAGES_LAST", 0.0)
     first = await page(parts, limit=2)
@@ -87,7 +87,7 @@ async def test_a_list_that_is_gone_can_be_continued_in_the_newest(
     assert int(second["metadata"]["resourceVersion"]) > int(first["metadata"]["resourceVersion"])
 
 
-async def test_rules_that_filter_otherwise_end_a_list(parts: HubParts) -> None:
+async def test_rules_that_filter_otherwise_end_a_list(parts: HubWorld) -> None:
     first = await page(parts, limit=2)
     parts.set_rules({**RULES, "filter_masterservice": "cached/services"})
     await page(parts)
@@ -96,7 +96,7 @@ async def test_rules_that_filter_otherwise_end_a_list(parts: HubParts) -> None:
 
 
 async def test_the_lists_that_are_read_in_pages_are_bounded(
-    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+    parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reached = metrics.BOUNDS_REACHED.labels("lists read in pages")
     before = value_of(reached)
@@ -114,7 +114,7 @@ async def test_the_lists_that_are_read_in_pages_are_bounded(
     assert names(await page(parts, limit=1)) == [*"abcdef"], "a list that has no room comes whole"
 
 
-async def test_a_token_is_one_that_the_cloud_understands(parts: HubParts) -> None:
+async def test_a_token_is_one_that_the_cloud_understands(parts: HubWorld) -> None:
     first = await page(parts, DEFAULT, limit=2)
     token = parse_continue(first["metadata"]["continue"])
     assert (str(token.version), token.start) == (first["metadata"]["resourceVersion"], "b\0")

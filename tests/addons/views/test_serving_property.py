@@ -24,7 +24,7 @@ from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.codec import WatchFrame
 from kube.wire.encoding import Encoding
 from tests.addons.support.exchange import Exchange
-from tests.addons.support.hub_parts import HUB_TOKEN, NODE, HubParts, Watching
+from tests.addons.support.hub_world import HUB_TOKEN, NODE, HubWorld, Watching
 from tests.addons.support.observed import until
 from tests.addons.support.samples import SERVICES, SLICES, endpoint_slice, service
 from tests.addons.support.source_parts import cut_watches
@@ -124,7 +124,7 @@ class World:
     def __init__(self, cloud: ScriptableCloud, patched: pytest.MonkeyPatch) -> None:
         self.cloud = cloud
         self.rules: dict[str, str] = {**DISCARD, **TOPOLOGY}
-        self.parts: HubParts
+        self.parts: HubWorld
         self.last_edit: RulesEdit | None = None
         self.patched = patched
         selected = f"{SERVICES}?labelSelector=app%3Dx"
@@ -206,7 +206,7 @@ class World:
         await self.start()
 
     async def start(self) -> None:
-        self.parts = await HubParts(self.cloud, edit=self.last_edit).__aenter__()
+        self.parts = await HubWorld(self.cloud, edit=self.last_edit).__aenter__()
         self.parts.set_rules({**BASE, **self.rules})
         for client in self.clients:
             client.start()

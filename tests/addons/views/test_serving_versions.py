@@ -15,7 +15,7 @@ from kube.requests.request_info import ResourceType
 from kube.store.watcher import Watcher
 from kube.wire.codec import WatchFrame, codec_for
 from kube.wire.encoding import Encoding
-from tests.addons.support.hub_parts import HubParts, name_of
+from tests.addons.support.hub_world import HubWorld, name_of
 from tests.addons.support.observed import until
 from tests.addons.support.samples import SERVICES, node, service
 from tests.cloud.scriptable import ScriptableCloud
@@ -26,7 +26,7 @@ RULES = {"cache_agents": "cached", "filter_discardcloudservice": "cached/service
 
 
 @pytest.fixture
-async def ahead(parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch) -> int:
+async def ahead(parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch) -> int:
     """A version that a consistent list of a filtered view carried, and that no event of the source has reached."""
     monkeypatch.setattr(serving, "FUTURE_WAIT", 0.05)
     parts.set_rules(RULES)
@@ -43,7 +43,7 @@ async def ahead(parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("match", ["", "&resourceVersionMatch=NotOlderThan", "&resourceVersionMatch=Exact"])
 @pytest.mark.parametrize("path", [SERVICES, "/api/v1/namespaces/default/services"])
 async def test_a_list_at_a_version_that_the_hub_gave_is_answered(
-    parts: HubParts, ahead: int, match: str, path: str
+    parts: HubWorld, ahead: int, match: str, path: str
 ) -> None:
     """The hub once answered such a list with 504, after three seconds."""
     code, found = await parts.ask(f"{path}?resourceVersion={ahead}{match}")
@@ -53,7 +53,7 @@ async def test_a_list_at_a_version_that_the_hub_gave_is_answered(
 
 
 async def test_a_watch_list_at_a_version_that_the_hub_gave_ends_its_state_there(
-    parts: HubParts, ahead: int
+    parts: HubWorld, ahead: int
 ) -> None:
     async with parts.watch(f"{SERVICES}?{WATCH_LIST}&resourceVersion={ahead}") as watch:
         assert await watch.event() == ("ADDED", "web")
@@ -61,7 +61,7 @@ async def test_a_watch_list_at_a_version_that_the_hub_gave_ends_its_state_there(
 
 
 async def test_a_version_that_the_hub_gave_is_taken_without_a_cloud(
-    parts: HubParts, cloud: ScriptableCloud, ahead: int, monkeypatch: pytest.MonkeyPatch
+    parts: HubWorld, cloud: ScriptableCloud, ahead: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for source in parts.sources:
         monkeypatch.setattr(source, "is_up", lambda: False)
@@ -70,7 +70,7 @@ async def test_a_version_that_the_hub_gave_is_taken_without_a_cloud(
     assert (code, found["metadata"]["resourceVersion"]) == (200, str(ahead))
 
 
-async def test_a_version_that_another_hub_gave_is_confirmed_by_the_cloud(parts: HubParts, ahead: int) -> None:
+async def test_a_version_that_another_hub_gave_is_confirmed_by_the_cloud(parts: HubWorld, ahead: int) -> None:
     """An earlier process of this hub may have given it, too."""
     for source in parts.sources:
         source.store.given_version = 0
@@ -79,14 +79,14 @@ async def test_a_version_that_another_hub_gave_is_confirmed_by_the_cloud(parts: 
     assert int(found["metadata"]["resourceVersion"]) >= ahead
 
 
-async def test_a_version_that_nobody_gave_is_too_large(parts: HubParts, ahead: int) -> None:
+async def test_a_version_that_nobody_gave_is_too_large(parts: HubWorld, ahead: int) -> None:
     async with asyncio.timeout(10):
         code, found = await parts.ask(f"{SERVICES}?resourceVersion={ahead + 1000}")
     assert (code, found["details"]["causes"][0]["reason"]) == (504, "ResourceVersionTooLarge")
 
 
 async def test_a_version_that_a_client_gets_ahead_of_events_is_asked_of_the_cloud(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     """The source would be behind its client until the next event, and after a restart of the hub refuse it."""
     parts.set_rules(RULES)
@@ -103,7 +103,7 @@ async def test_a_version_that_a_client_gets_ahead_of_events_is_asked_of_the_clou
 
 
 async def test_a_version_that_events_are_about_to_bring_is_not_asked_of_the_cloud(
-    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+    parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each such watch would cost a list of all names."""
     monkeypatch.setattr(serving, "CATCH_UP", 10)
@@ -131,7 +131,7 @@ ENDS = 300
 class Client:
     """The state of client-go's watches: the names that it was sent, and the last version."""
 
-    def __init__(self, parts: HubParts) -> None:
+    def __init__(self, parts: HubWorld) -> None:
         self.names: set[str] = set()
         self.version = ""
         self.watches = 0
@@ -154,7 +154,7 @@ class Client:
             self.names.add(name_of(frame))
 
 
-async def test_no_event_is_lost_when_watches_end(parts: HubParts, cloud: ScriptableCloud) -> None:
+async def test_no_event_is_lost_when_watches_end(parts: HubWorld, cloud: ScriptableCloud) -> None:
     """The last bookmark once carried the view's version, not the client's: what lay between was never sent."""
     choose = random.Random(11)
     clients = [Client(parts) for _ in range(CLIENTS)]
@@ -183,17 +183,17 @@ async def test_no_event_is_lost_when_watches_end(parts: HubParts, cloud: Scripta
     assert sum(client.watches for client in clients) >= CLIENTS + ENDS // 2
 
 
-def _watchers(parts: HubParts) -> list[Watcher]:
+def _watchers(parts: HubWorld) -> list[Watcher]:
     views = [viewing.view for source in parts.sources for viewing in source.views.values()]
     return sorted((watcher for view in views for watcher in view.watchers), key=id)
 
 
-def _names(parts: HubParts) -> set[str]:
+def _names(parts: HubWorld) -> set[str]:
     return {item.key[1] for source in parts.sources for item in source.store}
 
 
 async def test_a_list_in_one_encoding_and_a_watch_in_another_miss_nothing_that_the_node_causes(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     """The list is newer than the other source when a status is accepted there: the watch began behind that."""
     parts.set_rules(RULES)
@@ -218,7 +218,7 @@ async def test_a_list_in_one_encoding_and_a_watch_in_another_miss_nothing_that_t
     assert names == {"web", "other"}
 
 
-async def _listed_in_protobuf(parts: HubParts) -> int:
+async def _listed_in_protobuf(parts: HubWorld) -> int:
     context = parts.context(SERVICES, accept=f"{Encoding.PROTOBUF},{Encoding.JSON}")
     async with parts.open(context, SERVICES) as response:
         return codec_for(Encoding.PROTOBUF).decode_list(await response.whole()).version

@@ -37,11 +37,11 @@ from kube.store.scope import EVERYTHING, Scope
 from kube.store.store import Item
 from kube.wire.encoding import Encoding
 from tests.addons.support.filter_plugins import Hiding
-from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.hub_world import SERVICES_LIST_WATCH, HubWorld
 from tests.addons.support.observed import value_of
 from tests.addons.support.refusals import refuses
 from tests.addons.support.samples import cloud_service, endpoint_slice, service
-from tests.addons.support.source_parts import DISCARD, DISCARDING, KEY, SERVICES, names, ready
+from tests.addons.support.source_parts import DISCARD, DISCARDING, KEY, names
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.faults import Refuse, Rule, Silence
 from tests.cloud.scriptable.request_log import matching
@@ -49,44 +49,44 @@ from tests.cloud.scriptable.request_log import matching
 SLICES = ListWatch(ResourceType("discovery.k8s.io", "v1", "endpointslices"), encoding=Encoding.JSON)
 
 
-async def lacking_inputs(parts: HubParts, cloud: ScriptableCloud) -> tuple[Source, Rule]:
+async def lacking_inputs(parts: HubWorld, cloud: ScriptableCloud) -> tuple[Source, Rule]:
     """A source with one slice whose Service the cloud does not tell, until the fault is lifted."""
     cloud.store.create(endpoint_slice("s", ["n1", "n2"]))
     silence = cloud.faults.add(Silence(), times=None, when=matching(resource="services"))
     parts.set_rules({"filter_servicetopology": "agent/endpointslices"})
-    return await ready(parts, SLICES), silence
+    return await parts.source(SLICES), silence
 
 
-async def test_without_a_first_copy_the_answer_is_a_503(parts: HubParts, cloud: ScriptableCloud) -> None:
+async def test_without_a_first_copy_the_answer_is_a_503(parts: HubWorld, cloud: ScriptableCloud) -> None:
     cloud.faults.add(Silence(), times=None)
     with pytest.raises(StatusError) as caught:
-        await parts.sources.get(HUB_IDENTITY, SERVICES).ready(0.05)
+        await parts.sources.get(HUB_IDENTITY, SERVICES_LIST_WATCH).ready(0.05)
     assert (caught.value.code, caught.value.retry_after) == (503, 1)
     cloud.faults.clear()
 
 
 @pytest.mark.parametrize("code", [403, 404])
-async def test_the_clouds_refusal_is_the_answer(parts: HubParts, cloud: ScriptableCloud, code: int) -> None:
+async def test_the_clouds_refusal_is_the_answer(parts: HubWorld, cloud: ScriptableCloud, code: int) -> None:
     cloud.faults.add(Refuse(code, message="so it is"), times=None, when=matching(resource="services"))
-    source = parts.sources.get(HUB_IDENTITY, SERVICES)
+    source = parts.sources.get(HUB_IDENTITY, SERVICES_LIST_WATCH)
     for _ in range(2):
         with pytest.raises(StatusError) as caught:
             await source.ready(5)
         assert (caught.value.code, caught.value.message) == (code, "so it is")
 
 
-async def test_a_refusal_that_is_over_is_forgotten(parts: HubParts, cloud: ScriptableCloud) -> None:
+async def test_a_refusal_that_is_over_is_forgotten(parts: HubWorld, cloud: ScriptableCloud) -> None:
     cloud.store.create(service("web"))
     cloud.faults.add(Refuse(403), times=1, when=matching(resource="services"))
-    source = parts.sources.get(HUB_IDENTITY, SERVICES)
+    source = parts.sources.get(HUB_IDENTITY, SERVICES_LIST_WATCH)
     with pytest.raises(StatusError):
         await source.ready(2)
     await source.ready(5)
     assert names(source) == ["web"]
 
 
-async def test_a_component_keeps_its_view(parts: HubParts) -> None:
-    source = await ready(parts)
+async def test_a_component_keeps_its_view(parts: HubWorld) -> None:
+    source = await parts.source()
     one = await source.view(KEY, 1)
     assert await source.view(KEY, 1) is one
     other = await source.view(ViewKey("coredns", "watch", EVERYTHING), 1)
@@ -94,8 +94,8 @@ async def test_a_component_keeps_its_view(parts: HubParts) -> None:
     assert other.projection is one.projection, "without filters they see the same"
 
 
-async def test_a_projection_goes_with_its_last_view(parts: HubParts) -> None:
-    source = await ready(parts)
+async def test_a_projection_goes_with_its_last_view(parts: HubWorld) -> None:
+    source = await parts.source()
     parts.set_rules(DISCARDING)
     await source.view(KEY, 1)
     assert set(source.projections) == {DISCARD}
@@ -104,7 +104,7 @@ async def test_a_projection_goes_with_its_last_view(parts: HubParts) -> None:
 
 
 async def test_a_view_whose_inputs_are_not_known_is_waited_for(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     """The former filters stay in force until the new ones have verdicts on all objects."""
     source, silence = await lacking_inputs(parts, cloud)
@@ -118,7 +118,7 @@ async def test_a_view_whose_inputs_are_not_known_is_waited_for(
 
 
 async def test_a_view_is_ready_when_the_last_object_that_lacks_an_input_is_deleted(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     source, silence = await lacking_inputs(parts, cloud)
     waiting = asyncio.create_task(source.view(KEY, 5))
@@ -129,7 +129,7 @@ async def test_a_view_is_ready_when_the_last_object_that_lacks_an_input_is_delet
 
 
 async def test_a_source_that_ends_refuses_who_waits_for_a_view_and_leaves_nothing_running(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     """The quota of bytes may end a source while a request waits for the inputs of its filters."""
     source, _ = await lacking_inputs(parts, cloud)
@@ -146,7 +146,7 @@ async def test_a_source_that_ends_refuses_who_waits_for_a_view_and_leaves_nothin
 
 @pytest.mark.usefixtures("uncollected")
 async def test_nothing_of_a_source_outlives_it(
-    parts: HubParts, cloud: ScriptableCloud, tmp_path: Path
+    parts: HubWorld, cloud: ScriptableCloud, tmp_path: Path
 ) -> None:
     """One that is closed for its size would stay in memory until a full collection, with all its objects."""
     copies = DiskCopies(DiskAccess(Disk(tmp_path), DiskWriter()))
@@ -154,7 +154,7 @@ async def test_nothing_of_a_source_outlives_it(
     parts.sources._copies = copies
     parts.sources.noted = observed_events(lambda _: None)
     cloud.store.create(service("web"))
-    source = await ready(parts)
+    source = await parts.source()
     view = await source.view(KEY, 1)
     cloud.store.delete("services", "web", "default")
     await source.ready(2, cloud.store.version)
@@ -170,9 +170,9 @@ async def test_nothing_of_a_source_outlives_it(
 
 
 @pytest.mark.usefixtures("uncollected")
-async def test_nothing_of_a_refused_source_outlives_it(parts: HubParts, cloud: ScriptableCloud) -> None:
+async def test_nothing_of_a_refused_source_outlives_it(parts: HubWorld, cloud: ScriptableCloud) -> None:
     cloud.faults.add(Refuse(403), times=None, when=matching(resource="services"))
-    source = parts.sources.get(HUB_IDENTITY, SERVICES)
+    source = parts.sources.get(HUB_IDENTITY, SERVICES_LIST_WATCH)
     for _ in range(2):
         with pytest.raises(StatusError):
             await source.ready(5)
@@ -185,10 +185,10 @@ async def test_nothing_of_a_refused_source_outlives_it(parts: HubParts, cloud: S
 
 
 async def test_a_request_has_the_objects_of_a_source_that_ends_under_it(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     cloud.store.create(service("web"))
-    source = await ready(parts)
+    source = await parts.source()
     with source.in_use():
         parts.sources._drop(source)
         assert len(source.store) == 1
@@ -196,9 +196,9 @@ async def test_a_request_has_the_objects_of_a_source_that_ends_under_it(
 
 
 async def test_one_watch_of_the_cloud_for_any_number_of_views(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
-    source = await ready(parts)
+    source = await parts.source()
     for number in range(20):
         await source.view(ViewKey(f"c{number}", "watch", EVERYTHING), 1)
     cloud.store.create(service("web"))
@@ -210,12 +210,12 @@ async def test_one_watch_of_the_cloud_for_any_number_of_views(
 
 
 async def test_a_rule_that_judges_for_long_reaches_open_watches_by_itself(
-    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+    parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kube.store.projection.EVALUATED_AT_ONCE", 2)
     for number in range(5):
         cloud.store.create(cloud_service(f"s{number}"))
-    source = await ready(parts)
+    source = await parts.source()
     view = await source.view(KEY, 5)
     watcher = view.watch(None, bookmarks=False)
     parts.set_rules(DISCARDING)
@@ -226,12 +226,12 @@ async def test_a_rule_that_judges_for_long_reaches_open_watches_by_itself(
 
 
 async def test_a_new_rule_holds_objects_against_selectors_a_slice_at_a_time(
-    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+    parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kube.store.view.MATCHED_AT_ONCE", 2)
     for number in range(20):
         cloud.store.create(cloud_service(f"s{number}"))
-    source = await ready(parts)
+    source = await parts.source()
     selected = KEY._replace(scope=Scope("", parse_label_selector("a!=b"), parse_field_selector("")))
     watcher = (await source.view(selected, 5)).watch(None, bookmarks=False)
     matched = 0
@@ -255,14 +255,14 @@ async def test_a_new_rule_holds_objects_against_selectors_a_slice_at_a_time(
 
 
 async def test_a_view_is_judged_while_another_one_waits_for_an_input(
-    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+    parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No object of the source changes meanwhile, so nothing else goes on with the evaluation."""
     monkeypatch.setattr("kube.store.projection.EVALUATED_AT_ONCE", 2)
     for number in range(5):
         cloud.store.create(endpoint_slice(f"s{number}", ["n1"]))
     cloud.faults.add(Silence(), times=None, when=matching(resource="services"))
-    source = await ready(parts, SLICES)
+    source = await parts.source(SLICES)
     parts.set_rules({"filter_forwardkubesvctraffic": "agent/endpointslices"})
     with pytest.raises(StatusError, match="an input of the filters is not known yet"):
         await source.view(KEY._replace(component="kube-proxy"), 0.2)
@@ -271,10 +271,10 @@ async def test_a_view_is_judged_while_another_one_waits_for_an_input(
 
 
 async def test_a_view_of_protobuf_ends_where_a_filter_needs_json(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     cloud.store.create(service("web"))
-    both = [await ready(parts, ListWatch(SERVICES.type, encoding=each)) for each in Encoding]
+    both = [await parts.source(ListWatch(SERVICES_LIST_WATCH.type, encoding=each)) for each in Encoding]
     views = [await source.view(KEY, 5) for source in both]
     watchers = [view.watch(None, bookmarks=False) for view in views]
     careful = in_order(FILTERS, [plugin_of(Hiding(components=frozenset({"agent"}), protobuf=False), "")])

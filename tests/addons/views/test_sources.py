@@ -16,18 +16,10 @@ from kube.reflector.state import State
 from kube.requests.request_info import ResourceType
 from kube.store.scope import EVERYTHING
 from kube.wire.encoding import Encoding
-from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.hub_world import SERVICES_LIST_WATCH, HubWorld
 from tests.addons.support.observed import until, value_of
 from tests.addons.support.samples import cloud_service, service
-from tests.addons.support.source_parts import (
-    DISCARD,
-    DISCARDING,
-    KEY,
-    SERVICES,
-    cut_watches,
-    names,
-    ready,
-)
+from tests.addons.support.source_parts import DISCARD, DISCARDING, KEY, cut_watches, names
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
 from tests.cloud.scriptable.faults import Silence
@@ -44,37 +36,37 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-async def test_who_asks_the_same_shares_a_source(parts: HubParts, cloud: ScriptableCloud) -> None:
-    one, other = await ready(parts), await ready(parts)
+async def test_who_asks_the_same_shares_a_source(parts: HubWorld, cloud: ScriptableCloud) -> None:
+    one, other = await parts.source(), await parts.source()
     assert one is other
     assert cloud.requests.count(verb="list", resource="services") == 1
 
 
 async def test_a_new_token_of_the_same_identity_is_used_when_the_old_one_ends(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     """Projected tokens live an hour, and their pods' watches for longer: the source outlives the token."""
     user = User("system:serviceaccount:kube-system:coredns")
     cloud.access.tokens |= {"old": user, "new": user}
     cloud.store.create(service("web"))
-    await parts.sources.get(CloudIdentity("coredns", "Bearer old"), SERVICES).ready(2)
+    await parts.sources.get(CloudIdentity("coredns", "Bearer old"), SERVICES_LIST_WATCH).ready(2)
     del cloud.access.tokens["old"]
     await cut_watches(cloud)
-    source = parts.sources.get(CloudIdentity("coredns", "Bearer new"), SERVICES)
+    source = parts.sources.get(CloudIdentity("coredns", "Bearer new"), SERVICES_LIST_WATCH)
     cloud.store.create(service("db"))
     await source.ready(5, cloud.store.version)
     assert names(source) == ["db", "web"]
 
 
 async def test_a_pod_whose_token_dies_ends_no_watch_of_another_pod(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     """Both pods are of one service account, and the one that died had asked last."""
     user = User("system:serviceaccount:kube-system:coredns")
     cloud.access.tokens |= {"alive": user, "dying": user}
     cloud.store.create(service("web"))
     for token in ("alive", "dying"):
-        source = parts.sources.get(CloudIdentity("coredns", f"Bearer {token}"), SERVICES)
+        source = parts.sources.get(CloudIdentity("coredns", f"Bearer {token}"), SERVICES_LIST_WATCH)
         await source.ready(2)
     watcher = (await source.view(KEY, 1, "coredns")).watch(None, bookmarks=False)
     del cloud.access.tokens["dying"]
@@ -88,10 +80,10 @@ async def test_a_pod_whose_token_dies_ends_no_watch_of_another_pod(
 # -- views ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_rules_edit_changes_a_view_under_its_watch(parts: HubParts, cloud: ScriptableCloud) -> None:
+async def test_a_rules_edit_changes_a_view_under_its_watch(parts: HubWorld, cloud: ScriptableCloud) -> None:
     cloud.store.create(service("web"))
     cloud.store.create(cloud_service("lb"))
-    source = await ready(parts)
+    source = await parts.source()
     view = await source.view(KEY, 1)
     watcher = view.watch(None, bookmarks=False)
     parts.set_rules(DISCARDING)
@@ -106,11 +98,11 @@ async def test_a_rules_edit_changes_a_view_under_its_watch(parts: HubParts, clou
 
 
 async def test_a_request_from_before_an_edit_of_the_rules_does_not_undo_the_edit(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     """The request was routed by the old rules, and takes its view when the new ones are in force."""
     cloud.store.create(cloud_service("lb"))
-    source = await ready(parts)
+    source = await parts.source()
     watched = await source.view(KEY, 1)
     watcher = watched.watch(None, bookmarks=False)
     late = source.view(KEY, 1)
@@ -121,16 +113,16 @@ async def test_a_request_from_before_an_edit_of_the_rules_does_not_undo_the_edit
     watcher.end()
 
 
-async def test_filters_are_chosen_for_each_view(parts: HubParts) -> None:
-    source = await ready(parts)
+async def test_filters_are_chosen_for_each_view(parts: HubWorld) -> None:
+    source = await parts.source()
     for component in ("a", "b"):
         await source.view(ViewKey(component, "watch", EVERYTHING), 1)
     parts.set_rules({"filter_discardcloudservice": "a/services"})
     assert {key.component: opened.filters for key, opened in source.views.items()} == {"a": DISCARD, "b": ()}
 
 
-async def test_bookmarks_reach_who_asked_for_them(parts: HubParts) -> None:
-    source = await ready(parts)
+async def test_bookmarks_reach_who_asked_for_them(parts: HubWorld) -> None:
+    source = await parts.source()
     view = await source.view(KEY, 1)
     asked, plain = view.watch(None, bookmarks=True), view.watch(None, bookmarks=False)
     parts.sources._remind()
@@ -144,8 +136,8 @@ async def test_bookmarks_reach_who_asked_for_them(parts: HubParts) -> None:
 # -- the end -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_source_that_nobody_uses_stops(parts: HubParts, clock: Clock) -> None:
-    source = await ready(parts)
+async def test_a_source_that_nobody_uses_stops(parts: HubWorld, clock: Clock) -> None:
+    source = await parts.source()
     before = value_of(metrics.SOURCES)
     clock.now += 300
     parts.sources._sweep()
@@ -154,15 +146,15 @@ async def test_a_source_that_nobody_uses_stops(parts: HubParts, clock: Clock) ->
     parts.sources._sweep()
     assert source not in parts.sources
     assert value_of(metrics.SOURCES) == before - 1
-    assert parts.sources.get(HUB_IDENTITY, SERVICES) is not source
+    assert parts.sources.get(HUB_IDENTITY, SERVICES_LIST_WATCH) is not source
 
 
 async def test_a_source_stays_until_the_cloud_is_past_what_it_alone_can_name(
-    parts: HubParts, cloud: ScriptableCloud, clock: Clock
+    parts: HubWorld, cloud: ScriptableCloud, clock: Clock
 ) -> None:
     """The next one would begin where the restored cloud is, and take a client of the former history for one of now."""
     cloud.store.create(service("web"))
-    source = await ready(parts)
+    source = await parts.source()
     source.store.given_version = cloud.store.version + 1
     source.reflector.disprove()
     await until(lambda: source.reflector.lists == 2 and source.reflector.state is State.WATCHING)
@@ -174,25 +166,28 @@ async def test_a_source_stays_until_the_cloud_is_past_what_it_alone_can_name(
 
 
 async def test_no_source_begins_at_a_version_of_a_former_history(
-    parts: HubParts, cloud: ScriptableCloud, clock: Clock
+    parts: HubWorld, cloud: ScriptableCloud, clock: Clock
 ) -> None:
     """A restored cloud has other objects at that version. The source that gave it may be gone."""
-    source = await ready(parts)
+    source = await parts.source()
     version = source.store.version
     clock.now += 301
     parts.sources._sweep()
     cloud.store.create(service("late"))
-    other = await ready(parts, NODES)
+    other = await parts.source(NODES)
     other.reflector.disprove()
     await until(lambda: other.reflector.lists == 2)
-    made = parts.sources.get(HUB_IDENTITY, SERVICES, begin_at=version)
+    made = parts.sources.get(HUB_IDENTITY, SERVICES_LIST_WATCH, begin_at=version)
     await made.ready(1)
-    assert (parts.sources.filtering.of_others(SERVICES.type), made.store.version > version) == (version, True)
+    assert (parts.sources.filtering.of_others(SERVICES_LIST_WATCH.type), made.store.version > version) == (
+        version,
+        True,
+    )
 
 
-async def test_an_edit_knows_what_a_stopped_source_gave(parts: HubParts, clock: Clock) -> None:
+async def test_an_edit_knows_what_a_stopped_source_gave(parts: HubWorld, clock: Clock) -> None:
     parts.set_rules(DISCARDING)
-    source = await ready(parts)
+    source = await parts.source()
     await source.view(KEY, 1)
     version = source.store.newest_given
     clock.now += 301
@@ -204,8 +199,8 @@ async def test_an_edit_knows_what_a_stopped_source_gave(parts: HubParts, clock: 
     assert parts.edit.versions == {"services": version}
 
 
-async def test_a_source_in_use_stays(parts: HubParts, clock: Clock) -> None:
-    source = await ready(parts)
+async def test_a_source_in_use_stays(parts: HubWorld, clock: Clock) -> None:
+    source = await parts.source()
     with source.in_use():
         clock.now += 1000
         parts.sources._sweep()
@@ -215,8 +210,8 @@ async def test_a_source_in_use_stays(parts: HubParts, clock: Clock) -> None:
     assert source in parts.sources, "its idle time begins with the end of its use"
 
 
-async def test_a_view_outlives_its_watch_so_that_the_client_can_resume(parts: HubParts, clock: Clock) -> None:
-    source = await ready(parts)
+async def test_a_view_outlives_its_watch_so_that_the_client_can_resume(parts: HubWorld, clock: Clock) -> None:
+    source = await parts.source()
     view = await source.view(KEY, 1)
     watcher = view.watch(None, bookmarks=False)
     clock.now += 1000
@@ -231,23 +226,23 @@ async def test_a_view_outlives_its_watch_so_that_the_client_can_resume(parts: Hu
     assert not source.projections
 
 
-async def test_closing_ends_watches_cleanly(parts: HubParts) -> None:
-    source = await ready(parts)
+async def test_closing_ends_watches_cleanly(parts: HubWorld) -> None:
+    source = await parts.source()
     watcher = (await source.view(KEY, 1)).watch(None, bookmarks=False)
     parts.sources.close()
     assert await watcher.frames() == []
     assert list(parts.sources) == []
 
 
-async def test_a_lasting_source_is_never_idle(parts: HubParts) -> None:
-    assert parts.sources.lasting(SERVICES).users == 1
+async def test_a_lasting_source_is_never_idle(parts: HubWorld) -> None:
+    assert parts.sources.lasting(SERVICES_LIST_WATCH).users == 1
 
 
 async def test_one_source_that_finds_the_cloud_restored_has_all_verify_themselves(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     """Sources of another version space are not listed anew: an aggregated API has an etcd of its own."""
-    sources = [await ready(parts, each) for each in (SERVICES, NODES)]
+    sources = [await parts.source(each) for each in (SERVICES_LIST_WATCH, NODES)]
     before = sources[1].reflector.watches
     sources[0].reflector.disprove()
     await until(lambda: sources[0].reflector.lists == 2)
@@ -256,10 +251,10 @@ async def test_one_source_that_finds_the_cloud_restored_has_all_verify_themselve
 
 
 async def test_what_is_not_proved_after_another_history_is_not_shown(
-    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+    parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Objects of a replaced cluster were shown for a minute, and through an outage that fell into it."""
-    found, other = [await ready(parts, each) for each in (SERVICES, NODES)]
+    found, other = [await parts.source(each) for each in (SERVICES_LIST_WATCH, NODES)]
     silence = cloud.faults.add(Silence(), times=None, when=matching(resource="nodes"))
     found.reflector.disprove()
     for is_up in (False, True):
@@ -272,11 +267,11 @@ async def test_what_is_not_proved_after_another_history_is_not_shown(
 
 
 async def test_versions_that_other_rules_gave_end_where_the_cloud_is(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     """A restored cloud is at an older version. Relayed watches of it once got 410 for long."""
     parts.set_rules(DISCARDING)
-    source = await ready(parts)
+    source = await parts.source()
     await source.view(KEY, 1)
     source.store.given_version = cloud.store.version + 10
     parts.set_rules({})

@@ -20,7 +20,7 @@ from addons.views.observed_events import observed_events
 from addons.views.tally import _tallies, tallies_of_one
 from kube.store.projection import Why
 from kube.store.watcher import Watcher
-from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.hub_world import HubWorld
 from tests.addons.support.observed import until, value_of
 from tests.addons.support.samples import POD, SERVICES, cloud_service, service
 from tests.cloud.scriptable import ScriptableCloud
@@ -36,7 +36,7 @@ PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 
 @pytest.mark.usefixtures("web")
-async def test_a_watch_list_ends_its_state_with_a_bookmark(parts: HubParts, cloud: ScriptableCloud) -> None:
+async def test_a_watch_list_ends_its_state_with_a_bookmark(parts: HubWorld, cloud: ScriptableCloud) -> None:
     async with parts.watch(f"{SERVICES}?{WATCH_LIST}") as watch:
         assert sorted([await watch.event(), await watch.event()]) == [("ADDED", "lb"), ("ADDED", "web")]
         frame = await watch.next()
@@ -48,7 +48,7 @@ async def test_a_watch_list_ends_its_state_with_a_bookmark(parts: HubParts, clou
 
 @pytest.mark.usefixtures("web")
 async def test_a_watch_of_a_table_shows_what_the_filters_show(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     parts.set_rules({"filter_discardcloudservice": "chosen/services"})
     target = f"{SERVICES}?watch=true&resourceVersion=0"
@@ -85,14 +85,14 @@ async def test_a_quiet_watch_keeps_nothing_of_its_last_events() -> None:
 
 
 @pytest.mark.usefixtures("web")
-async def test_headers_come_before_the_first_event(parts: HubParts, cloud: ScriptableCloud) -> None:
+async def test_headers_come_before_the_first_event(parts: HubWorld, cloud: ScriptableCloud) -> None:
     await parts.names(ZERO)
     async with parts.watch(f"{SERVICES}?watch=true&resourceVersion={cloud.store.version}") as watch:
         assert watch.response.headers["Cache-Control"] == "no-cache, private"
 
 
 @pytest.mark.usefixtures("web")
-async def test_a_version_that_is_too_old_is_one_error_event(parts: HubParts, cloud: ScriptableCloud) -> None:
+async def test_a_version_that_is_too_old_is_one_error_event(parts: HubWorld, cloud: ScriptableCloud) -> None:
     await parts.names(ZERO)
     async with parts.watch(f"{SERVICES}?watch=true&resourceVersion=1&allowWatchBookmarks=true") as watch:
         (frame,) = await watch.until_end()
@@ -101,14 +101,14 @@ async def test_a_version_that_is_too_old_is_one_error_event(parts: HubParts, clo
 
 
 @pytest.mark.usefixtures("web")
-async def test_a_watch_whose_time_is_over_before_it_begins_is_empty(parts: HubParts) -> None:
+async def test_a_watch_whose_time_is_over_before_it_begins_is_empty(parts: HubWorld) -> None:
     async with parts.watch(f"{SERVICES}?watch=true&resourceVersion=0&timeoutSeconds=-1") as watch:
         assert await watch.until_end() == []
 
 
 @pytest.mark.usefixtures("web")
 async def test_a_watch_ends_when_its_time_is_over_with_a_last_bookmark(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     query = "watch=true&resourceVersion=0&timeoutSeconds=1&allowWatchBookmarks=true"
     async with parts.watch(f"{SERVICES}?{query}") as watch:
@@ -118,7 +118,7 @@ async def test_a_watch_ends_when_its_time_is_over_with_a_last_bookmark(
 
 
 @pytest.mark.usefixtures("web")
-async def test_an_error_is_the_last_event_of_a_watch(parts: HubParts, cloud: ScriptableCloud) -> None:
+async def test_an_error_is_the_last_event_of_a_watch(parts: HubWorld, cloud: ScriptableCloud) -> None:
     """A kube-apiserver sends nothing after it: what follows would tell a client whose watch failed that it goes on."""
     query = "watch=true&resourceVersion=0&allowWatchBookmarks=true"
     async with parts.watch(f"{SERVICES}?{query}") as watch:
@@ -136,7 +136,7 @@ async def test_an_error_is_the_last_event_of_a_watch(parts: HubParts, cloud: Scr
 
 
 @pytest.mark.usefixtures("web")
-async def test_open_watches_are_counted(parts: HubParts) -> None:
+async def test_open_watches_are_counted(parts: HubWorld) -> None:
     gauge = metrics.WATCHERS.labels("services")
     before = value_of(gauge)
     async with parts.watch(f"{SERVICES}?watch=true&resourceVersion=0") as watch:
@@ -150,7 +150,7 @@ async def test_open_watches_are_counted(parts: HubParts) -> None:
 
 @pytest.mark.usefixtures("web")
 async def test_what_is_known_is_served_while_the_cloud_is_away(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     await parts.names(ZERO)
     async with parts.watch(f"{SERVICES}?watch=true&resourceVersion=0") as watch:
@@ -166,7 +166,7 @@ async def test_what_is_known_is_served_while_the_cloud_is_away(
 
 
 async def test_what_was_never_read_is_a_503(
-    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+    parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parts.serving, "_wait", 0.05)
     cloud.faults.add(Silence(), times=None)
@@ -177,7 +177,7 @@ async def test_what_was_never_read_is_a_503(
 @pytest.mark.parametrize("target", [SERVICES, "/api/v1/namespaces/default/secrets"])
 @pytest.mark.parametrize(("why", "code"), [("right", 403), ("account", 401)])
 async def test_a_watch_ends_when_its_client_loses_the_right_to_it(
-    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch, target: str, why: str, code: int
+    parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch, target: str, why: str, code: int
 ) -> None:
     monkeypatch.setattr(watch_answer, "CHECK_INTERVAL", (0.01, 0.02))
     monkeypatch.setattr(reviews, "REMEMBER", 0.0)
@@ -195,7 +195,7 @@ async def test_a_watch_ends_when_its_client_loses_the_right_to_it(
 
 
 async def test_a_list_is_refused_as_soon_as_its_right_is_taken_away(
-    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+    parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the hub has a copy of its own for this identity, which the cloud goes on filling."""
     monkeypatch.setattr(reviews, "REMEMBER", 0.0)
@@ -207,7 +207,7 @@ async def test_a_list_is_refused_as_soon_as_its_right_is_taken_away(
 
 
 async def test_what_is_sent_and_what_is_hidden_is_noted_while_a_watch_is_open(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     seen: list[Observation] = []
     parts.sources.noted = observed_events(seen.append)

@@ -13,7 +13,7 @@ from kube.concurrency.backoff import FIRST
 from kube.errors import StatusError, too_many_requests
 from kube.http.client import Client, Unreachable
 from kube.json_type import Json
-from tests.addons.support.hub_parts import HUB_TOKEN
+from tests.addons.support.hub_world import HUB_TOKEN
 from tests.addons.support.observed import until
 from tests.addons.support.offline_parts import STRATEGIC, Told, journal_in
 from tests.addons.support.replay_parts import (

@@ -27,7 +27,7 @@ from kube.store.store import Store
 from kube.wire.encoding import Encoding
 from tests.addons.inputs.test_kubelet_reports import PATH, pod
 from tests.addons.support.exchange import Exchange
-from tests.addons.support.hub_parts import HubParts, Watching, name_of
+from tests.addons.support.hub_world import HubWorld, Watching, name_of
 from tests.addons.support.observed import value_of
 from tests.cloud.scriptable import ScriptableCloud
 
@@ -37,7 +37,7 @@ TARGET = POD_REPORTS.path()
 class Speaker:
     """A hub of the pool that does not lead, and its kubelet."""
 
-    def __init__(self, parts: HubParts) -> None:
+    def __init__(self, parts: HubWorld) -> None:
         self.parts, self.reports = parts, parts.inputs.kubelet_reports
         self.reports.start(Store, lambda: True)
         self.reports.heard(PATH, pod("10.0.0.1"))
@@ -69,7 +69,7 @@ class Speaker:
 
 @pytest.fixture
 async def speaker() -> AsyncIterator[Speaker]:
-    async with ScriptableCloud() as cloud, HubParts(cloud) as parts:
+    async with ScriptableCloud() as cloud, HubWorld(cloud) as parts:
         made = Speaker(parts)
         yield made
         made.serving.close()

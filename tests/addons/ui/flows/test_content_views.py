@@ -19,7 +19,7 @@ from kube.schemas.json_objects import json_object
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.addons.support.filtered_view import fill, opened, services
-from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.hub_world import HubWorld
 from tests.addons.support.samples import cloud_service, raw, service
 from tests.cloud.scriptable import ScriptableCloud
 from tests.kube.support import recorded
@@ -111,7 +111,7 @@ NOTHING = FlowRecord(None, USUALLY)
 
 
 async def test_a_table_has_what_the_component_got_and_what_it_did_not(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     fill(cloud)
     record, body = await services(parts)
@@ -134,7 +134,7 @@ def test_a_table_of_a_list_that_nothing_is_known_of(encoding: Encoding) -> None:
 
 @pytest.mark.parametrize("encoding", Encoding)
 async def test_a_difference_has_the_reason_at_the_line(
-    parts: HubParts, cloud: ScriptableCloud, encoding: Encoding
+    parts: HubWorld, cloud: ScriptableCloud, encoding: Encoding
 ) -> None:
     fill(cloud)
     record, body = await opened(parts, accept=encoding)
@@ -146,7 +146,7 @@ async def test_a_difference_has_the_reason_at_the_line(
     assert not any(each.startswith("-") and "10.0.0.1" in each for each in text.splitlines())
 
 
-async def test_a_difference_shows_all_of_what_was_dropped(parts: HubParts, cloud: ScriptableCloud) -> None:
+async def test_a_difference_shows_all_of_what_was_dropped(parts: HubWorld, cloud: ScriptableCloud) -> None:
     fill(cloud)
     record, body = await services(parts)
     text = difference(body, record, Encoding.JSON)
@@ -156,7 +156,7 @@ async def test_a_difference_shows_all_of_what_was_dropped(parts: HubParts, cloud
 
 
 async def test_an_answer_without_an_object_that_the_cloud_has_now(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     fill(cloud)
     record, _ = await opened(parts)
@@ -170,7 +170,7 @@ def test_without_filters_there_is_nothing_to_tell() -> None:
 
 
 async def test_what_is_judged_and_told_is_bounded(
-    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+    parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(5):
         cloud.store.create(cloud_service(f"lb-{number}"))
@@ -183,7 +183,7 @@ async def test_what_is_judged_and_told_is_bounded(
 
 
 async def test_a_difference_is_that_of_the_objects_and_not_of_their_encodings(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     """A copy in protobuf beside an answer in JSON whose fields stand in another order: 40 false lines around one."""
     fill(cloud)

@@ -27,7 +27,7 @@ from kube.schemas.published import messages
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.addons.support.filtered_view import fill, services
-from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.hub_world import HubWorld
 from tests.addons.support.samples import cloud_service, raw, service
 from tests.cloud.scriptable import ScriptableCloud
 from tests.kube.support import recorded
@@ -176,7 +176,7 @@ async def test_no_value_of_a_secret_is_shown() -> None:
 
 
 async def test_what_the_cloud_sent_is_shown_where_the_component_got_something_else(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     fill(cloud)
     record, _ = await services(parts)

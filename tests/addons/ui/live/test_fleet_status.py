@@ -18,9 +18,8 @@ from addons.ui.live.own_reports import BYTES_INTERVAL, fleet_status, tell_fleet
 from kube.fleet import LONGEST, HubStatus, read_status
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.state import State
-from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.hub_world import SERVICES, HubWorld
 from tests.addons.support.observed import until
-from tests.addons.support.report_parts import SERVICES, running_hub
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.faults import Refuse
 
@@ -38,14 +37,14 @@ class Heard(Offline):
         return 0
 
 
-async def test_where_a_hub_stands(parts: HubParts) -> None:
-    hub = running_hub(parts, {"filter_endpoints": "kubelet/nodes"}, pool="hz")
+async def test_where_a_hub_stands(parts: HubWorld) -> None:
+    hub = parts.running_hub({"filter_endpoints": "kubelet/nodes"}, pool="hz")
     found = fleet_status(hub)
     assert (found.pool, found.via, found.problems, found.stale) == ("hz", "https://a:6443", 1, 0)
 
 
-async def test_a_borrowed_way_is_said(parts: HubParts) -> None:
-    hub = running_hub(parts)
+async def test_a_borrowed_way_is_said(parts: HubWorld) -> None:
+    hub = parts.running_hub()
     own = hub.cloud.servers[0]
     own.failed("no route")
     lent = ServerHealth(replace(own.server, lender=Lender("https", "10.0.0.2", 10269, node="n2")))
@@ -53,8 +52,8 @@ async def test_a_borrowed_way_is_said(parts: HubParts) -> None:
     assert fleet_status(hub).via == "node n2"
 
 
-async def test_copies_that_do_not_follow_are_stale(parts: HubParts, cloud: ScriptableCloud) -> None:
-    hub = running_hub(parts)
+async def test_copies_that_do_not_follow_are_stale(parts: HubWorld, cloud: ScriptableCloud) -> None:
+    hub = parts.running_hub()
     cloud.faults.add(Refuse(500), times=None)
     source = parts.sources.get(HUB_IDENTITY, ListWatch(SERVICES))
     await until(lambda: source.reflector.state is State.WAITING)
@@ -62,10 +61,10 @@ async def test_copies_that_do_not_follow_are_stale(parts: HubParts, cloud: Scrip
 
 
 @pytest.mark.looptime
-async def test_a_hub_that_took_over_again_says_why(parts: HubParts, tmp_path: Path) -> None:
+async def test_a_hub_that_took_over_again_says_why(parts: HubWorld, tmp_path: Path) -> None:
     write_rollback(tmp_path, "hub:3: the hub has ended\n" + "x" * 9999)
     heard = Heard()
-    hub = replace(running_hub(parts, state_dir=tmp_path), offline=heard)
+    hub = replace(parts.running_hub(state_dir=tmp_path), offline=heard)
     task = asyncio.create_task(tell_fleet(hub))
     await until(lambda: heard.reported)
     task.cancel()
@@ -74,9 +73,9 @@ async def test_a_hub_that_took_over_again_says_why(parts: HubParts, tmp_path: Pa
 
 
 @pytest.mark.looptime
-async def test_a_change_is_told_at_once_and_bytes_now_and_then(parts: HubParts) -> None:
+async def test_a_change_is_told_at_once_and_bytes_now_and_then(parts: HubWorld) -> None:
     heard = Heard()
-    hub = replace(running_hub(parts), offline=heard)
+    hub = replace(parts.running_hub(), offline=heard)
     task = asyncio.create_task(tell_fleet(hub))
     await asyncio.sleep(60)
     assert len(heard.reported) == 1

@@ -22,7 +22,7 @@ from addons.server.limits.request_head import MAX_METHOD
 from addons.telemetry.observation import Observation, Observations, Tally, line
 from addons.ui.live.observed_request import observed, tell_log_and_terminal
 from kube.errors import unavailable
-from tests.addons.support.report_parts import settings
+from tests.addons.support.hub_world import settings
 from tests.addons.support.samples import SEEN, SERVICES, lead, request_context
 
 VIEW = Route(RouteKind.VIEW, "cached component")

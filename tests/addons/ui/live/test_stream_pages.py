@@ -16,8 +16,8 @@ from addons.link.drills import Drills
 from addons.ui.attached.attachments import Attachments
 from addons.ui.live.stream_pages import MAX_DECISION, MAX_FOLLOWERS, wanted_of
 from addons.ui.running_hub import RunningHub
-from tests.addons.support.hub_parts import HubParts
-from tests.addons.support.report_parts import AdminClient, running_hub, served
+from tests.addons.support.admin_client import AdminClient, served
+from tests.addons.support.hub_world import HubWorld
 from tests.addons.support.samples import SEEN
 
 PAGE = "/debug/observe"
@@ -73,12 +73,12 @@ async def _some(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
             return
 
 
-async def test_other_users_of_the_node_are_refused(parts: HubParts, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_other_users_of_the_node_are_refused(parts: HubWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     async def nobody(*_: object) -> int:
         return 12345
 
     monkeypatch.setattr("addons.ui.handlers.peer_user", nobody)
-    async with served(running_hub(parts, plain_users="root")) as refusing:
+    async with served(parts.running_hub(plain_users="root")) as refusing:
         assert (await refusing.ask(PAGE))[0] == 403
 
 

@@ -13,21 +13,20 @@ from addons.ui.page.timeline import Rates, Timeline
 from addons.ui.reports.hub_reports import REPORTS
 from addons.ui.running_hub import RunningHub
 from kube.store.store import Store
-from tests.addons.support.hub_parts import HubParts
-from tests.addons.support.report_parts import SERVICES, read, running_hub
+from tests.addons.support.hub_world import SERVICES, HubWorld
 from tests.addons.support.samples import cloud_service, config_map, fill, service
 from tests.cloud.scriptable import ScriptableCloud
 
 
 @pytest.fixture
-async def parts_with_service(parts: HubParts, cloud: ScriptableCloud) -> HubParts:
+async def parts_with_service(parts: HubWorld, cloud: ScriptableCloud) -> HubWorld:
     cloud.store.create(service("web"))
-    await read(parts, SERVICES)
+    await parts.source(SERVICES)
     return parts
 
 
-async def test_each_part_of_the_page_is_made(parts_with_service: HubParts) -> None:
-    hub = running_hub(parts_with_service, {"discardcloudservice": "chosen", "bad<key": "x"}, pool="p1")
+async def test_each_part_of_the_page_is_made(parts_with_service: HubWorld) -> None:
+    hub = parts_with_service.running_hub({"discardcloudservice": "chosen", "bad<key": "x"}, pool="p1")
     hub.traffic.began("<i>", "services", is_error=False, is_watch=False).totals.sent += 5
     hub.log.lines.append("a <line>")
     found = sections(hub, Rates(hub.traffic), Timeline(hub), is_operator=True)
@@ -42,8 +41,8 @@ async def test_each_part_of_the_page_is_made(parts_with_service: HubParts) -> No
     assert not any("<i>" in html or "<line>" in html or "bad<" in html for html in found.values())
 
 
-async def test_an_outage_is_seen_at_once(parts: HubParts) -> None:
-    hub = running_hub(parts)
+async def test_an_outage_is_seen_at_once(parts: HubWorld) -> None:
+    hub = parts.running_hub()
     hub.cloud.servers[0].has_answered = True
     hub.cloud.servers[0].failed("[Errno 113] no route to <host>")
     found = sections(hub, Rates(hub.traffic), Timeline(hub), is_operator=True)
@@ -53,8 +52,8 @@ async def test_an_outage_is_seen_at_once(parts: HubParts) -> None:
     assert title(hub).startswith("Offline for")
 
 
-async def test_a_cloud_that_was_never_reached_is_said_in_red(parts: HubParts) -> None:
-    hub = running_hub(parts)
+async def test_a_cloud_that_was_never_reached_is_said_in_red(parts: HubWorld) -> None:
+    hub = parts.running_hub()
     cloud = hub.cloud.servers[0]
     cloud.heard = 1.0  # it takes the connection, and closes it
     cloud.failed("[Errno 104] Connect call failed ('127.0.0.1', 6443)")
@@ -63,14 +62,14 @@ async def test_a_cloud_that_was_never_reached_is_said_in_red(parts: HubParts) ->
     assert ": Connection reset by peer" in found["state"]
 
 
-async def test_the_log_is_for_the_operator(parts: HubParts) -> None:
-    hub = running_hub(parts)
+async def test_the_log_is_for_the_operator(parts: HubWorld) -> None:
+    hub = parts.running_hub()
     hub.log.lines.append("a line")
     assert "a line" not in sections(hub, Rates(hub.traffic), Timeline(hub), is_operator=False)["log"]
 
 
 async def test_a_pool_that_shares_is_shown_to_people(
-    parts: HubParts, monkeypatch: pytest.MonkeyPatch
+    parts: HubWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader = {
         "node": "n2",
@@ -90,7 +89,7 @@ async def test_a_pool_that_shares_is_shown_to_people(
         "followers": {"n3": 2},
     }
     monkeypatch.setitem(REPORTS, "pool", lambda _: shared)
-    hub = running_hub(parts, pool="p1")
+    hub = parts.running_hub(pool="p1")
     found = sections(hub, Rates(hub.traffic), Timeline(hub), is_operator=True)["pool"]
     for phrase in ("p1, with n1, n2", "This hub is: leader", "no certificate yet", "&lt;refused&gt;", "n3"):
         assert phrase in found
@@ -128,7 +127,7 @@ async def test_a_whole_resource_and_one_object(hub: RunningHub) -> None:
 
 
 async def test_what_is_hidden_for_the_same_reason_is_one_line(
-    hub: RunningHub, cloud: ScriptableCloud, parts: HubParts
+    hub: RunningHub, cloud: ScriptableCloud, parts: HubWorld
 ) -> None:
     source = next(each for each in parts.sources if each.list_watch.type == SERVICES)
     for number in range(7):

@@ -11,7 +11,7 @@ from addons.telemetry import metrics
 from addons.ui.page import server
 from addons.ui.page.server import MAX_LISTENERS, POLICY
 from addons.ui.running_hub import RunningHub
-from tests.addons.support.report_parts import AdminClient
+from tests.addons.support.admin_client import AdminClient
 
 
 async def shown(pages: AdminClient, path: str) -> tuple[int, str, str]:

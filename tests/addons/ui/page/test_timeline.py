@@ -12,15 +12,14 @@ from addons.ui.page.markup import NOTHING, lines, options, table, text
 from addons.ui.page.timeline import AT_ONCE, BARS, MINUTE, MINUTES, SPAN, Rates, Timeline
 from addons.ui.reports.text import Column, Row
 from addons.ui.running_hub import RunningHub
-from tests.addons.support.hub_parts import HubParts
-from tests.addons.support.report_parts import running_hub
+from tests.addons.support.hub_world import HubWorld
 
 
 class Hours:
     """A timeline whose minutes pass by `pass_on`."""
 
-    def __init__(self, parts: HubParts) -> None:
-        self.hub: RunningHub = running_hub(parts)
+    def __init__(self, parts: HubWorld) -> None:
+        self.hub: RunningHub = parts.running_hub()
         # The link has been there for long.
         self.hub.link.since -= datetime.timedelta(hours=9)
         self.now = 60_000_000.0
@@ -32,11 +31,11 @@ class Hours:
             self.timeline.tick()
 
 
-async def test_before_the_first_minute_is_over_there_are_no_bars(parts: HubParts) -> None:
+async def test_before_the_first_minute_is_over_there_are_no_bars(parts: HubWorld) -> None:
     assert "<svg" not in Hours(parts).timeline.html()
 
 
-async def test_a_bar_tells_bytes_requests_and_how_long_the_cloud_was_away(parts: HubParts) -> None:
+async def test_a_bar_tells_bytes_requests_and_how_long_the_cloud_was_away(parts: HubWorld) -> None:
     hours = Hours(parts)
     hours.pass_on(AT_ONCE)
     hours.hub.cloud.servers[0].failed("gone")
@@ -50,7 +49,7 @@ async def test_a_bar_tells_bytes_requests_and_how_long_the_cloud_was_away(parts:
     assert "The last 9 min: 4 minutes without the cloud, 2.0 KiB over the link, 1 request." in html
 
 
-async def test_an_outage_that_began_and_ended_within_a_minute_is_seen(parts: HubParts) -> None:
+async def test_an_outage_that_began_and_ended_within_a_minute_is_seen(parts: HubWorld) -> None:
     hours = Hours(parts)
     hours.pass_on()
     hours.hub.link.changed()
@@ -58,7 +57,7 @@ async def test_an_outage_that_began_and_ended_within_a_minute_is_seen(parts: Hub
     assert [each.was_up for each in hours.timeline.minutes] == [True, False]
 
 
-async def test_only_the_last_hours_are_kept(parts: HubParts) -> None:
+async def test_only_the_last_hours_are_kept(parts: HubWorld) -> None:
     hours = Hours(parts)
     hours.pass_on(MINUTES + 7)
     assert len(hours.timeline.minutes) == MINUTES

@@ -20,8 +20,7 @@ from kube.errors import StatusError
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
 from kube.wire.encoding import Encoding
-from tests.addons.support.hub_parts import HUB_TOKEN, HubParts
-from tests.addons.support.report_parts import running_hub
+from tests.addons.support.hub_world import HUB_TOKEN, HubWorld
 from tests.addons.support.samples import POD, secret
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
@@ -78,7 +77,7 @@ async def test_a_component_that_nothing_knows_is_told_with_the_nearest(hub: Runn
 
 @pytest.mark.parametrize("encoding", [Encoding.JSON, Encoding.PROTOBUF])
 async def test_a_secret_has_no_values(
-    hub: RunningHub, parts: HubParts, cloud: ScriptableCloud, encoding: Encoding
+    hub: RunningHub, parts: HubWorld, cloud: ScriptableCloud, encoding: Encoding
 ) -> None:
     cloud.store.create(SECRET)
     await parts.sources.get(HUB_IDENTITY, ListWatch(SECRETS, encoding=encoding)).ready(5)
@@ -89,7 +88,7 @@ async def test_a_secret_has_no_values(
 
 
 async def test_what_another_identity_may_see_is_shown_to_nobody(
-    hub: RunningHub, parts: HubParts, cloud: ScriptableCloud
+    hub: RunningHub, parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     cloud.access.tokens["pod"] = User("system:serviceaccount:shop:web")
     await parts.names("/api/v1/namespaces/default/pods?resourceVersion=0", "kubelet", caller=POD)
@@ -106,8 +105,8 @@ async def test_it_is_bounded(hub: RunningHub, monkeypatch: pytest.MonkeyPatch, b
     assert text.endswith("# and 1 more: name a namespace or an object\n")
 
 
-async def test_what_is_in_it(parts: HubParts) -> None:
-    found = files(running_hub(parts))
+async def test_what_is_in_it(parts: HubWorld) -> None:
+    found = files(parts.running_hub())
     assert {"status.json", "sources.json", "rules.json", "metrics.txt", "log.txt", "versions.json"} < set(
         found
     )
@@ -118,11 +117,11 @@ async def test_what_is_in_it(parts: HubParts) -> None:
     assert {each.mode for each in members} == {0o600}
 
 
-async def test_no_token_is_in_it(parts: HubParts, cloud: ScriptableCloud) -> None:
+async def test_no_token_is_in_it(parts: HubWorld, cloud: ScriptableCloud) -> None:
     cloud.access.tokens["pod"] = User("system:serviceaccount:shop:web")
     cloud.store.create(secret(k="djE="))
     await parts.names("/api/v1/namespaces/default/secrets?resourceVersion=0", caller=POD)
-    hub = running_hub(parts)
+    hub = parts.running_hub()
     hub.log.attach()
     logging.getLogger("addons.test").warning(
         "sent Authorization: Bearer abc.def and eyJhbGciOi.eyJzdWIi.c2ln"

@@ -30,20 +30,19 @@ from addons.ui.reports.hub_reports import (
 from addons.ui.reports.text import rules_text, status_text
 from kube.requests.request_info import ResourceType
 from tests.addons.support.filter_plugins import text_of, write
-from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.hub_world import SERVICES as SERVICES_TYPE
+from tests.addons.support.hub_world import HubWorld
 from tests.addons.support.offline_process import Process
-from tests.addons.support.report_parts import SERVICES as SERVICES_TYPE
-from tests.addons.support.report_parts import read, running_hub
 from tests.addons.support.samples import SERVICES, cloud_service, node, service
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.faults import Refuse
 from tests.cloud.scriptable.request_log import matching
 
 
-async def test_a_source_a_view_and_a_watch(parts: HubParts, cloud: ScriptableCloud) -> None:
+async def test_a_source_a_view_and_a_watch(parts: HubWorld, cloud: ScriptableCloud) -> None:
     cloud.store.create(service("web"))
     cloud.store.create(cloud_service("lb"))
-    hub = running_hub(parts, {"filter_discardcloudservice": "chosen/services"})
+    hub = parts.running_hub({"filter_discardcloudservice": "chosen/services"})
     async with parts.watch(f"{SERVICES}?watch=true&resourceVersion=0&timeoutSeconds=9", "chosen") as watch:
         await watch.event()
         (source,) = sources(hub)
@@ -60,9 +59,9 @@ async def test_a_source_a_view_and_a_watch(parts: HubParts, cloud: ScriptableClo
 
 
 async def test_a_source_that_is_refused_says_when_it_tries_again(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
-    hub = running_hub(parts)
+    hub = parts.running_hub()
     cloud.faults.add(Refuse(403, "Forbidden", "no right"), times=99, when=matching(resource="services"))
     code, _ = await parts.ask(f"{SERVICES}?resourceVersion=0")
     assert code == 403
@@ -82,8 +81,8 @@ async def test_a_source_that_is_refused_says_when_it_tries_again(
         ("relay r:1", True, "relay r:1"),
     ],
 )
-async def test_from_where_a_source_reads(parts: HubParts, name: str, is_relay: bool, message: str) -> None:
-    await read(parts, SERVICES_TYPE)
+async def test_from_where_a_source_reads(parts: HubWorld, name: str, is_relay: bool, message: str) -> None:
+    await parts.source(SERVICES_TYPE)
     (source,) = parts.sources
     selector = LeaderSelector("n1", 1, Peers(source.client, lambda _: 0), (), lambda: True)
     reader = PeerReader(SERVICES_TYPE, source.client, selector, lambda: 0)
@@ -92,7 +91,7 @@ async def test_from_where_a_source_reads(parts: HubParts, name: str, is_relay: b
         reader.peer = PeerHub.at(Server("https", "10.0.0.2", 10269, name))
         reader.peer.role = PeerRole.RELAY if is_relay else PeerRole.LEADER
     source.reflector.upstream = reader
-    assert sources(running_hub(parts))[0]["from"] == message
+    assert sources(parts.running_hub())[0]["from"] == message
 
 
 DATA = {
@@ -109,11 +108,11 @@ def entry(report: dict[str, Any], component: str) -> dict[str, Any]:
 
 
 async def test_each_entry_says_what_it_does_and_where_it_is_from(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     cloud.store.create(service("web"))
     cloud.store.create(cloud_service("lb"))
-    hub = running_hub(parts, DATA)
+    hub = parts.running_hub(DATA)
     assert await parts.names(f"{SERVICES}?resourceVersion=0", "chosen") == ["web"]
     found = rules(hub)
     chosen = entry(found, "chosen")
@@ -127,18 +126,18 @@ async def test_each_entry_says_what_it_does_and_where_it_is_from(
     assert any(each["from"] == "built-in" for each in found["entries"])
 
 
-async def test_each_filter_tells_what_it_did_itself(parts: HubParts, cloud: ScriptableCloud) -> None:
+async def test_each_filter_tells_what_it_did_itself(parts: HubWorld, cloud: ScriptableCloud) -> None:
     cloud.store.create(service("web"))
     cloud.store.create(cloud_service("lb"))
-    hub = running_hub(parts, {"discardcloudservice": "chosen", "nodeportisolation": "chosen"})
+    hub = parts.running_hub({"discardcloudservice": "chosen", "nodeportisolation": "chosen"})
     assert await parts.names(f"{SERVICES}?resourceVersion=0", "chosen") == ["web"]
     shown = {each["filter"]: each for each in rules(hub)["entries"] if each["component"] == "chosen"}
     assert shown["discardcloudservice"].items() >= {"kept": 1, "changed": 0, "hidden": 1}.items()
     assert shown["nodeportisolation"].items() >= {"kept": 1, "changed": 0, "hidden": 0}.items()
 
 
-async def test_filters_that_are_not_the_hubs_are_named(parts: HubParts, tmp_path: Path) -> None:
-    hub = running_hub(parts, {})
+async def test_filters_that_are_not_the_hubs_are_named(parts: HubWorld, tmp_path: Path) -> None:
+    hub = parts.running_hub({})
     assert rules(hub)["filterModules"] == {"filters": [], "problem": ""}
     write(tmp_path / "acme.py", text_of("web"))
     modules = FilterModules(FILTERS, [tmp_path / "acme.py"])
@@ -152,18 +151,18 @@ async def test_filters_that_are_not_the_hubs_are_named(parts: HubParts, tmp_path
     assert "filters:  as before: it is broken" in status_text(status(replace(hub, modules=modules)))
 
 
-def test_a_hub_that_is_not_ready_says_why_behind_a_blank(parts: HubParts) -> None:
-    report = {**status(running_hub(parts, {})), "unfit": "the cloud was not there yet"}
+def test_a_hub_that_is_not_ready_says_why_behind_a_blank(parts: HubWorld) -> None:
+    report = {**status(parts.running_hub({})), "unfit": "the cloud was not there yet"}
     assert "not ready: the cloud was not there yet\n" in status_text(report)
 
 
 NODES = ResourceType("", "v1", "nodes")
 
 
-async def test_where_a_hub_stands(parts: HubParts, cloud: ScriptableCloud) -> None:
+async def test_where_a_hub_stands(parts: HubWorld, cloud: ScriptableCloud) -> None:
     cloud.store.create(service("web"))
-    await read(parts, SERVICES_TYPE)
-    hub = running_hub(parts, {"filter_endpoints": "kubelet/nodes"})
+    await parts.source(SERVICES_TYPE)
+    hub = parts.running_hub({"filter_endpoints": "kubelet/nodes"})
     found = status(hub)
     assert (found["node"], found["pool"], found["mode"]) == ("n1", "", "edge")
     assert found["cloud"]["up"] is True
@@ -172,24 +171,24 @@ async def test_where_a_hub_stands(parts: HubParts, cloud: ScriptableCloud) -> No
     assert (found["journal"], found["closedListeners"]) == (0, [])
 
 
-async def test_an_outage(parts: HubParts) -> None:
-    hub = running_hub(parts)
+async def test_an_outage(parts: HubWorld) -> None:
+    hub = parts.running_hub()
     hub.cloud.servers[0].failed("no route")
     assert status(hub)["cloud"]["up"] is False
     assert servers(hub) == [{"server": "https://a:6443", "condition": "down", "reason": "no route"}]
 
 
-async def test_the_pool_is_the_options_or_the_labels(parts: HubParts, cloud: ScriptableCloud) -> None:
+async def test_the_pool_is_the_options_or_the_labels(parts: HubWorld, cloud: ScriptableCloud) -> None:
     cloud.store.create(
         node("n1") | {"metadata": {"name": "n1", "labels": {"apps.openyurt.io/nodepool": "p1"}}}
     )
-    await read(parts, NODES)
-    assert status(running_hub(parts))["pool"] == "p1"
-    assert status(running_hub(parts, pool="p2"))["pool"] == "p2"
+    await parts.source(NODES)
+    assert status(parts.running_hub())["pool"] == "p1"
+    assert status(parts.running_hub(pool="p2"))["pool"] == "p2"
 
 
-async def test_what_copies_gave_is_of_components_alone(parts: HubParts) -> None:
-    hub = running_hub(parts)
+async def test_what_copies_gave_is_of_components_alone(parts: HubWorld) -> None:
+    hub = parts.running_hub()
     for component in ("kubelet", "edgehub"):
         totals = hub.traffic.began(component, "", is_error=False, is_watch=False).totals
         totals.sent, totals.copied = 1000, 600
@@ -209,15 +208,15 @@ async def test_what_copies_gave_is_of_components_alone(parts: HubParts) -> None:
     ],
 )
 async def test_where_processes_of_the_node_reach_the_hub(
-    parts: HubParts, listen: str, port: int, url: str
+    parts: HubWorld, listen: str, port: int, url: str
 ) -> None:
-    hub = running_hub(parts)
+    hub = parts.running_hub()
     hub = replace(hub, settings=replace(hub.settings, listen=listen, port=port))
     assert status(hub)["url"] == url
 
 
-async def test_who_asked_the_one_with_most_bytes_first(parts: HubParts) -> None:
-    hub = running_hub(parts)
+async def test_who_asked_the_one_with_most_bytes_first(parts: HubWorld) -> None:
+    hub = parts.running_hub()
     hub.traffic.began("kubelet", "pods", is_error=True, is_watch=False).totals.sent += 10
     proxy = hub.traffic.began("kube-proxy", "endpointslices.discovery.k8s.io", is_error=False, is_watch=True)
     proxy.totals.sent += 500
@@ -228,9 +227,9 @@ async def test_who_asked_the_one_with_most_bytes_first(parts: HubParts) -> None:
     assert second.items() >= {"component": "kubelet", "requests": 1, "errors": 1}.items()
 
 
-async def test_who_is_silent_is_left_out_but_for_an_open_watch(parts: HubParts) -> None:
+async def test_who_is_silent_is_left_out_but_for_an_open_watch(parts: HubWorld) -> None:
     now = [1.8e9]
-    hub = replace(running_hub(parts), traffic=ComponentTraffic(lambda: now[0]))
+    hub = replace(parts.running_hub(), traffic=ComponentTraffic(lambda: now[0]))
     hub.traffic.began("quiet", "", is_error=False, is_watch=True)
     hub.traffic.began("gone", "", is_error=False, is_watch=False)
     assert {each["component"] for each in components(hub)} == {"quiet", "gone"}
@@ -239,10 +238,10 @@ async def test_who_is_silent_is_left_out_but_for_an_open_watch(parts: HubParts) 
     assert {each["component"] for each in components(hub)} == {"quiet", "kubelet"}
 
 
-async def test_what_waits_and_what_was_dropped(parts: HubParts, tmp_path: Path) -> None:
+async def test_what_waits_and_what_was_dropped(parts: HubWorld, tmp_path: Path) -> None:
     metrics.JOURNAL_DROPPED.labels("event", "no room").inc(3)
     async with Process(tmp_path).running() as offline:
-        hub = replace(running_hub(parts), offline=offline)
+        hub = replace(parts.running_hub(), offline=offline)
         offline._journal.put_event("POST", "/api/v1/namespaces/x/events", "application/json", b"{}")
         found = journal(hub)
     assert (found["waiting"], found["events"], found["statuses"]) == (1, 1, [])
@@ -250,5 +249,5 @@ async def test_what_waits_and_what_was_dropped(parts: HubParts, tmp_path: Path) 
     assert dropped["event", "no room"] >= 3
 
 
-async def test_a_hub_that_keeps_nothing(parts: HubParts) -> None:
-    assert journal(running_hub(parts)).items() >= {"waiting": 0, "events": 0, "statuses": []}.items()
+async def test_a_hub_that_keeps_nothing(parts: HubWorld) -> None:
+    assert journal(parts.running_hub()).items() >= {"waiting": 0, "events": 0, "statuses": []}.items()

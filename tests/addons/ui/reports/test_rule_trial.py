@@ -11,9 +11,8 @@ from addons.ui.reports import rule_trial
 from addons.ui.reports.rule_trial import MAX_REASONS, MAX_TEXT, read_rules, try_rules
 from addons.ui.reports.text import trial_text
 from addons.ui.running_hub import RunningHub
-from tests.addons.support.hub_parts import HubParts
-from tests.addons.support.report_parts import SLICES as SLICES_TYPE
-from tests.addons.support.report_parts import inputs_known, read, running_hub
+from tests.addons.support.hub_world import SLICES as SLICES_TYPE
+from tests.addons.support.hub_world import HubWorld
 from tests.addons.support.samples import SERVICES, cloud_service, endpoint_slice, service
 from tests.cloud.scriptable import ScriptableCloud
 
@@ -22,12 +21,12 @@ ON_NODE = {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}
 
 
 @pytest.fixture
-async def hub(parts: HubParts, cloud: ScriptableCloud) -> RunningHub:
+async def hub(parts: HubWorld, cloud: ScriptableCloud) -> RunningHub:
     """Three components have read Services: two see both, and one does not see the load balancer."""
     cloud.store.create(service("web", annotations=ON_NODE))
     cloud.store.create(cloud_service("lb"))
     cloud.store.create(endpoint_slice("web-1", ["n1", "n2"]))
-    made = running_hub(parts, IN_FORCE)
+    made = parts.running_hub(IN_FORCE)
     for component in ("cached", "other", "filtered"):
         await parts.ask(f"{SERVICES}?resourceVersion=0", component)
     return made
@@ -56,7 +55,7 @@ async def test_what_is_gained(hub: RunningHub) -> None:
     assert not any(trial["lost"].values())
 
 
-async def test_nothing_is_applied(hub: RunningHub, parts: HubParts) -> None:
+async def test_nothing_is_applied(hub: RunningHub, parts: HubWorld) -> None:
     before = [
         (key, each.view, each.filters) for source in parts.sources for key, each in source.views.items()
     ]
@@ -67,10 +66,10 @@ async def test_nothing_is_applied(hub: RunningHub, parts: HubParts) -> None:
     assert await parts.names(f"{SERVICES}?resourceVersion=0", "cached") == ["lb", "web"]
 
 
-async def test_endpoints_that_a_slice_loses_are_a_loss(hub: RunningHub, parts: HubParts) -> None:
-    await read(parts, SLICES_TYPE)
+async def test_endpoints_that_a_slice_loses_are_a_loss(hub: RunningHub, parts: HubWorld) -> None:
+    await parts.source(SLICES_TYPE)
     hub.traffic.began("cached", "endpointslices.discovery.k8s.io", is_error=False, is_watch=False)
-    await inputs_known(parts)
+    await parts.inputs_known()
     trial = await try_rules(hub, {**IN_FORCE, "servicetopology": "cached"})
     found = row(trial, "cached")
     assert found["unknown"] == 0
@@ -80,14 +79,14 @@ async def test_endpoints_that_a_slice_loses_are_a_loss(hub: RunningHub, parts: H
 
 
 async def test_a_few_of_many_reasons_are_told(
-    hub: RunningHub, parts: HubParts, cloud: ScriptableCloud
+    hub: RunningHub, parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     """Each endpoint that goes has a reason of its own."""
     nodes = ["n1", *(f"far-{number}" for number in range(MAX_REASONS + 3))]
     cloud.store.create(endpoint_slice("web-2", nodes))
-    await read(parts, SLICES_TYPE)
+    await parts.source(SLICES_TYPE)
     hub.traffic.began("cached", "endpointslices.discovery.k8s.io", is_error=False, is_watch=False)
-    await inputs_known(parts)
+    await parts.inputs_known()
     found = row(await try_rules(hub, {**IN_FORCE, "servicetopology": "cached"}), "cached")
     changed = {each["name"]: each for each in found["changed"]["names"]}
     assert changed["default/web-2"]["endpoints"] == 1 - len(nodes)
@@ -124,8 +123,8 @@ async def test_a_resource_without_a_copy(hub: RunningHub) -> None:
     assert "not tried, for the hub has no copy of what they read: reader endpoints" in trial_text(trial)
 
 
-async def test_where_no_component_has_asked_for_anything_nothing_is_tried(parts: HubParts) -> None:
-    hub = running_hub(parts, IN_FORCE)
+async def test_where_no_component_has_asked_for_anything_nothing_is_tried(parts: HubWorld) -> None:
+    hub = parts.running_hub(IN_FORCE)
     trial = await try_rules(hub, {**IN_FORCE, "servicetopology": "envoy"})
     assert (trial["components"], trial["untried"]) == ([], ["envoy"])
     assert (await try_rules(hub, IN_FORCE))["untried"] == []

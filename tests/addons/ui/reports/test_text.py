@@ -9,8 +9,7 @@ import pytest
 from addons.ui.reports.hub_reports import REPORTS
 from addons.ui.reports.rule_trial import try_rules
 from addons.ui.reports.text import TEXTS, link, table, trial_text
-from tests.addons.support.hub_parts import HubParts
-from tests.addons.support.report_parts import running_hub
+from tests.addons.support.hub_world import HubWorld
 from tests.addons.support.samples import SERVICES, cloud_service, service
 from tests.cloud.scriptable import ScriptableCloud
 
@@ -46,10 +45,10 @@ def test_a_table() -> None:
 
 
 @pytest.fixture
-async def reports(parts: HubParts, cloud: ScriptableCloud) -> dict[str, Any]:
+async def reports(parts: HubWorld, cloud: ScriptableCloud) -> dict[str, Any]:
     cloud.store.create(service("web"))
     cloud.store.create(cloud_service("lb"))
-    hub = running_hub(parts, {"discardcloudservice": "chosen", "nonsense": "x"})
+    hub = parts.running_hub({"discardcloudservice": "chosen", "nonsense": "x"})
     hub.traffic.began("chosen", "services", is_error=False, is_watch=False)
     async with parts.watch(f"{SERVICES}?watch=true&resourceVersion=0&timeoutSeconds=9", "chosen") as watch:
         await watch.event()

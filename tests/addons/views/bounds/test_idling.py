@@ -12,7 +12,7 @@ from addons.telemetry import metrics
 from addons.views import sources
 from addons.views.bounds import idling, quotas
 from addons.views.source import Source
-from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.hub_world import HubWorld
 from tests.addons.support.observed import until, value_of
 from tests.cloud.scriptable import ScriptableCloud
 
@@ -26,11 +26,11 @@ def config_map(number: int, size: int = LARGE) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"key": "x" * size}}
 
 
-def of_config_maps(parts: HubParts) -> list[Source]:
+def of_config_maps(parts: HubWorld) -> list[Source]:
     return [each for each in parts.sources if each.list_watch.label_selector]
 
 
-async def closed_watches(parts: HubParts, count: int = WATCHES) -> list[Source]:
+async def closed_watches(parts: HubWorld, count: int = WATCHES) -> list[Source]:
     """Sources of so many selectors, whose clients have left."""
     for number in range(count):
         target = f"{CONFIG_MAPS}?watch=true&resourceVersion=0&labelSelector=!x{number}"
@@ -48,7 +48,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_events_that_nobody_reads_come_to_what_a_list_is_worth(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     """50 closed watches, each under a selector, brought 45 objects of 0.9 MB fifty times."""
     bound = metrics.BOUNDS_REACHED.labels("events that nobody reads")
@@ -62,7 +62,7 @@ async def test_events_that_nobody_reads_come_to_what_a_list_is_worth(
     assert len(await parts.names(f"{CONFIG_MAPS}?resourceVersion=0&labelSelector=!x0")) == 4
 
 
-async def test_a_source_with_a_large_list_is_worth_it(parts: HubParts, cloud: ScriptableCloud) -> None:
+async def test_a_source_with_a_large_list_is_worth_it(parts: HubWorld, cloud: ScriptableCloud) -> None:
     for number in range(4):
         cloud.store.create(config_map(number))
     (made,) = await closed_watches(parts, 1)
@@ -74,7 +74,7 @@ async def test_a_source_with_a_large_list_is_worth_it(parts: HubParts, cloud: Sc
     await until(lambda: made.is_closed)
 
 
-async def test_a_source_with_a_client_reads_on(parts: HubParts, cloud: ScriptableCloud) -> None:
+async def test_a_source_with_a_client_reads_on(parts: HubWorld, cloud: ScriptableCloud) -> None:
     target = f"{CONFIG_MAPS}?watch=true&resourceVersion=0&labelSelector=!x"
     async with parts.watch(target) as watch:
         for number in range(4):
@@ -86,7 +86,7 @@ async def test_a_source_with_a_client_reads_on(parts: HubParts, cloud: Scriptabl
     assert not made.is_closed
 
 
-async def test_what_a_client_waits_for_goes_first(parts: HubParts, cloud: ScriptableCloud) -> None:
+async def test_what_a_client_waits_for_goes_first(parts: HubWorld, cloud: ScriptableCloud) -> None:
     """A source reads on once nothing is relayed, or once a client comes."""
     now = 1000.0
     parts.sources.idling._clock = parts.sources.idling.relayed_at = lambda: now
@@ -102,7 +102,7 @@ async def test_what_a_client_waits_for_goes_first(parts: HubParts, cloud: Script
 
 
 async def test_what_events_add_counts_among_the_nodes_parts(
-    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+    parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The source that has grown most goes. Its client comes back, and is relayed."""
     monkeypatch.setattr(sources, "SUMMED", 1)

@@ -20,7 +20,7 @@ from kube.reflector import list_pages
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
 from kube.wire.encoding import Encoding
-from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.hub_world import HubWorld
 from tests.addons.support.observed import until, value_of
 from tests.addons.support.samples import HUB, POD, SERVICES, service
 from tests.addons.support.source_parts import cut_watches
@@ -50,12 +50,12 @@ def beyond(quota: str) -> float:
     return value_of(metrics.BEYOND_QUOTA.labels(quota))
 
 
-def of_tokens(parts: HubParts) -> int:
+def of_tokens(parts: HubWorld) -> int:
     return sum(bool(source.user) for source in parts.sources)
 
 
 async def test_invented_namespaces_are_relayed_beyond_a_number_of_sources(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     """300 invented namespaces once opened 299 watches of the cloud."""
     before = beyond("sources")
@@ -68,7 +68,7 @@ async def test_invented_namespaces_are_relayed_beyond_a_number_of_sources(
 
 
 async def test_a_watch_beyond_the_quota_is_the_clouds(
-    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+    parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(quotas, "MAX_SOURCES", 0)
     target = "/api/v1/namespaces/a/secrets?watch=true&resourceVersion=0"
@@ -81,7 +81,7 @@ async def test_a_watch_beyond_the_quota_is_the_clouds(
 
 
 async def test_forms_are_asked_of_the_cloud_as_the_client_asked(
-    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+    parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(quotas, "MAX_SOURCES", 0)
     cloud.store.create(secret("a"))
@@ -91,7 +91,7 @@ async def test_forms_are_asked_of_the_cloud_as_the_client_asked(
 
 
 async def test_selectors_are_relayed_beyond_a_number_of_views(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     cloud.store.create(service("web"))
     before = beyond("views")
@@ -104,7 +104,7 @@ async def test_selectors_are_relayed_beyond_a_number_of_views(
 
 
 async def test_the_nodes_own_sources_and_views_are_bounded(
-    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+    parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cloud.store.create(service("web"))
     monkeypatch.setattr(quotas, "MAX_HUB_VIEWS", 1)
@@ -119,7 +119,7 @@ async def test_the_nodes_own_sources_and_views_are_bounded(
 
 
 async def test_what_the_rules_filter_is_never_relayed(
-    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+    parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cloud.store.create(service("web"))
     parts.set_rules({"filter_discardcloudservice": "reader/services"})
@@ -129,7 +129,7 @@ async def test_what_the_rules_filter_is_never_relayed(
 
 
 async def test_what_is_relayed_does_not_resume_from_a_version_that_filters_made(
-    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+    parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cloud would never send the object that the filter hid."""
     cloud.store.create({**service("web"), "spec": {"type": "LoadBalancer"}})
@@ -146,7 +146,7 @@ async def test_what_is_relayed_does_not_resume_from_a_version_that_filters_made(
     assert [item["metadata"]["name"] for item in shown["items"]] == ["web"]
 
 
-async def test_first_lists_at_once_are_bounded(parts: HubParts, cloud: ScriptableCloud) -> None:
+async def test_first_lists_at_once_are_bounded(parts: HubWorld, cloud: ScriptableCloud) -> None:
     """The hub knows the size of a list only when the list is there."""
     silence = cloud.faults.add(Silence(), times=None, when=matching(resource="secrets"))
     asking = [
@@ -160,7 +160,7 @@ async def test_first_lists_at_once_are_bounded(parts: HubParts, cloud: Scriptabl
 
 
 async def test_bytes_of_all_tokens_are_bounded(
-    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+    parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """40 selectors over 10 MB of objects once took 544 MB."""
     monkeypatch.setattr(quotas, "MAX_HELD", 100_000)
@@ -174,7 +174,7 @@ async def test_bytes_of_all_tokens_are_bounded(
 
 
 async def test_bytes_of_the_nodes_parts_are_bounded_and_the_least_used_goes(
-    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+    parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """60 lists of a local process, each under another selector, took 32 MB of memory and 41 MB of disk."""
     for number in range(8):
@@ -197,7 +197,7 @@ async def test_bytes_of_the_nodes_parts_are_bounded_and_the_least_used_goes(
 
 
 async def test_of_the_nodes_parts_without_clients_the_least_used_goes(
-    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+    parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process of the node that lists under ever new selectors left a source for each, which found nothing."""
     monkeypatch.setattr(quotas, "MAX_HUB_IDLE", 2)
@@ -208,7 +208,7 @@ async def test_of_the_nodes_parts_without_clients_the_least_used_goes(
 
 
 async def test_nothing_goes_for_room_while_the_cloud_is_away(
-    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+    parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sources in use during an outage came from the disk."""
     cloud.store.create(secret("a"))
@@ -222,7 +222,7 @@ async def test_nothing_goes_for_room_while_the_cloud_is_away(
 
 
 async def test_what_the_hub_itself_reads_is_never_closed_for_room(
-    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+    parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cloud.store.create(secret("a"))
     own = parts.sources.get_own(ListWatch(ResourceType("", "v1", "secrets"), "a", encoding=Encoding.JSON))
@@ -233,7 +233,7 @@ async def test_what_the_hub_itself_reads_is_never_closed_for_room(
 
 @pytest.mark.parametrize(("caller", "bound"), [(POD, "MAX_HISTORIES"), (HUB, "MAX_HUB_HISTORIES")])
 async def test_histories_of_views_have_a_bound_together(
-    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch, caller: Caller, bound: str
+    parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch, caller: Caller, bound: str
 ) -> None:
     """16 watches of one token, each under a selector, had the hub keep 16 MiB for each: 83 MB became 346."""
     monkeypatch.setattr("kube.store.view.TRIM_DELAY", 0)
@@ -258,7 +258,7 @@ async def test_histories_of_views_have_a_bound_together(
 
 
 async def test_a_list_that_is_too_large_with_all_others_is_read_no_further(
-    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+    parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A token with four selectors once had the hub gather four lists of up to 512 MiB at once."""
     monkeypatch.setattr(quotas, "MAX_HELD", 30_000)
@@ -275,7 +275,7 @@ async def test_a_list_that_is_too_large_with_all_others_is_read_no_further(
 
 
 async def test_sources_that_grow_are_closed_the_largest_first(
-    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+    parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with AsyncExitStack() as stack:
         for namespace in ("a", "b"):
@@ -288,7 +288,7 @@ async def test_sources_that_grow_are_closed_the_largest_first(
     assert [source.list_watch.namespace for source in parts.sources if source.user] == ["b"]
 
 
-async def test_a_refused_token_makes_no_source(parts: HubParts, cloud: ScriptableCloud) -> None:
+async def test_a_refused_token_makes_no_source(parts: HubWorld, cloud: ScriptableCloud) -> None:
     """601 sources of one refused token once went on asking the cloud."""
     cloud.access.allowed["pod"] = lambda _: False
     for number in range(20):
@@ -297,7 +297,7 @@ async def test_a_refused_token_makes_no_source(parts: HubParts, cloud: Scriptabl
 
 
 async def test_a_source_that_the_cloud_refuses_goes_at_the_next_sweep(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     assert (await parts.ask(SECRETS.format("a"), caller=POD))[0] == 200
     cloud.access.allowed["pod"] = lambda _: False
@@ -309,7 +309,7 @@ async def test_a_source_that_the_cloud_refuses_goes_at_the_next_sweep(
 
 
 async def test_parts_that_the_cloud_refuses_the_node_go_at_the_next_sweep(
-    parts: HubParts, cloud: ScriptableCloud
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     """Lists under selectors that a process of the node invents left a source each, up to 4,096."""
     cloud.faults.add(Refuse(403), times=None, when=matching(resource="secrets"))
@@ -329,7 +329,7 @@ async def test_parts_that_the_cloud_refuses_the_node_go_at_the_next_sweep(
     ids=["small", "large", "many"],
 )
 async def test_copies_on_disk_are_bounded(
-    parts: HubParts, cloud: ScriptableCloud, tmp_path: Path, size: int, count: int, kept: int
+    parts: HubWorld, cloud: ScriptableCloud, tmp_path: Path, size: int, count: int, kept: int
 ) -> None:
     copies = DiskCopies(DiskAccess(Disk(tmp_path), DiskWriter()))
     await copies.open()

@@ -1,4 +1,4 @@
-"""The parts of a hub behind the proxy, on a scriptable cloud: sources, filters, rules, and answers from views."""
+"""A hub behind its proxy, on a scriptable cloud: sources, filters, rules, answers from views, and what reports read."""
 
 from __future__ import annotations
 
@@ -12,24 +12,33 @@ from typing import Any, Self
 import aiohttp
 from mitmproxy import http
 
+from addons.filters.chain import FILTERS
 from addons.filters.inputs import HubAddress
 from addons.inputs.filter_chain import chain_of
 from addons.inputs.filter_inputs import FilterInputs
+from addons.link.health import Cloud, ServerHealth
+from addons.link.servers import parse_server
 from addons.requests.answers import Answer, Answerer, ToCloud
 from addons.requests.caller import Caller, Listener
+from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import decide
 from addons.rules.filtering import Filtering
 from addons.rules.given_versions import GivenVersions, RulesEdit
+from addons.rules.in_force import RulesInForce
 from addons.rules.table import Rules, parse_rules
+from addons.settings import Settings, parse_settings
+from addons.ui.running_hub import RunningHub
 from addons.views.reviews import Reviews
 from addons.views.serving import Serving
+from addons.views.source import Source
 from addons.views.sources import Sources
 from kube.errors import unavailable
 from kube.http.client import Client, Unreachable
 from kube.http.http1 import Http1Session
 from kube.json_type import Json
-from kube.requests.request_info import parse_request
+from kube.reflector.list_watch import ListWatch
+from kube.requests.request_info import ResourceType, parse_request
 from kube.wire.codec import FrameReader, WatchFrame, codec_for
 from kube.wire.encoding import Encoding
 from tests.addons.support.exchange import Exchange
@@ -44,9 +53,19 @@ HUB_TOKEN = "hub"
 """The bearer token that stands for the hub's own identity at the cloud."""
 RULES = {"cache_agents": "cached", "filter_servicetopology": "reader/endpointslices#list;watch"}
 
+SERVICES, SLICES = (
+    ResourceType("", "v1", "services"),
+    ResourceType("discovery.k8s.io", "v1", "endpointslices"),
+)
+SERVICES_LIST_WATCH = ListWatch(SERVICES, encoding=Encoding.JSON)
 
-class HubParts:
-    """Lifecycle's parts without a proxy: requests go straight to the cloud."""
+
+def settings(**given: Any) -> Settings:
+    return parse_settings({"server": "https://a:6443", "node": NODE, **given})
+
+
+class HubWorld:
+    """Answers requests like a hub without its proxy: what is relayed goes straight to the cloud."""
 
     def __init__(self, cloud: ScriptableCloud, idle: float = 300.0, edit: RulesEdit | None = None) -> None:
         """`edit` is the last edit of the rules that an earlier hub noted; without it there was no hub before."""
@@ -153,6 +172,29 @@ class HubParts:
         async with self.open(self.context(target, component, **how), target) as response:
             assert await response.status == 200, await response.whole()
             yield Watching(response)
+
+    async def source(self, of: ResourceType | ListWatch = SERVICES) -> Source:
+        """A source of the hub's own that has its first copy."""
+        list_watch = of if isinstance(of, ListWatch) else ListWatch(of, encoding=Encoding.JSON)
+        source = self.sources.get(HUB_IDENTITY, list_watch)
+        await source.ready(5)
+        return source
+
+    async def inputs_known(self) -> None:
+        """Return once the hub knows Services, which filters ask for."""
+        self.inputs.ask().service("default", "web")
+        for each in list(self.inputs._inputs.values()):
+            while not each.is_known:
+                await self.inputs.learned.wait()
+
+    def running_hub(self, rules: Mapping[str, str] | None = RULES, **given: Any) -> RunningHub:
+        """Build the hub that reports read: one server that is up, these rules in force; None for those that are."""
+        if rules is not None:
+            self.set_rules(rules)
+        in_force = RulesInForce(FILTERS, frozenset(), lambda *_: None)
+        in_force.rules, in_force.is_known = self.rules, True
+        cloud = Cloud([ServerHealth(parse_server("https://a:6443"))], "priority")
+        return RunningHub(settings(**given), cloud, self.sources, self.inputs, in_force)
 
     def set_rules(self, data: Mapping[str, str]) -> None:
         """Edit the rules: as of a ConfigMap, an edit has a version of its own."""

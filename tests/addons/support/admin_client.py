@@ -26,7 +26,7 @@ from addons.ui.running_hub import RunningHub
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
 from kube.wire.encoding import Encoding
-from tests.addons.support.hub_parts import NODE, RULES, HubParts
+from tests.addons.support.hub_world import NODE, RULES, HubWorld
 from tests.cloud.ports import free_port
 
 SLICES = ResourceType("discovery.k8s.io", "v1", "endpointslices")
@@ -37,7 +37,7 @@ def settings(**given: Any) -> Settings:
     return parse_settings({"server": "https://a:6443", "node": NODE, **given})
 
 
-def running_hub(parts: HubParts, rules: Mapping[str, str] | None = RULES, **given: Any) -> RunningHub:
+def running_hub(parts: HubWorld, rules: Mapping[str, str] | None = RULES, **given: Any) -> RunningHub:
     """A hub whose cloud is one server that is up, with these rules in force; None for those of the parts."""
     if rules is not None:
         parts.set_rules(rules)
@@ -84,13 +84,13 @@ async def served(hub: RunningHub, attachments: Attachments | None = None) -> Asy
         server.close()
 
 
-async def read(parts: HubParts, *types: ResourceType) -> None:
+async def read(parts: HubWorld, *types: ResourceType) -> None:
     """The hub reads resources in JSON, as when a component has asked for them."""
     for each in types:
         await parts.sources.get(HUB_IDENTITY, ListWatch(each, encoding=Encoding.JSON)).ready(5)
 
 
-async def inputs_known(parts: HubParts) -> None:
+async def inputs_known(parts: HubWorld) -> None:
     """Return once the hub knows Services, which filters ask for."""
     parts.inputs.ask().service("default", "web")
     for each in list(parts.inputs._inputs.values()):
