@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from addons.install.changes import FileChange, Ledger, below, diff, read
+from addons.install.changes import FileChange, Ledger, below, diff, read, write
 from addons.install.hub_service import HubService
 from addons.install.install_spec import (
     BOOTSTRAP_KUBECONFIG,
@@ -184,21 +184,26 @@ class Installation:
     def _begin_trial(self, trial: Trial) -> None:
         """Record what to go back to, and start who does so when this process is gone; only then the hub is another."""
         self._ledger.trial = trial.to_json()
-        self._ledger.apply([guard_file(trial.former)])
+        self._ledger.save()
+        guard = guard_file(trial.former)
+        write(self._ledger.locate(guard.path), guard.data, guard.mode, None)
         if trial.former.method == "systemd":
             self._services.start_guard()
 
     def _end_trial(self, former: InstallSpec) -> None:
-        """Forget the trial, then remove the guard: one that was killed between them finds nothing to do but this."""
+        """Forget the trial, then remove the guard: one that was killed between them finds nothing to do but this.
+
+        The file is last: kubelet ends a guard that removes it.
+        """
         if self._ledger.trial:
             self._ledger.trial = {}
             self._ledger.save()
-        path = guard_file(former).path
-        if not self._ledger.has_changed(path):
+        guard = self._ledger.locate(guard_file(former).path)
+        if not guard.exists():
             return
         if former.method == "systemd":
             self._try(self._services.disable_guard)
-        self._restore([path])
+        guard.unlink(missing_ok=True)
         if former.method == "systemd":
             self._try(self._services.reload)
 

@@ -93,7 +93,9 @@ class PodUpdates:
             why = f"Failed to check pod {self._named} image ready, error: {why}"
         if why:
             raise Refused(403, f"Pre check update pod failed, {why}")
-        owners = pod["metadata"].get("ownerReferences") or [{}]
+        owners = pod["metadata"].get("ownerReferences")
+        if not owners:
+            raise Refused(400, "Pod has no owner references")
         kind = owners[0].get("kind", "")
         if kind == STATIC:
             raise Refused(403, "Configmap for static pod does not exist")

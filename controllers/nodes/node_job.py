@@ -21,12 +21,21 @@ LONGEST_MESSAGE = 1000
 PROGRAM = "/opt/edgehub-{version}/bin/edgehub"
 """On a node whose hub is a unit of systemd: where somebody has put the wheel of a version."""
 SYSTEMCTL = "/tmp/systemctl"  # noqa: S108 - the pod's own
+LEDGER = "/host/var/lib/edgehub-install/ledger.json"
+"""The ledger of an installation; `"settled": true` is in it when the installation has come to its end."""
 SCRIPT = f"""\
+if test "$1" = install && grep -qs '"settled": true' {LEDGER}; then
+    echo 'a hub is installed here already: it stays as it is'
+    exit 0
+fi
 printf '#!/bin/sh\\nexec nsenter --target 1 --mount -- systemctl "$@"\\n' > {SYSTEMCTL}
 chmod 700 {SYSTEMCTL}
 exec edgehub "$@"
 """
-"""The program of the Job: systemctl is the host's, called where the host's first process is."""
+"""The program of the Job: systemctl is the host's, called where the host's first process is.
+
+A hub that somebody has installed by hand, and that the cloud has not heard of yet, keeps its method and its flags.
+"""
 
 
 def name_of(node: str, phase: Phase) -> str:

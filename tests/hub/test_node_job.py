@@ -7,10 +7,7 @@ where it runs static pods.
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,81 +16,25 @@ import pytest
 
 from addons.startup.rollback import read_rollback
 from controllers.nodes.conversion import Direction, Phase, Stage
-from controllers.nodes.node_job import SYSTEMCTL, node_job, termination_message
+from controllers.nodes.node_job import node_job, termination_message
 from kube.http.kubeconfig import load_kubeconfig
+from kube.json_type import Json
 from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.hollow import is_ready
 from tests.cloud.processes import Process
 from tests.cloud.real import RealCloud
-from tests.hub.support.machine import LIMIT, Machine
-from tests.hub.support.process import ROOT
-from tests.support.worker import Worker
+from tests.hub.support.job_container import (
+    BROKEN,
+    FOR_A_WHILE,
+    StaticPods,
+    container_command,
+    lay_programs,
+    run_container,
+)
+from tests.hub.support.machine import LIMIT, Machine, edgehub
+from tests.hub.support.pool_site import eventually
 
 pytestmark = [pytest.mark.real]
-
-NSENTER = """\
-#!/bin/sh
-test "$1 $2 $3 $4 $5" = "--target 1 --mount -- systemctl" || exit 9
-shift 5
-exec {systemctl} "$@"
-"""
-EDGEHUB = """\
-#!/bin/sh
-cd {root} && exec {python} -m addons.command "$@"
-"""
-
-
-BROKEN = "edgehub:broken"
-"""An image whose program ends at once."""
-FOR_A_WHILE = "edgehub:for-a-while"
-"""An image whose program is ready, and ends some seconds later."""
-DELAY = 2.0
-"""Seconds in which a changed manifest changes nothing: kubelet looks now and then."""
-
-
-class StaticPods(Worker):
-    """Runs the hub of the manifest that is there, as kubelet does. A context manager."""
-
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
-        self._manifest = machine.root / "etc/kubernetes/manifests/edgehub.yaml"
-        self._hub: Process | None = None
-        self._text = ""
-        self.images: list[str] = []
-        """The images that ran, one after another."""
-
-    def __exit__(self, *_: object) -> None:
-        super().__exit__()
-        self._stop()
-
-    def _work(self) -> None:
-        while not self._ended.wait(0.1):
-            text = self._manifest.read_text() if self._manifest.exists() else ""
-            if text != self._text:
-                self._ended.wait(DELAY if self._text else 0.0)
-                self._stop()
-                self._text = text
-            if text and (self._hub is None or not self._hub.running):
-                self._start()
-
-    def _start(self) -> None:
-        container = json.loads(self._text)["spec"]["containers"][0]
-        image = container["image"]
-        if self.images[-1:] != [image]:
-            self.images.append(image)
-        root = self._machine.root
-        arguments = [f"{root}{each}" if each.startswith("/etc/") else each for each in container["args"]]
-        command = [sys.executable, "-m", "addons.command", *arguments]
-        if image == BROKEN:
-            command = [sys.executable, "-c", "raise SystemExit('this version is broken')"]
-        elif image == FOR_A_WHILE:
-            command = ["timeout", "--signal=KILL", "12", *command]
-        self._hub = Process("hub", command, self._machine.folder)
-
-    def _stop(self) -> None:
-        if self._hub is not None:
-            self._hub.stop()
-            self._hub = None
 
 
 @pytest.fixture
@@ -103,15 +44,7 @@ def machine(
     """A node that has joined the cloud, without a hub."""
     real_cloud.apply(HUB_RBAC)
     with Machine(tmp_path, real_cloud, real_cloud.url, node, cloud_programs) as made:
-        programs = tmp_path / "bin"
-        programs.mkdir()
-        texts = {
-            "nsenter": NSENTER.format(systemctl=made.systemctl),
-            "edgehub": EDGEHUB.format(root=ROOT, python=sys.executable),
-        }
-        for name, text in texts.items():
-            (programs / name).write_text(text)
-            (programs / name).chmod(0o755)
+        lay_programs(made)
         real_cloud.admin.wait_for("/api/v1/nodes", node, is_ready, timeout=LIMIT)
         yield made
 
@@ -119,21 +52,15 @@ def machine(
 def run_job(
     machine: Machine, direction: Direction, version: str = "", *more: str
 ) -> subprocess.CompletedProcess[str]:
-    """The container's command, with the host's root where the machine's is, and with `more` flags."""
+    return run_container(pod_spec(machine, direction, version), machine, *more)
+
+
+def pod_spec(machine: Machine, direction: Direction, version: str = "") -> Json:
+    """The pod of the Job of a round."""
     now = datetime.now(UTC)
     phase = Phase(direction, Stage.START, now, now, version)
-    job = node_job("kube-system", machine.node, phase, f"edgehub:{version or 1}")
-    container = job["spec"]["template"]["spec"]["containers"][0]
-    own = str(machine.folder / "bin" / "systemctl")
-    arguments = [
-        str(machine.root) if each == "/host" else each.replace(SYSTEMCTL, own)
-        for each in (*container["command"], *container["args"])
-    ]
-    flags = ["--", *machine.hub_flags] if direction is Direction.INSTALL else []
-    environment = {**os.environ, "PATH": f"{machine.folder / 'bin'}:{os.environ['PATH']}"}
-    return subprocess.run(
-        [*arguments, *more, *flags], env=environment, capture_output=True, text=True, timeout=400, check=False
-    )
+    spec: Json = node_job("kube-system", machine.node, phase, f"edgehub:{version or 1}")["spec"]
+    return dict(spec["template"]["spec"])
 
 
 def test_jobs_put_a_node_behind_its_hub_upgrade_it_and_take_it_back(
@@ -188,3 +115,34 @@ def test_a_fault_that_the_doctor_finds_changes_nothing_and_is_the_jobs_last_word
     arguments = termination_message([{"status": {"containerStatuses": [{"state": {"terminated": message}}]}}])
     assert "failed" in arguments
     assert "nothing was changed" in arguments
+
+
+def test_a_hub_that_was_installed_by_hand_a_moment_ago_stays_as_it_is(machine: Machine) -> None:
+    services = ("--systemctl", str(machine.systemctl), "--timeout", str(LIMIT))
+    by_hand = edgehub(machine, "install", *services, hub=True)
+    assert by_hand.returncode == 0, by_hand.stdout + by_hand.stderr
+    before, called = machine.files(), list(machine.called)
+    done = run_job(machine, Direction.INSTALL)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert machine.files() == before
+    assert machine.called == called
+
+
+def test_an_upgrade_that_is_killed_goes_back_by_the_static_pod_beside_it(machine: Machine) -> None:
+    with StaticPods(machine) as static_pods:
+        done = run_job(machine, Direction.INSTALL)
+        assert done.returncode == 0, done.stdout + done.stderr
+        before = machine.files()
+        words, env = container_command(pod_spec(machine, Direction.UPGRADE, "2"), machine, "--healthy", "600")
+        job = Process("job", words, machine.folder, env)
+        job.wait_for_line("watching the hub", LIMIT)
+        former = static_pods.hub.pid
+        job.kill()
+        assert static_pods.guard is not None, "kubelet runs it beside the upgrade"
+        static_pods.guard.wait_for_line("an upgrade was killed", LIMIT)
+        eventually(lambda: machine.files() == before, "byte for byte, the ledger too")
+        eventually(
+            lambda: static_pods.images[-1] == "edgehub:1" and static_pods.hub.pid != former,
+            "the former image runs",
+        )
+        assert read_rollback(machine.state) == "edgehub:2: the upgrade was killed"

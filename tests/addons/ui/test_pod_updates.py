@@ -182,7 +182,7 @@ async def test_an_upgrade_waits_for_images_that_were_asked_for(
     [
         ([{"kind": "Node"}], 403, "Configmap for static pod does not exist"),
         ([{"kind": "ReplicaSet"}], 400, "Not support ota upgrade pod type ReplicaSet"),
-        ([], 400, "Not support ota upgrade pod type "),
+        ([], 400, "Pod has no owner references"),
     ],
 )
 async def test_pods_of_others_are_refused(

@@ -1,0 +1,134 @@
+"""The container of a node's Job as a process, and the static pods of that node."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+from controllers.nodes.node_job import SYSTEMCTL
+from kube.json_type import Json
+from tests.cloud.processes import Process
+from tests.hub.support.machine import Machine
+from tests.hub.support.process import ROOT
+from tests.support.worker import Worker
+
+NSENTER = """\
+#!/bin/sh
+test "$1 $2 $3 $4 $5" = "--target 1 --mount -- systemctl" || exit 9
+shift 5
+exec {systemctl} "$@"
+"""
+EDGEHUB = """\
+#!/bin/sh
+cd {root} && exec {python} -m addons.command "$@"
+"""
+
+BROKEN = "edgehub:broken"
+"""An image whose program ends at once."""
+FOR_A_WHILE = "edgehub:for-a-while"
+"""An image whose program is ready, and ends some seconds later."""
+DELAY = 2.0
+"""Seconds in which a changed manifest changes nothing: kubelet looks now and then."""
+
+
+class StaticPods(Worker):
+    """Runs the hub of the manifest that is there, and the guard of an upgrade, as kubelet does. A context manager."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._manifest = machine.root / "etc/kubernetes/manifests/edgehub.yaml"
+        self._guard_manifest = self._manifest.with_name("edgehub-upgrade.yaml")
+        self._hub: Process | None = None
+        self.guard: Process | None = None
+        """The last process of the guard."""
+        self._text = ""
+        self.images: list[str] = []
+        """The images that ran, one after another."""
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
+        self._stop()
+        self._stop_guard()
+
+    @property
+    def hub(self) -> Process:
+        assert self._hub is not None
+        return self._hub
+
+    def _work(self) -> None:
+        while not self._ended.wait(0.1):
+            self._follow_guard()
+            text = self._manifest.read_text() if self._manifest.exists() else ""
+            if text != self._text:
+                self._ended.wait(DELAY if self._text else 0.0)
+                self._stop()
+                self._text = text
+            if text and (self._hub is None or not self._hub.running):
+                self._start()
+
+    def _follow_guard(self) -> None:
+        if not self._guard_manifest.exists():
+            self._stop_guard()
+        elif self.guard is None or not self.guard.running:
+            container = json.loads(self._guard_manifest.read_text())["spec"]["containers"][0]
+            words = [word.replace("/host", str(self._machine.root)) for word in container["args"]]
+            self.guard = Process(
+                "guard", [sys.executable, "-m", "addons.command", *words], self._machine.folder
+            )
+
+    def _stop_guard(self) -> None:
+        if self.guard is not None and self.guard.running:
+            self.guard.stop()
+
+    def _start(self) -> None:
+        container = json.loads(self._text)["spec"]["containers"][0]
+        image = container["image"]
+        if self.images[-1:] != [image]:
+            self.images.append(image)
+        root = self._machine.root
+        arguments = [f"{root}{each}" if each.startswith("/etc/") else each for each in container["args"]]
+        command = [sys.executable, "-m", "addons.command", *arguments]
+        if image == BROKEN:
+            command = [sys.executable, "-c", "raise SystemExit('this version is broken')"]
+        elif image == FOR_A_WHILE:
+            command = ["timeout", "--signal=KILL", "12", *command]
+        self._hub = Process("hub", command, self._machine.folder)
+
+    def _stop(self) -> None:
+        if self._hub is not None:
+            self._hub.stop()
+            self._hub = None
+
+
+def lay_programs(machine: Machine) -> None:
+    """Write what the container has as programs: `edgehub` of this checkout, and an `nsenter` to the machine."""
+    programs = machine.folder / "bin"
+    programs.mkdir()
+    texts = {
+        "nsenter": NSENTER.format(systemctl=machine.systemctl),
+        "edgehub": EDGEHUB.format(root=ROOT, python=sys.executable),
+    }
+    for name, text in texts.items():
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+
+
+def container_command(pod_spec: Json, machine: Machine, *more: str) -> tuple[list[str], dict[str, str]]:
+    """The words and the environment of a Job's container, with the host's root where the machine's is."""
+    container = pod_spec["containers"][0]
+    own = str(machine.folder / "bin" / "systemctl")
+    words = [
+        word.replace("/host", str(machine.root)).replace(SYSTEMCTL, own)
+        for word in (*container["command"], *container["args"])
+    ]
+    flags = ["--", *machine.hub_flags] if container["args"][0] == "install" else []
+    environment = {**os.environ, "PATH": f"{machine.folder / 'bin'}:{os.environ['PATH']}"}
+    return [*words, *more, *flags], environment
+
+
+def run_container(pod_spec: Json, machine: Machine, *more: str) -> subprocess.CompletedProcess[str]:
+    """Run a Job's container to its end."""
+    words, environment = container_command(pod_spec, machine, *more)
+    return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=400, check=False)
