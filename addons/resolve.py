@@ -1,4 +1,5 @@
-"""First in the chain: reads what a request asks for and which component asks, or answers as a kube-apiserver would."""
+"""First in the chain: reads which objects a request asks for and which component asks, or answers as a kube-apiserver
+would."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ class Resolve:
             refuse_web_pages(own, flow.request.authority, headers.get_all)
             refuse_probes(user_agent)
         if not flow.request.is_http2:
-            # Of an absolute target the rest alone goes on: whom it named says nothing about the server it goes to.
+            # Only the path of an absolute target goes on: its host does not choose the server.
             flow.request.data.authority = b""
         info = parse_request(flow.request.method, _target(flow.request))
         if info.type is not None and info.subresource != "proxy" and "//" in info.path:

@@ -43,7 +43,7 @@ class RouterParts(NamedTuple):
     of_others: Callable[[ResourceType], int]
     """The newest version that a client may hold of other rules, or of another history."""
     cached_relay: CachedRelay | None = None
-    """None for a hub that keeps nothing."""
+    """None for a hub without a cache."""
     peer_headers: Callable[[], Mapping[str, str]] = dict
     """The additional headers of each answer on the peer port."""
     waits_for: Callable[[], str] = str
@@ -59,7 +59,7 @@ class Router:
         """`relay` sends a request to a server that the hub was to answer: `addons.egress.Egress.relay`."""
         self._relay_to_server = relay
         self._relayed: WeakValueDictionary[str, http.HTTPFlow] = WeakValueDictionary()
-        """Watches that are relayed. Of one by WebSocket no hook tells the end."""
+        """Relayed watches. No hook reports the end of one by WebSocket."""
         self._started: RouterParts | None = None
 
     def start(self, parts: RouterParts) -> None:
@@ -80,7 +80,8 @@ class Router:
                 finish(flow, "the rules changed")
 
     def restored(self, resource: str) -> None:
-        """End the relayed watches whose clients may be of another history, and what no view of a resource answered."""
+        """End the relayed watches whose clients may be of another history, and watches of a resource that no view
+        answered."""
         for flow in list(self._relayed.values()):
             context = context_of(flow)
             read = context.route.read if context is not None and context.route is not None else None
@@ -148,7 +149,7 @@ class Router:
         if context.route.kind is RouteKind.RELAY and cached_relay is not None:
             cached_relay.learn(context.component, context.caller, context.info, flow.response.status_code)
         if flow.response.status_code < 300 and not returns_full_object(context.info):
-            self._lose_write(context)  # what it says is no object, and perhaps a stream
+            self._lose_write(context)  # its answer is no object, and perhaps a stream
         if context.answerer is not None and (
             context.route.kind is RouteKind.VIEW or not context.route.filtered_by
         ):
@@ -258,7 +259,7 @@ def _answer_in(response: http.Response) -> RawResponse:
 
 
 def _counted(node: str) -> Callable[[bytes], bytes]:
-    """A stream function that counts what goes to the hub of another node."""
+    """A stream function that counts the bytes sent to the hub of another node."""
     counter = metrics.PEER_BYTES.labels("sent", metrics.peer_label(node))
 
     def count(chunk: bytes) -> bytes:

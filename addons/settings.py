@@ -55,7 +55,7 @@ def _kubeconfigs(_name: str, text: str) -> tuple[Path, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The operator's settings; the texts say what each field means. Ports: 0 switches a listener off."""
+    """The operator's settings; the texts document each field. Ports: 0 switches a listener off."""
 
     kubeconfigs: Annotated[tuple[Path, ...], _kubeconfigs] = option(
         "",
@@ -250,17 +250,18 @@ class Settings:
 
     @property
     def local_endpoint(self) -> HubAddress | None:
-        """Where the endpoints of default/kubernetes are to lead; None when nothing is asked for."""
+        """The address to which the endpoints of default/kubernetes are to lead; None when none is set."""
         return HubAddress(self.local_hosts, self.local_port or self.tls_port) if self.local_hosts else None
 
     @property
     def kubelet_files(self) -> tuple[Path | None, Path | None, Path]:
-        """By what the hub asks this node's kubelet: its certificate and key, if it may, and kubelet's authority."""
+        """The hub's credentials at this node's kubelet: certificate and key, if it has any, and kubelet's authority."""
         return self.kubelet_client_certificate, self.kubelet_client_key, self.kubelet_certificate_authority
 
     @property
     def leaders(self) -> frozenset[LeaderHub]:
-        """Leaders of the pool to begin with, until the hub has read the pool's ConfigMap; ValueError for others."""
+        """Leaders of the pool to begin with, until the hub has read the pool's ConfigMap; ValueError for malformed
+        ones."""
         return frozenset(map(parse_leader_hub, filter(str.strip, self.leader_names.split(","))))
 
     @property
@@ -307,7 +308,7 @@ OPTIONS: tuple[Option, ...] = options_of(Settings)
 def parse_settings(values: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> Settings:
     """Settings from `{option name without "hub_": value}`; ValueError in the operator's words."""
     from addons.filters.chain import check_names  # noqa: PLC0415 - behind leave_out_unused
-    from addons.filters.plugins import is_plugin_name  # noqa: PLC0415 - as said above
+    from addons.filters.plugins import is_plugin_name  # noqa: PLC0415 - as above
 
     if not any(values.get(name) for name in ("kubeconfig", "bootstrap_kubeconfig", "server")):
         values = {**values, "kubeconfig": environment.get("KUBECONFIG", "")}
@@ -331,7 +332,7 @@ def parse_settings(values: Mapping[str, Any], environment: Mapping[str, str] = o
 
 
 def _check_identity(settings: Settings) -> None:
-    """The hub has a kubeconfig with an identity, or one by which it asks for it; or nobody's, and a server."""
+    """The hub has a kubeconfig with an identity, or with a bootstrap token; or a server without an identity."""
     if settings.kubeconfigs and settings.bootstrap_kubeconfig is not None:
         raise ValueError("the hub has an identity, hub_kubeconfig, or asks for one, hub_bootstrap_kubeconfig")
     if not settings.servers and not settings.kubeconfigs and not settings.bootstrap_kubeconfig:

@@ -1,4 +1,4 @@
-"""Counts for people what each component asks for and gets, piece by piece as answers pass, and notes each request."""
+"""Counts each component's requests and bytes for people, piece by piece as answers pass, and notes each request."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Traffic:
         self._end(flow)
 
     def error(self, flow: http.HTTPFlow) -> None:
-        # Where the client left, nobody was told that anything went wrong.
+        # Where the client left, it was not told of any fault.
         left = flow.error is not None and "disconnect" in flow.error.msg
         self._begin(flow, 0 if left else 502)
         self._end(flow)

@@ -68,9 +68,9 @@ class Served:
     """Facts of an answer for people. The answerer fills them in."""
 
     source: str = ""
-    """`cloud`, `copy`, `leader`, or `hub`; "" where nobody has said it."""
+    """`cloud`, `copy`, `leader`, or `hub`; "" where it is not known."""
     version: int = 0
-    """The resourceVersion of the answer; 0 where nobody has looked."""
+    """The resourceVersion of the answer; 0 where it is not known."""
     filters: tuple[Tally, ...] = ()
     ended: str = ""
     """Why the hub ended a watch that was relayed; "" where it did not."""
@@ -78,7 +78,7 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class ClientRequest:
-    """A request, with what the hub needs to answer it itself."""
+    """A request, with the facts that the hub needs to answer it itself."""
 
     info: RequestInfo
     component: str
@@ -103,7 +103,7 @@ class Answerer(Protocol):
     """Answers the requests of one route."""
 
     async def answer(self, wanted: ClientRequest, stream: ClientStream) -> Answer | None:
-        """The whole answer; None where it was streamed, to its end. StatusError where that is the answer.
+        """The complete answer; None where it was streamed, to its end. StatusError where that is the answer.
 
         ToCloud where a view or a cached relay leaves the answer to the cloud.
         """

@@ -22,7 +22,7 @@ from kube.json_type import Json
 from kube.requests.websocket_offer import WEBSOCKET_BEARER, offer_of
 
 AUTHORIZATION = re.compile("[!-~]+ [!-~]+")
-"""`scheme SP token` in visible ASCII. Every server and library on the way reads such a text alike."""
+"""`scheme SP token` in visible ASCII. Every server and library reads such a text alike."""
 
 MAX_TOKEN = 16 * 1024
 """Characters of a token that are read; a service account's has some 1,200."""
@@ -31,16 +31,16 @@ _TOKEN_IN_QUERY = re.compile(rb"(?<=[?&])(access_token|token)=[^&#]+", re.IGNORE
 
 
 class Listener(StrEnum):
-    """Where a request came in; what an unauthenticated caller may do depends on it."""
+    """The port by which a request came; the rights of an unauthenticated caller depend on it."""
 
     PLAIN = "plain"
     TLS = "tls"
     PEER = "peer"
-    """For hubs of the other nodes of the pool. `addons.pool` says whom it admits."""
+    """For hubs of the other nodes of the pool. `addons.pool` decides which it admits."""
 
 
 BEARER = "bearer "
-"""The prefix of a token's Authorization, in any case. kube-apiserver takes who sends another for anonymous."""
+"""The prefix of a token's Authorization, in any case. kube-apiserver treats any other as anonymous."""
 
 
 class CredentialSource(StrEnum):
@@ -49,9 +49,9 @@ class CredentialSource(StrEnum):
     HUB = "hub"
     """The hub's certificate or token: for components of this node."""
     OWN = "own"
-    """The caller's own credentials, and no others."""
+    """The caller's own credentials alone."""
     NONE = "none"
-    """Nothing: an anonymous caller."""
+    """None: an anonymous caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def masked(target: bytes) -> bytes:
 
 
 def digest_of(authorization: str) -> str:
-    """By what the hub remembers a caller's credentials: none of them is kept."""
+    """The digest that stands for a caller's credentials: the credentials themselves are not stored."""
     return hashlib.sha256(authorization.encode(errors="surrogateescape")).hexdigest()
 
 

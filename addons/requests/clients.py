@@ -1,7 +1,7 @@
 """The hub's clients of the servers. Each sends by the session of one identity: the hub's, or that of a token.
 
-A session refuses a request that carries another identity, so a caller's request whose Authorization got lost on the
-way never becomes the hub's.
+A session refuses a request that carries another identity, so a caller's request that lost its Authorization never
+becomes the hub's.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ MAX_TOKENS = 16
 
 
 class NodeReads(Client):
-    """Reads with the node's identity. A cloud that does not know it (401) is as good as none.
+    """Reads with the node's identity. A cloud that does not know it (401) counts as no cloud.
 
-    The 401 is no answer to who asks the hub: the node's copies stay, and serve.
+    The 401 is no answer to the hub's callers: the node's copies stay, and serve.
     """
 
     def _refused(self, response: Response, body: bytes) -> StatusError | Unreachable:
@@ -55,7 +55,7 @@ class Clients:
         return self._reading if identity.is_hub else self.of_token(identity.authorization)
 
     def of_token(self, authorization: str) -> Client:
-        """A client with the rights of a token's user, whoever that is. ValueError where there is no token."""
+        """A client with the rights of a token's user. ValueError where there is no token."""
         if not authorization:
             raise ValueError("a client of a token needs the token")
         return self._own.with_headers({**USER_AGENT, "Authorization": authorization})
@@ -68,8 +68,8 @@ class Clients:
 class TokenClients(Client):
     """The clients of one user's tokens as one client, which outlives each of the tokens.
 
-    Pods of a service account share the user's sources. A pod's token dies with the pod, and the others read on: the
-    newest token asks, and where the cloud refuses it with 401, it goes, and the next one asks.
+    Pods of a service account share the user's sources. A pod's token ends with the pod, and the others read on: the
+    newest token is used, and where the cloud refuses it with 401, it is dropped, and the next one is used.
     """
 
     def __init__(self, authorization: str, client: Client) -> None:

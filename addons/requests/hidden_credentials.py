@@ -1,6 +1,6 @@
-"""Keeps out of flows what mitmproxy must not show or save: credentials.
+"""Keeps credentials out of flows, which mitmproxy shows and saves.
 
-`hide` takes credentials off a request as it comes in. `sent_fields` and `path_of` have what is to be sent;
+`hide` takes credentials off a request as it comes in. `sent_fields` and `path_of` return the request with them;
 `addons.server.relay` asks for it at the last moment. A request that is sent without them is anonymous.
 """
 
@@ -19,7 +19,7 @@ type HiddenFields = tuple[tuple[bytes, bytes], ...]
 
 ALWAYS = frozenset({b"authorization", b"proxy-authorization", b"cookie"})
 PROTOCOL = b"sec-websocket-protocol"
-"""A credential where it offers one as a subprotocol, which is what browsers can do."""
+"""A credential offered as a subprotocol, which is the way of browsers."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Hidden:
     lent: HiddenFields | None = None
     """Sent in place of `own`; None where `own` is sent."""
     path: bytes | None = None
-    """The target with its tokens; None where the flow has it whole."""
+    """The target with its tokens; None where the flow has all of it."""
 
     @property
     def sent(self) -> HiddenFields:

@@ -1,4 +1,4 @@
-"""A get, list or watch of objects, parsed once: what a client wants, of which version, and in which form."""
+"""A get, list or watch of objects, parsed once: the wanted objects, their version, and their form."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ObjectRead(NamedTuple):
     continued: ContinueToken | None
     """The list is a further page of another one."""
     wants_state: bool
-    """The watch begins with the state. `sendInitialEvents` says so or, where it is absent, the version."""
+    """The watch begins with the state, by `sendInitialEvents` or, where that is absent, by the version."""
     bookmarks: bool
     timeout_seconds: int | None
     accepted: tuple[Representation, ...]
@@ -60,7 +60,7 @@ def parse_read(info: RequestInfo, accept: str | None) -> ObjectRead:
         if info.verb == "list" and options.continue_token:
             with suppress(StatusError):  # another server's, which an answer may be kept of
                 continued = parse_continued(options)
-    # kube-apiserver ignores the limit of version 0, for which it gives what its cache holds.
+    # kube-apiserver ignores the limit of version 0, for which it returns all of its cache.
     limit = max(options.limit, 0) if info.verb == "list" and options.resource_version != "0" else 0
     accepted = acceptable(accept)
     include = options.include_object or "Metadata"

@@ -8,11 +8,11 @@ from typing import NamedTuple
 from kube.requests.request_info import RequestInfo
 
 DISCOVERY = ("/version", "/api", "/openapi/")
-"""Paths below which the API says what it has; /apis begins like /api."""
+"""Paths of API discovery; /apis begins like /api."""
 LEASE_NAMESPACE = "kube-node-lease"
 LEASES = ("coordination.k8s.io", "leases", "")
 RENEWALS = ("get", "update", "patch")
-"""The verbs of whoever renews a Lease that is there."""
+"""The verbs of a client that renews an existing Lease."""
 PODS = ("", "pods", "")
 TOKENS = ("", "serviceaccounts", "token")
 ACCESS_REVIEWS = ("authorization.k8s.io", "subjectaccessreviews", "")
@@ -20,11 +20,13 @@ EVENTS = frozenset({("", "events", ""), ("events.k8s.io", "events", "")})
 REGISTERED = frozenset({("", "nodes", ""), ("storage.k8s.io", "csinodes", "")})
 KUBELETS = frozenset(("", "pods", subresource) for subresource in ("log", "exec", "attach", "portforward"))
 STATUSES = frozenset({("", "nodes", "status"), ("", "pods", "status")})
-"""The statuses that kubelet reports. Others that write a status can wait until the cloud is back."""
+"""The statuses that kubelet reports. Other writers of a status can wait until the cloud is back."""
 
 PEOPLE = frozenset({"kubectl", "k9s"})
-"""The programs of people. What they read while the cloud is away may be partial, which the hub says to them; a
-controller would take it for the whole."""
+"""The programs of people.
+
+Their reads while the cloud is away may be partial, with a warning; a controller would take a partial list as complete.
+"""
 
 
 class OfflinePolicy(NamedTuple):
@@ -51,7 +53,7 @@ def is_offline_lease(info: RequestInfo, leases: Collection[tuple[str, str]]) -> 
 
 
 def is_answered_offline(info: RequestInfo) -> bool:
-    """Whether the node has something to say to a request when the cloud is gone."""
+    """Whether the node may answer a request when the cloud is gone."""
     if info.method == "GET":
         if info.type is None:
             return info.path.startswith(DISCOVERY)
@@ -70,12 +72,12 @@ def is_status_write(info: RequestInfo) -> bool:
 
 
 def is_kubelets(info: RequestInfo) -> bool:
-    """Whether kube-apiserver has a pod's kubelet answer: its logs, and what goes on in its containers."""
+    """Whether kube-apiserver would pass this on to the pod's kubelet: logs, exec and the like."""
     return _what(info) in KUBELETS
 
 
 def is_access_review(info: RequestInfo) -> bool:
-    """Whether this asks what another user may do, as kubelet does of those who call it."""
+    """Whether this asks for another user's rights, as kubelet does for its callers."""
     return _what(info) == ACCESS_REVIEWS and info.verb == "create"
 
 

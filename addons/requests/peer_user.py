@@ -22,9 +22,9 @@ type Users = dict[tuple[str, str], int]
 async def peer_user(peer: tuple[str, int], own: tuple[str, int]) -> int | None:
     """The user id of the program at `peer` that is connected to `own`.
 
-    None when the table has no such connection: the program is on another machine, in another network namespace, or
-    has closed its socket. One read of the table serves all who asked before it began: the table is long where
-    connections come and go fast, and a read for each of them would come ever later.
+    None when the table has no such connection: the program is on another machine, in another network namespace, or has
+    closed its socket. One read of the table serves all callers that asked before it began: the table is long where
+    connections come and go fast, and a read for each caller would come ever later.
     """
     users = await asyncio.shield(asyncio.wrap_future(_next_read(TABLES[_address(peer[0]).version])))
     return users.get((_row_address(*peer), _row_address(*own)))

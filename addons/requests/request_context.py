@@ -57,7 +57,7 @@ class RelayUpstream:
 
 @dataclass(slots=True)
 class RequestContext:
-    """One request on its way. Addons fill it in their order."""
+    """One request on its way. The hub's parts fill it in their order."""
 
     info: RequestInfo
     component: str
@@ -74,7 +74,7 @@ class RequestContext:
     upstream: RelayUpstream | None = None
     """Where the request goes; None for a request that goes nowhere."""
     is_unframed: bool = False
-    """Only the end of the server's connection ends its answer: one that was cut looks whole (RFC 9112, 6.3)."""
+    """Only the end of the server's connection ends its answer: a truncated one looks complete (RFC 9112, 6.3)."""
     answerer: Answerer | None = None
     """Answers the request in place of a server; None where it goes to the cloud."""
     relay: Callable[[http.HTTPFlow], None] | None = None
@@ -82,13 +82,13 @@ class RequestContext:
     failover: Callable[[http.HTTPFlow], None] | None = None
     """Answers the request when its server fails; None where only the cloud can answer."""
     finish: Callable[[str], None] | None = None
-    """Ends what a server answers, as the server would, and says why; None while no server does."""
+    """Ends a server's answer, as the server would, with the reason; None while no server answers."""
     is_write: bool = False
-    """The cloud's answer says how objects are from now on: what is kept of them gives way before the client has it."""
+    """The cloud's answer has the objects' newest state: cached forms are replaced before the client has it."""
     asked_at: int = 0
     """How many writes had ended when the request came (`addons.offline.accepted.accepted_writes`)."""
     stream_too_large: Callable[[bytes], bytes] | None = None
-    """Handles the pieces of an answer that is too large to hold. None where the hub must hold the answer whole."""
+    """Handles the pieces of an answer that is too large to hold. None where the hub must hold all of it."""
     sent: int = 0
     """How many servers may have had the request before the hub answers it."""
     counted: bool = False
@@ -98,11 +98,11 @@ class RequestContext:
 
     @property
     def is_view(self) -> bool:
-        """Whether the answer comes from a view: it may take long, and nothing of the request counts but its head."""
+        """Whether the answer comes from a view: it may take long, and only the request's head uses memory."""
         return self.route is not None and self.route.kind in (RouteKind.VIEW, RouteKind.PEER)
 
     def client_request(self, request: http.Request) -> ClientRequest:
-        """The request as a value, for those who answer it."""
+        """The request as a value, for its answerer."""
         assert self.route is not None
         headers = (
             NO_HEADERS if self.is_view else CIMultiDict(with_credentials(request).headers.items(multi=True))
@@ -127,7 +127,7 @@ _ATTRIBUTE = "edgehub_context"
 
 
 def begin(flow: http.HTTPFlow, context: RequestContext) -> None:
-    """Let the addons behind find the context of a flow."""
+    """Let the later parts find the context of a flow."""
     vars(flow)[_ATTRIBUTE] = context
 
 

@@ -57,7 +57,7 @@ class RouteKind(StrEnum):
     VIEW = "view"
     """Answered from the node's own copy."""
     CACHED_RELAY = "cached_relay"
-    """Like a relay, but answered by the node when the cloud is gone, or goes half-way."""
+    """Like a relay, but answered by the node when the cloud is gone, or fails under the request."""
     PEER = "peer"
     """A hub of another node of the pool asks: answered from the node's own copy, or refused."""
     LOCAL = "local"
@@ -76,7 +76,10 @@ class Route(NamedTuple):
     kind: RouteKind
     reason: str
     filtered_by: tuple[str, ...] = ()
-    """The names of the filters that the rules bound when the route was decided. Who filters asks the rules again."""
+    """The names of the filters that the rules bound when the route was decided.
+
+    The filtering component asks the rules again.
+    """
     representation: Representation | None = None
     """How a filtered or viewed answer is written; None where the cloud decides."""
     read: ObjectRead | None = None
@@ -84,7 +87,7 @@ class Route(NamedTuple):
 
 
 def may_be_filtered(info: RequestInfo, listener: Listener, rules: Rules) -> bool:
-    """Whether some rules ConfigMap could bind a filter to this request: then nothing is answered without the rules."""
+    """Whether some rules ConfigMap could bind a filter to this request: then it waits until the rules are known."""
     if listener is Listener.PEER or info.type is None or info.subresource:
         return False
     return info.verb in OBJECT_VERBS and rules.could_filter(info.type.group, info.type.resource, info.verb)
@@ -94,7 +97,7 @@ def is_of_others(info: RequestInfo, newest: Callable[[ResourceType], int]) -> bo
     """Whether a watch resumes from a version which its client may hold of other rules, or of another history.
 
     Filters of earlier rules may have hidden objects of that version, and before a restore the cloud had others. It
-    takes the client to have seen its own, and never sends them; only a view can. `newest` is the newest such version
+    assumes that the client has seen its own, and never sends them; only a view can. `newest` is the newest such version
     of a resource.
     """
     options = info.options
@@ -130,7 +133,7 @@ def decide(
 ) -> Route:
     """The route of a request. StatusError where a filter applies and the request cannot be answered filtered.
 
-    `offline_policy` is what the node does without the cloud; None where the hub keeps nothing.
+    `offline_policy` is the node's answer without the cloud; None where the hub has no cache.
     """
     route = _online(info, component, caller, listener, accept, rules)
     is_away = offline_policy is not None and not offline_policy.is_up
@@ -260,14 +263,14 @@ def _first_made_here(accepted: Iterable[Representation], info: RequestInfo) -> R
 
 
 def _is_made_here(representation: Representation, info: RequestInfo) -> bool:
-    """Whether it is whole objects, their metadata, or Tables."""
+    """Whether it is full objects, their metadata, or Tables."""
     if representation.kind == TABLE_KIND:
         return True
     return representation.kind in ("", METADATA_LIST_KIND if info.verb == "list" else METADATA_KIND)
 
 
 def _refuse_unfilterable(info: RequestInfo, caller: Caller) -> None:
-    # A single object comes from the cloud, which judges who may see it.
+    # A single object comes from the cloud, which decides who may see it.
     if caller.impersonates and info.verb != "get":
         raise forbidden("impersonation is not supported for lists and watches that are filtered here")
     if not _is_verifiable(caller):
@@ -275,7 +278,7 @@ def _refuse_unfilterable(info: RequestInfo, caller: Caller) -> None:
 
 
 def _is_verifiable(caller: Caller) -> bool:
-    """Whether the hub can find out what the caller may see: by itself, or by showing the cloud the caller's token."""
+    """Whether the hub can find out the caller's rights: by itself, or by the caller's token at the cloud."""
     has_token = caller.authorization[: len(BEARER)].lower() == BEARER
     return caller.credential_source is CredentialSource.HUB or (
         caller.credential_source is CredentialSource.OWN and has_token

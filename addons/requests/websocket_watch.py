@@ -1,6 +1,6 @@
 """Serves a watch by WebSocket: each event is a message, text for JSON and binary for protobuf, as from kube-apiserver.
 
-Whoever answers a watch writes frames, as for every client; a message is one of them. The handshake and the framing are
+The answerer of a watch writes frames, as for every client; a message is one of them. The handshake and the framing are
 `wsproto`'s.
 """
 
@@ -19,16 +19,16 @@ from kube.requests.websocket_offer import WebSocketOffer
 from kube.wire.encoding import Encoding
 
 MAX_SENT = 1024 * 1024
-"""Bytes that a client may send behind the handshake of one watch. It has nothing to say but pings, and the end."""
+"""Bytes that a client may send behind the handshake of one watch: pings, and the end."""
 LENGTH = 4
-"""Bytes before each event in protobuf, which tell its length."""
+"""Bytes before each event in protobuf: its length."""
 
 
 class SwitchedStream(ClientStream, Protocol):
     """The stream of an answer that changes the protocol of its connection."""
 
     async def switch(self, headers: Mapping[str, str], receive: Callable[[bytes], None]) -> None:
-        """Send a 101, as `begin` sends a 200, and have `receive` take what the client sends behind it."""
+        """Send a 101, as `begin` sends a 200, and have `receive` take the client's bytes behind it."""
 
     async def end(self, last: bytes = b"") -> None:
         """Send the last bytes, for which no room is awaited, and end the answer."""
@@ -74,17 +74,17 @@ class WebSocketWatch(ClientStream):
         return None
 
     async def end(self) -> None:
-        """Say that the watch has ended."""
+        """Send the end of the watch."""
         await self._stream.end(bytes(self._protocol.close(self._ends_by)) if self._answering else b"")
 
     def let_go(self) -> None:
-        """Reply to nothing any more."""
+        """Stop replying."""
         self._answering = None
         if self._replying is not None:
             self._replying.cancel()
 
     def _receive(self, data: bytes) -> None:
-        """Take what the client sends. Messages are dropped as they come: kube-apiserver reads none either."""
+        """Take the client's bytes. Messages are dropped as they come: kube-apiserver reads none either."""
         if self._answering is None or self.is_closing:
             return
         self._sent += len(data)

@@ -1,6 +1,6 @@
 """The ValidatingAdmissionPolicy that refuses rules which no hub could read, made of the table that the parser uses.
 
-`configmaps/rules-admission.yaml` is what `python -m addons.rules.admission_policy` prints. A policy needs no webhook:
+`configmaps/rules-admission.yaml` is the output of `python -m addons.rules.admission_policy`. A policy needs no webhook:
 the API server evaluates its CEL expressions itself.
 """
 
@@ -60,7 +60,7 @@ def policy(filters: Sequence[Filter]) -> list[dict[str, Any]]:
         _object(
             "ValidatingAdmissionPolicy",
             {
-                # Without an answer the edit passes: hubs skip what they cannot read, whatever was let in.
+                # Without an answer the edit passes: hubs skip entries that they cannot read in any case.
                 "failurePolicy": "Ignore",
                 "matchConstraints": {
                     "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
@@ -144,7 +144,7 @@ def _near_misses(filters: Sequence[Filter]) -> dict[str, Any]:
 
 def _known_filters(filters: Sequence[Filter]) -> dict[str, Any]:
     names = sorted(filter_.name for filter_ in filters)
-    # The API server knows nothing of filters of others, whose names have a hyphen (`addons.filters.plugins`).
+    # The API server does not know added filters, whose names have a hyphen (`addons.filters.plugins`).
     is_unknown = f"!(k.substring({len(FILTER_PREFIX)}) in {_list(names)}) && !k.contains('-')"
     unknown = f"variables.data.filter(k, k.startsWith('{FILTER_PREFIX}') && {is_unknown})"
     right = f"there is no such filter; the filters are {', '.join(names)}"

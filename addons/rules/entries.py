@@ -26,9 +26,10 @@ _ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
 def near_name(key: str, names: Iterable[str]) -> str:
-    """The first of these names that a key almost is; "" for none. `addons.rules.admission_policy` says the same in CEL.
+    """The first of these names that a key almost equals; "" for none.
 
-    With a hyphen the key may be the filter of somebody else: there a name counts in other separators alone.
+    `addons.rules.admission_policy` does the same in CEL. With a hyphen the key may name an added filter: there a name
+    counts in other separators alone.
     """
     bare = key.removeprefix(FILTER_PREFIX).translate(_ASCII_LOWER)
     return next((name for name in names if _is_near(bare, name)), "")
@@ -49,7 +50,7 @@ def _squeezed(name: str) -> str:
 
 
 class RuleEntry(NamedTuple):
-    """One binding of a filter to requests, or one exclusion. `written_in` says, for people, where it was written."""
+    """One binding of a filter to requests, or one exclusion. `written_in` names its origin, for people."""
 
     excludes: bool
     component: str
@@ -68,7 +69,7 @@ def built_in(filter_: Filter, component: str) -> RuleEntry:
 
 
 def split_entries(value: str) -> list[str]:
-    """The entries of a value. What is blank between two commas is no entry, so a comma may end the list."""
+    """The entries of a value. Blank ones are left out, so a comma may end the list."""
     return [entry for entry in map(str.strip, value.split(",")) if entry]
 
 
@@ -85,9 +86,8 @@ def takes_away(text: str) -> bool:
 def parse_entry(filter_: Filter, text: str, written_in: str) -> RuleEntry:
     """Reads `component[/resource[#verb;verb]]`, with `-` in front of an exclusion.
 
-    A binding without a resource means all that the filter understands, one without verbs the filter's own
-    verbs; an exclusion without them takes away every resource, every verb. ValueError says what is wrong with
-    the entry.
+    A binding without a resource means all that the filter understands, one without verbs the filter's own verbs; an
+    exclusion without them removes every resource, every verb. ValueError has the fault of the entry.
     """
     excludes = takes_away(text)
     binding, has_verbs, verbs = text.removeprefix("-").partition("#")
@@ -114,8 +114,7 @@ def parse_lease(text: str) -> tuple[str, str]:
 
 
 def parse_component(text: str) -> str:
-    """A component's name as the hub reads it from a User-Agent, or `*`. ValueError for what can be
-    neither."""
+    """A component's name as the hub reads it from a User-Agent, or `*`. ValueError for any other text."""
     text = text.strip()
     if text == ANY:
         return ANY

@@ -61,7 +61,7 @@ class FilterModules:
         while self._files:
             await asyncio.sleep(LOOK)
             before, seen = seen, await asyncio.to_thread(self._marks)
-            # A file that differs from the last look may still be on its way to the disk.
+            # A file that differs from the last look may still be under way to the disk.
             if seen != before or seen == self._loaded:
                 continue
             self._loaded = seen
@@ -121,7 +121,7 @@ def _read(file: Path) -> bytes:
 
 
 def _check_owner(file: Path, opened: os.stat_result) -> None:
-    """ValueError where others than root and the hub's user may write to the file, or put another in its place."""
+    """ValueError where users other than root and the hub's may write to the file, or replace it."""
     fault = untrusted_step(file)
     if not is_trusted(opened):
         fault = f"{file} belongs to another user (uid {opened.st_uid})"
@@ -145,7 +145,7 @@ def _installed() -> Iterator[FilterPlugin]:
     """The filters of installed packages. The version of the package stands for its code."""
     if not are_installed():
         return
-    from importlib import metadata  # noqa: PLC0415 - as said above
+    from importlib import metadata  # noqa: PLC0415 - as above
 
     for point in metadata.entry_points(group=GROUP):
         of = f"{point.dist.name} {point.dist.version}" if point.dist is not None else ""

@@ -1,4 +1,4 @@
-"""Tries filters on the objects of a file, without a hub: for people who write filters, and for their tests."""
+"""Tries filters on the objects of a file, without a hub: for authors of filters, and for their tests."""
 
 from __future__ import annotations
 

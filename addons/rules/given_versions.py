@@ -1,8 +1,8 @@
-"""Which versions clients may hold with another state than the views of now show, for each resource.
+"""The versions at which clients may hold another state than the present views show, for each resource.
 
-A client that left before an edit of the rules holds what the old filters made of its version. The cloud takes the
-client to have seen what they hid, and never sends it. A client of an earlier process, or of a relay before the rules
-filtered it, holds what no view of this process made. The number alone does not tell.
+A client that left before an edit of the rules holds a version as the old filters made it. The cloud assumes that the
+client has seen the objects that they hid, and never sends them. A client of an earlier process, or of a relay before
+the rules filtered it, holds a state that no view of this process made. The number alone does not tell.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kube.http.client import Unreachable
 from kube.reflector.list_pages import Malformed
 
 ANY_VERSION = sys.maxsize
-"""Newer than every version: nobody knows yet how new."""
+"""Newer than every version: its number is not known yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class GivenVersions:
         *,
         is_new: bool = True,
     ) -> None:
-        """`kept` is what an earlier process noted, None for nothing; `keep` lets the next one know.
+        """`kept` is an earlier process's record, None for nothing; `keep` writes it for the next one.
 
         `is_new`: no process before this one gave any client a version.
         """
@@ -54,7 +54,7 @@ class GivenVersions:
         self._keep = keep
         self._digest: str | None = None
         self._earlier: dict[str, int] = {}
-        """The newest versions that an earlier process may have given, where the cloud has said how far it is."""
+        """The newest versions that an earlier process may have given, where the cloud's present version is known."""
         self._newest_earlier = 0 if edit is None else ANY_VERSION
         """That of resources which `_earlier` does not name."""
         self._other_rules: dict[str, int] = dict(edit.versions) if edit is not None else {}
@@ -82,7 +82,7 @@ class GivenVersions:
             if newest := max(self.of_other_rules(resource), earlier, version):
                 self._other_rules[resource] = newest
         if not is_first or self._last is not None:
-            # Before the first hub of a node, clients were given what the cloud has, and no filter hid any of it.
+            # Before the first hub of a node, clients got the cloud's own versions, and no filter hid any object.
             self._elsewhere, self._newest_elsewhere = {}, ANY_VERSION
         self._save()
 
@@ -116,7 +116,7 @@ class GivenVersions:
             task.cancel()
 
     def reached(self, resource: str, version: int) -> None:
-        """The cloud has said just now that a resource is at this version: nobody was given a later one before.
+        """The cloud has just answered that a resource is at this version: no client was given a later one before.
 
         After a restore from a backup it is a lower one than before.
         """

@@ -14,13 +14,16 @@ from kube.errors import unavailable
 from kube.store.store import Change, Store
 
 COPY_WAIT = 3.0
-"""Seconds that disk and cloud have to say what the rules are, before a hub that may begin without them does."""
+"""Seconds in which disk and cloud may answer for the rules, before a hub that may begin without them does."""
 
 logger = logging.getLogger(__name__)
 
 
 class RulesInForce:
-    """Follows the ConfigMap. Until it is known whether there is one, nothing that a rule could filter is answered."""
+    """Follows the ConfigMap.
+
+    Until it is known whether there is one, no request that a rule could filter is answered.
+    """
 
     def __init__(
         self,
@@ -45,16 +48,17 @@ class RulesInForce:
         self._known = asyncio.Event()
 
     def follow(self, store: Store, why_unknown: Callable[[], str]) -> None:
-        """Follow a store that holds the ConfigMap, or nothing; `why_unknown` says what keeps it empty, for people."""
+        """Follow a store that holds the ConfigMap, or nothing; `why_unknown` has the reason for an empty store, for
+        people."""
         self._store, self._why_unknown = store, why_unknown
         store.listen(self)
 
     def listen(self, changed: Callable[[], None]) -> None:
-        """Call `changed` once the rules are known, and after each edit that changes what they say."""
+        """Call `changed` once the rules are known, and after each edit that changes their meaning."""
         self._listeners.append(changed)
 
     def use(self, filters: tuple[Filter, ...]) -> None:
-        """Take other filters, with the same ConfigMap. To who follows the rules, that is an edit."""
+        """Take other filters, with the same ConfigMap. To followers of the rules, that is an edit."""
         self._filters = filters
         if self.is_known:
             self._parse()

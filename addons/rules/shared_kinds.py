@@ -26,7 +26,7 @@ SECRETS = re.compile("/v[^/]*/secrets")
 
 
 def parse_kind(text: str) -> ResourceType:
-    """A resource that the rules add. ValueError for what is none, and for one that is never shared."""
+    """A resource that the rules add. ValueError for a malformed one, and for one that is never shared."""
     if KIND.fullmatch(text) is None:
         raise ValueError("a resource is group/version/resource, as in /v1/nodes")
     if SECRETS.fullmatch(text) is not None:

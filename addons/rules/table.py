@@ -1,8 +1,7 @@
 """The rules: which filters apply to which requests, and which components are cached.
 
-Read from the data of the ConfigMap `kube-system/yurt-hub-cfg`, in both formats that users have: keys
-`filter_<name>` (YurtHub's first form) and bare `<name>` (its newer form). What it names is added to
-the built-in bindings.
+Read from the data of the ConfigMap `kube-system/yurt-hub-cfg`, in both formats in use: keys `filter_<name>` (YurtHub's
+first form) and bare `<name>` (its newer form). Its entries are added to the built-in bindings.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ OFF_IN_CLOUD_MODE = frozenset(
 which SuperEdge leaves out on masters."""
 
 MAX_VALUE_BYTES = 256 * 1024
-"""The most bytes of one key: a quarter of what a ConfigMap can hold (1 MiB)."""
+"""The most bytes of one key: a quarter of a ConfigMap's limit (1 MiB)."""
 MAX_ENTRIES = 10_000
 """The most entries of the ConfigMap: far above any real one, and read within a few tens of milliseconds."""
 MAX_LEASES = 64
@@ -132,7 +131,7 @@ class Rules:
         return "watch" if lists == watches else verb
 
     def explain(self, component: str, group: str, resource: str, verb: str) -> list[str]:
-        """For people: each entry that speaks of such a request, and what it does, filter by filter."""
+        """For people: each entry about such a request, and its effect, filter by filter."""
         if component == HUB:
             return [f"{HUB}: the hub's own requests are never filtered"]
         lines = []
@@ -156,7 +155,7 @@ class Rules:
         return frozenset(f"{resource}.{group}" if group else resource for group, resource in self._understood)
 
     def is_cached(self, component: str) -> bool:
-        """Whether what this component reads is kept for when the cloud is gone."""
+        """Whether this component's reads are cached for an outage."""
         return component in self.agents
 
     def could_filter(self, group: str, resource: str, verb: str) -> bool:
@@ -215,7 +214,7 @@ def parse_rules(
 
 
 class _Reader:
-    """Collects what the keys of one ConfigMap say."""
+    """Collects the entries of one ConfigMap's keys."""
 
     def __init__(self, filters: Mapping[str, Filter]) -> None:
         self.filters = filters

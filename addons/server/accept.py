@@ -1,4 +1,4 @@
-"""A connection that was accepted: its hooks, its first byte, and what serves it from then on."""
+"""An accepted connection: its hooks, its first byte, and the protocol that serves it from then on."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Accepted(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._socket = transport
-        transport.max_size = LARGEST_READ  # type: ignore[attr-defined]  # asyncio says so in no other way
+        transport.max_size = LARGEST_READ  # type: ignore[attr-defined]  # asyncio has no other API for it
         if self._listener is Listener.PEER:
             end_with_its_peer(transport.get_extra_info("socket"))
         self.client = connection.Client(

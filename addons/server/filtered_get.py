@@ -1,4 +1,4 @@
-"""Filters the object in the cloud's answer to a GET, for what no view answers."""
+"""Filters the object in the cloud's answer to a GET that no view answers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class FilteredGets:
         return self.rules.rules.chain(context.component, type_.group, type_.resource, context.info.verb)
 
     async def filter(self, response: http.Response, context: RequestContext) -> None:
-        """Put what the filters make of the object into the response, or 404 where they hide it."""
+        """Put the filters' form of the object into the response, or 404 where they hide it."""
         route = context.route
         assert route is not None
         assert route.representation is not None
@@ -77,7 +77,7 @@ class FilteredGets:
 
 
 def is_filtered_get(flow: http.HTTPFlow, context: RequestContext) -> bool:
-    """Whether the response is a single object, whole, that a filter must see first. A HEAD's answer has no body."""
+    """Whether the response is a single object, complete, that a filter must see first. A HEAD's answer has no body."""
     if context.route is None or context.route.kind is RouteKind.VIEW or not context.route.filtered_by:
         return False
     return flow.response is not None and flow.response.status_code == 200 and flow.request.method != "HEAD"
@@ -101,7 +101,7 @@ def ask_for_object(request: http.Request, route: Route) -> None:
 def _read(response: http.Response) -> tuple[Encoded, CloudCells | None]:
     """The object in the cloud's answer, and its cells where that is a Table of one row. StatusError for neither."""
     with _readable():
-        # The cloud may pack what was asked for unpacked; `response.content` would unpack it without a bound.
+        # The cloud may compress in spite of the request; `response.content` would decompress it without a bound.
         sent = CachedResponse(response.headers, response.raw_content or b"").single()
         if sent.kind != TABLE_KIND:
             return sent, None

@@ -55,7 +55,7 @@ async def error(shown: http.HTTPFlow) -> None:
 
 
 async def _run(hook: Any, request: ServedRequest, shown: http.HTTPFlow) -> None:
-    """Return when the addons have handled the hook, and nobody holds the flow. ClientLeft or Killed as they say."""
+    """Return when the addons have handled the hook, and the flow is not held. ClientLeft or Killed otherwise."""
     request.shielded += 1
     try:
         await ctx.master.addons.handle_lifecycle(hook)

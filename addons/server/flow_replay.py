@@ -22,18 +22,18 @@ class NoSocket(ClientConnection):
         return False
 
     def over(self, request: ServedRequest) -> None:
-        """Nothing follows."""
+        """Return: no request follows."""
 
 
 class ReplayedRequest(ServedRequest):
-    """A request that is there in whole. Its flow keeps the answer."""
+    """A complete request. Its flow gets the answer."""
 
     def __init__(self, flow: http.HTTPFlow) -> None:
         super().__init__(NoSocket(flow.client_conn, serve), flow.request, has_body=False)
         self.flow = flow
 
     def check(self) -> None:
-        """Nobody leaves."""
+        """Return: no client leaves."""
 
     async def read(self) -> bytes:
         return b""
@@ -64,6 +64,6 @@ class ReplayedRequest(ServedRequest):
 
 
 async def replay(flow: http.HTTPFlow) -> None:
-    """Send the request of a flow once more by the hub's own way, and have its answer in the flow."""
+    """Send the request of a flow once more by the hub's own server, and put its answer into the flow."""
     flow.live = True
     await serve(ReplayedRequest(flow), flow)

@@ -1,8 +1,8 @@
-"""Requests, responses and errors, as mitmproxy has them: made without what it does to each of them many times.
+"""Requests, responses and errors as mitmproxy's types, made without its cost for each of them.
 
 A relayed request reads thirty headers, and is two messages of ten fields each. mitmproxy calls a function for each
 field at each read of a header, and compares the fields of each message that it makes with their annotations. For a
-field that is None the comparison leaves errors that refer to themselves, and so to all that called it.
+field that is None the comparison leaves errors that refer to themselves, and so to all their callers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kube.http.transport.request_fields import OF_CONNECTION
 type HeadFields = tuple[tuple[bytes, bytes], ...]
 
 NOWHERE = ("127.0.0.1", 1)
-"""Host and port of a request that is sent nowhere, as people see it. Nothing listens there."""
+"""Host and port of a request before its route is known, as people see it. Nothing listens there."""
 WITHOUT_BODY = (204, 304)
 """Codes of answers that have no body, and no length."""
 LONGEST_REASON = 200
@@ -34,7 +34,7 @@ SWITCHED = 101
 
 
 class HeadersReadOnce(http.Headers):
-    """Header fields that are sorted once, until somebody changes them."""
+    """Header fields that are sorted once, until they change."""
 
     _of: HeadFields | None = None
     """The fields that the values are of."""
@@ -67,7 +67,7 @@ class HeadersReadOnce(http.Headers):
 
 @lru_cache
 def _key(name: str | bytes) -> bytes:
-    """A name as names are compared. Who asks for one takes it from some thirty, as a rule."""
+    """A name as names are compared. A relayed request looks some thirty up."""
     return (name.encode("utf-8", "surrogateescape") if isinstance(name, str) else name).lower()
 
 
@@ -141,16 +141,16 @@ def show_server(request: http.Request, scheme: str, host: str, port: int) -> Non
 
 
 def refuse(flow: http.HTTPFlow, error: StatusError) -> None:
-    """Answer with a Status; what came from upstream, and what was to be streamed, is dropped."""
+    """Answer with a Status; a response of upstream, and a stream, is dropped."""
     answer = status_answer(error)
     flow.request.stream = False
-    flow.request.headers.pop("Expect", None)  # nobody is asked to go on with a body that nobody reads
+    flow.request.headers.pop("Expect", None)  # no `Expect` is answered for a body that is not read
     flow.response = response_of_answer(answer.status, answer.headers.items())
     flow.response.content = error.to_json()
 
 
 def error_response(status_code: int, message: str = "") -> bytes:
-    """A whole answer of HTTP/1.1, after which the connection ends."""
+    """A complete answer of HTTP/1.1, after which the connection ends."""
     body = error_body(status_code, message)
     try:
         reason = HTTPStatus(status_code).phrase

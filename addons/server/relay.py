@@ -1,6 +1,6 @@
 """Relays a request to a server, over a connection that clients and the hub share.
 
-The server may send on as the client takes what came, and the client as the server does.
+Each side may send on as the other one consumes (back-pressure both ways).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ async def _switch(sending: Sending, flow: http.HTTPFlow, answer: ServerAnswer) -
 
 
 class ServerAnswer(ResponseSink):
-    """One request at a server, and what that answers. To be released in the end."""
+    """One request at a server, and its answer. To be released in the end."""
 
     def __init__(self, request: ServedRequest, flow: http.HTTPFlow, server: ServerConnections) -> None:
         self._request, self._flow, self._server = request, flow, server
@@ -114,7 +114,7 @@ class ServerAnswer(ResponseSink):
         self._unsent = bytearray()
         """The part of a streamed body that waits for a connection."""
         self._is_observed = not self._is_streamed
-        """Addons have seen the whole request."""
+        """Addons have seen the complete request."""
         self._is_complete = not self._is_streamed
         self._upload: asyncio.Task[None] | None = None
 
@@ -122,7 +122,7 @@ class ServerAnswer(ResponseSink):
     def most_untaken(self) -> int:
         return min(LARGEST_WINDOW, max(FIRST_WINDOW, MAX_AHEAD // max(self._request.address.requests, 1)))
 
-    # -- what the connection tells
+    # -- called by the connection -----------------------------------------------------------------------------------
 
     def begin(self, status: int, fields: HeaderFields) -> None:
         super().begin(status, fields)
@@ -146,7 +146,7 @@ class ServerAnswer(ResponseSink):
                 waiter.set_result(None)
 
     async def _change(self) -> None:
-        """Return when the server has said or taken something. StatusError where the hub ends the request."""
+        """Return when the server has sent or taken something. StatusError where the hub ends the request."""
         if self._fault is None:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._moved.append(waiter)
@@ -223,7 +223,7 @@ class ServerAnswer(ResponseSink):
                 self._connection.send_more(self, b"", is_last=True)
 
     async def _tell_request(self) -> None:
-        """Show the addons the whole request."""
+        """Show the addons the complete request."""
         if not self._is_observed:
             self._is_observed = True
             self._flow.request.timestamp_end = time.time()
@@ -246,7 +246,7 @@ class ServerAnswer(ResponseSink):
             await self._change()
 
     def _keep(self, piece: bytes) -> None:
-        """Keep the body for another server, as long as the server has said nothing."""
+        """Buffer the body for another server, until the server begins to answer."""
         if self._replay_buffer is None:
             return
         size = len(self._replay_buffer) + len(piece)
@@ -265,7 +265,7 @@ class ServerAnswer(ResponseSink):
             self._counted_buffer = 0
 
     def carry_up(self) -> None:
-        """Hand on what the client says behind a 101, to the end of either side."""
+        """Hand on the client's bytes behind a 101, to the end of either side."""
         self._is_streamed = True
         self._upload = asyncio.create_task(self._carry_up(), name="carries up")
 
@@ -316,7 +316,7 @@ class ServerAnswer(ResponseSink):
         self.settle()
 
     def finish(self, why: str) -> None:
-        """End a watch as its server would, so that its client comes back; break off what is no watch yet."""
+        """End a watch as its server would, so that its client comes back; break off any other answer."""
         if self.status != OK:
             self.break_off(why)
             return
@@ -333,7 +333,7 @@ class ServerAnswer(ResponseSink):
         self.settle()
 
     def release(self) -> None:
-        """Tell a server that answers still that nobody takes more of it."""
+        """Cancel the request at a server that still answers."""
         if self._upload is not None and not self._request.shielded:
             self._upload.cancel()
         self._request.inbox.grown = None

@@ -1,4 +1,4 @@
-"""One request of a client, of any version of HTTP: what it says, and the way back to who sent it."""
+"""One request of a client, in any version of HTTP: its head and body, and the methods that answer it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ LEFT = "Client disconnected."
 
 
 class Inbox:
-    """Pieces of a body between the connection, which puts them, and who reads them."""
+    """Pieces of a body between the connection, which puts them, and their reader."""
 
     __slots__ = ("_waiter", "grown", "has_ended", "is_lost", "pieces", "size")
 
@@ -74,12 +74,12 @@ class Inbox:
         self._wake()
 
     def lose(self) -> None:
-        """Nothing more comes, and what came is not whole."""
+        """Note that no more comes, and that the body is incomplete."""
         self.is_lost = True
         self._wake()
 
     def clear(self) -> int:
-        """Drop what was not read; its bytes."""
+        """Drop unread pieces; return their bytes."""
         size, self.size = self.size, 0
         self.pieces.clear()
         return size
@@ -113,9 +113,9 @@ class ServedRequest(ABC):
     is_over = False
     """The answer has gone to its end, or was broken off."""
     is_observed = False
-    """Addons have seen the whole answer, and hear of no error."""
+    """Addons have seen the complete answer, and get no error."""
     why_left = ""
-    """Why nobody takes an answer any more; "" while somebody may."""
+    """The reason why the client takes no answer any more; "" while it may."""
     shielded = 0
     """How many steps are under way that are never cancelled, such as hooks that addons handle."""
     flow: http.HTTPFlow | None = None
@@ -168,18 +168,18 @@ class ServedRequest(ABC):
 
     @abstractmethod
     async def send_response(self, status: int, fields: AnswerFields, body: bytes) -> None:
-        """Send a whole answer."""
+        """Send a complete answer."""
 
     @abstractmethod
     def abort(self) -> None:
-        """Break the answer off, so that nobody takes it for a whole one."""
+        """Break the answer off, so that the client sees it as incomplete."""
 
     def switch(self, fields: AnswerFields) -> None:
         """Send a 101: `read` and `send` are of another protocol from here on."""
         raise ClientLeft  # HTTP/2 has none (RFC 9113, 8.6)
 
     def answer_last(self, response: http.Response) -> None:
-        """Say in an answer that no request is answered behind it on a connection of HTTP/1.1."""
+        """Send in an answer that no request is answered behind it on a connection of HTTP/1.1."""
         return
 
     # -- the task
@@ -211,11 +211,11 @@ class ServedRequest(ABC):
         self.connection.over(self)
 
     def check(self) -> None:
-        """ClientLeft where nobody takes the rest."""
+        """ClientLeft where the client does not take the rest."""
         if self.why_left or self.is_over or self.connection.transport is None:
             raise ClientLeft
 
-    # -- what waits for the client
+    # -- bytes that wait for the client -----------------------------------------------------------------------------
 
     @property
     def held(self) -> int:
@@ -223,7 +223,7 @@ class ServedRequest(ABC):
         return self._queued + self._unsent
 
     def queue(self, size: int) -> None:
-        """Count what a server has sent that has not been given to `send` yet."""
+        """Count bytes of a server that have not been given to `send` yet."""
         self._queued = size
         self._recount()
 

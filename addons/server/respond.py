@@ -1,4 +1,4 @@
-"""Sends an answer as the addons have it: streamed as it is made, or held until it is whole."""
+"""Sends an answer as the addons leave it: streamed as it is made, or held until it is complete."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from kube.errors import StatusError, internal
 from kube.wire.codec_base import PIECE
 
 WRITTEN_AT_ONCE = 4
-"""Pieces of an answer that go out before others have their turn, where the client reads as fast: half a millisecond."""
+"""Pieces of an answer that are sent before other tasks run, where the client reads as fast: half a millisecond."""
 
 
 class Replaced(Exception):
-    """The addons answer in place of what was about to be sent: the flow has their answer."""
+    """The addons answer in place of the present answer: the flow has theirs."""
 
 
 class Sending:
-    """One answer on its way to the client, whoever made it."""
+    """One answer on its way to the client, from any answerer."""
 
     def __init__(self, request: ServedRequest, flow: http.HTTPFlow) -> None:
         self.request, self.flow = request, flow
@@ -54,7 +54,7 @@ class Sending:
         self.request.send_head(response.status_code, response.headers.fields)
 
     async def switch(self, response: http.Response) -> None:
-        """Show the addons a 101 and send it. What follows is of another protocol, and goes past them."""
+        """Show the addons a 101 and send it. The bytes behind it are of another protocol, and pass the addons by."""
         self.flow.response = response
         await flow_hooks.responseheaders(self.request, self.flow)
         if self.flow.response is not response:
@@ -97,12 +97,12 @@ class Sending:
         self.request.end(trailers)
 
     def _changed(self, piece: bytes) -> Iterable[bytes]:
-        # Whoever looks at what runs has the pieces shown from then on.
+        # An addon that inspects streams gets the pieces from then on.
         assert self.flow.response is not None
         return changed(self.flow.response.stream, piece)
 
     def release(self) -> None:
-        """Count what is held no longer."""
+        """Uncount held bytes."""
         if self._counted:
             self._may_hold(0)
 
@@ -113,7 +113,7 @@ class Sending:
         return True
 
     async def _hold_no_longer(self) -> None:
-        """Stream an answer that is too large to be held; break it off where it must be held whole."""
+        """Stream an answer that is too large to be held; break it off where it must be held."""
         reached("held answer")
         context = context_of(self.flow)
         assert context is not None
@@ -132,7 +132,7 @@ class Sending:
 
 
 async def send_complete(request: ServedRequest, flow: http.HTTPFlow) -> None:
-    """Send an answer that is there in whole, as the addons leave it."""
+    """Send a complete answer, as the addons leave it."""
     assert flow.response is not None
     await flow_hooks.response_complete(request, flow)
     response = flow.response
@@ -193,7 +193,7 @@ class OwnStream:
         self.sending = sending
         self.has_begun = False
         self._taking: asyncio.Task[None] | None = None
-        """Takes what the client sends behind a 101."""
+        """Takes the client's bytes behind a 101."""
         self.outlet: Callable[[bytes], bool] | None = None
 
     async def begin(self, headers: Mapping[str, str]) -> None:
@@ -237,7 +237,7 @@ class OwnStream:
 
 
 async def _send_answer(sending: Sending, answer: Answer) -> None:
-    """Send a whole answer of the hub's own."""
+    """Send a complete answer of the hub's own."""
     body, fields = answer.body, [*answer.headers.items()]
     if isinstance(body, bytes) and answer.status not in WITHOUT_BODY:
         fields.append(("Content-Length", str(len(body))))

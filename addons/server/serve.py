@@ -1,7 +1,7 @@
 """Serves one request: hooks, body, answer or relay, send.
 
-Nothing goes to a server but by `relay`, which takes the way there that `addons.egress` alone makes. Whatever raises
-before is a Status.
+Nothing is sent to a server but by `relay`, over the route that `addons.egress` alone makes. An error before that
+becomes a Status.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ async def serve(request: ServedRequest, flow: http.HTTPFlow | None = None) -> No
     except Killed:
         request.abort()
     except (ClientLeft, asyncio.CancelledError):
-        # A task that were cancelled would keep the error, with all frames and what they name.
+        # A cancelled task would keep the error, with all its frames and their references.
         flow.error = flow.error or mitmproxy_flow.Error(request.why_left or LEFT)
     except OSError as error:
         flow.error = mitmproxy_flow.Error(str(error) or type(error).__name__)
@@ -145,7 +145,7 @@ def _fails_over(flow: http.HTTPFlow, context: RequestContext) -> bool:
 
 
 async def _fail(request: ServedRequest, code: int, why: str) -> None:
-    """Answer with the Status of what went wrong. An answer that has begun is broken off."""
+    """Answer with the Status of a failure. An answer that has begun is broken off."""
     if request.has_begun:
         request.abort()
         return

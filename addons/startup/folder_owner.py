@@ -1,7 +1,7 @@
-"""Whose a state folder is: of which node, identity and cluster. What another left there is set aside, and not read.
+"""The owner of a state folder: node, identity and cluster. Another owner's content is set aside, and not read.
 
-A disk image that was copied to another node, a node with a new name, a kubeconfig of another user or cluster: without a
-cloud the hub would give out the objects of the other one, and send its waiting writes later.
+With a copied disk image, a renamed node, or a kubeconfig of another user or cluster, the hub would serve the other
+owner's objects without a cloud, and send its pending writes later.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ class FolderOwner(NamedTuple):
 
 
 def take_over(folder: Path, owner: FolderOwner) -> None:
-    """Take over a folder for an owner, and set aside what another one left there.
+    """Take over a folder for an owner, and set aside another owner's content.
 
-    ValueError, in the operator's words, where that cannot be moved: it must not be read. OSError where nothing can be
+    ValueError, in the operator's terms, where that cannot be moved: it must not be read. OSError where nothing can be
     written.
     """
     former = _read(folder / FILE)
@@ -105,7 +105,7 @@ def _set_aside(folder: Path) -> None:
 
 
 def _read(file: Path) -> FolderOwner | None:
-    """None for a folder that does not say: a hub before this one did not, and a damaged file tells of nobody."""
+    """None for a folder without an owner: an older hub wrote none, and a damaged file names none."""
     try:
         said: Any = orjson.loads(read_file(file))
         return FolderOwner(

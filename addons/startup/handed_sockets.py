@@ -1,7 +1,7 @@
 """Listens on sockets that are open before the hub can answer: a client that connects waits in the kernel's queue.
 
 The service manager opens them and hands them over (LISTEN_FDS, sd_listen_fds(3)), and keeps them open while the hub is
-replaced. Others the program opens itself before it imports what serves them. A client whose connection is refused backs
+replaced. The program opens the others itself before it imports its server. A client whose connection is refused backs
 off, for longer than a start takes.
 """
 
@@ -48,7 +48,7 @@ class HandedSockets:
     def open(self, addresses: Iterable[tuple[str, int]]) -> None:
         """Listen at those of these addresses that were not handed over.
 
-        One that cannot be opened is left out: the hub tries it again, and says why, once it can serve.
+        One that cannot be opened is left out: the hub tries it again, and logs why, once it can serve.
         """
         for host, port in addresses:
             if (host, port) not in self._sockets:

@@ -52,7 +52,7 @@ def leave_out_unused() -> None:
 def _import_late(name: str) -> None:
     spec = importlib.util.find_spec(name)
     if spec is None:
-        return  # another layout; the import costs what it costs
+        return  # another layout; the full import is the price
     module = importlib.util.module_from_spec(spec)
     module.__class__ = Late
     sys.modules[name] = module
@@ -62,7 +62,7 @@ def _import_late(name: str) -> None:
 
 
 class Late(ModuleType):
-    """A module that runs when somebody asks for a name of its own. The modules of a package are imported without it."""
+    """A module that runs when one of its names is asked for. The modules of a package are imported without it."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -79,7 +79,7 @@ class Late(ModuleType):
 
 
 class Forbidden(ModuleType):
-    """A module whose names may be imported and asked for with `isinstance`, and nothing else."""
+    """A module whose names may be imported and passed to `isinstance`, and nothing else."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

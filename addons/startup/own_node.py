@@ -1,4 +1,4 @@
-"""Says whether the hub is the one of its node: by the identity that it has, and by what the cloud has of the node.
+"""Checks that the hub is the one of its node: by its identity, and by the cloud's Node.
 
 A hub under another name finds no Node, no pool and no labels, and its filters would keep all. It goes on answering: a
 kubelet registers its Node through the hub, and a node that is about to do so must be able to.
@@ -21,7 +21,7 @@ def node_in(credentials: Credentials) -> str:
     try:
         leaf, *_ = x509.load_pem_x509_certificates(credentials.certificate.read())
     except (OSError, ValueError):
-        return ""  # what is unusable is said elsewhere
+        return ""  # unusable files are reported elsewhere
     return node_of(leaf) or ""
 
 
@@ -37,7 +37,7 @@ def of_another(settings: Settings, credentials: Credentials) -> str:
 
 
 def why_unfit(settings: Settings, credentials: Credentials, inputs: FilterInputs, cloud: Cloud) -> str:
-    """The reason why the hub is not its node's; "" for nothing, and as long as no cloud can say."""
+    """The reason why the hub is not its node's; "" for nothing, and as long as no cloud has answered."""
     if settings.mode != "edge":
         return ""
     if why := of_another(settings, credentials):

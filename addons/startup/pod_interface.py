@@ -19,9 +19,9 @@ INTERFACE = "edgehub0"
 KINDS = ("dummy", "bridge")
 LOOPBACK = "lo"
 CHECK_INTERVAL = 10.0
-"""Seconds between two looks at the addresses, which somebody may take away."""
+"""Seconds between two looks at the addresses, which another program may remove."""
 NO_DUPLICATE_CHECK = 0x02
-"""IFA_F_NODAD: an IPv6 address can be listened on at once. Nobody else has an address of this interface."""
+"""IFA_F_NODAD: an IPv6 address can be listened on at once. No other host has an address of this interface."""
 
 logger = logging.getLogger(__name__)
 
@@ -32,8 +32,8 @@ def ensure(addresses: Sequence[str]) -> str:
     ValueError with the commands to type where the hub has no right to make them. Blocks for some milliseconds.
     """
     # These take a tenth of a second to import, and most hubs need none of it.
-    from pyroute2 import IPRoute  # noqa: PLC0415 - as said above
-    from pyroute2.netlink.exceptions import NetlinkError  # noqa: PLC0415 - as said above
+    from pyroute2 import IPRoute  # noqa: PLC0415 - as above
+    from pyroute2.netlink.exceptions import NetlinkError  # noqa: PLC0415 - as above
 
     try:
         with IPRoute() as route:
@@ -51,7 +51,7 @@ def ensure(addresses: Sequence[str]) -> str:
 
 
 def remove(addresses: Sequence[str]) -> None:
-    """Take away what `ensure` has made; ValueError where there is no right to."""
+    """Remove what `ensure` has made; ValueError without the right to."""
     from pyroute2 import IPRoute  # noqa: PLC0415 - as in `ensure`
     from pyroute2.netlink.exceptions import NetlinkError  # noqa: PLC0415 - as in `ensure`
 
@@ -68,7 +68,7 @@ def remove(addresses: Sequence[str]) -> None:
 
 
 async def keep(addresses: Sequence[str]) -> None:
-    """Make the addresses anew when somebody takes them away, until cancelled."""
+    """Restore the addresses when another program removes them, until cancelled."""
     while True:
         await asyncio.sleep(CHECK_INTERVAL)
         try:
@@ -78,7 +78,7 @@ async def keep(addresses: Sequence[str]) -> None:
 
 
 def how_to(addresses: Sequence[str]) -> str:
-    """The commands for a person who has the right that the hub lacks."""
+    """The commands for a person with the right that the hub lacks."""
     commands = [f"ip link add {INTERFACE} type dummy", f"ip link set {INTERFACE} up"]
     commands += [f"ip addr add {address}/{_length(address)} dev {INTERFACE}" for address in addresses]
     return f"give the hub CAP_NET_ADMIN, or type `{' && '.join(commands)}`"

@@ -1,4 +1,4 @@
-"""Checks of the settings at the start. Each error is one line that names the wrong option and says what to do."""
+"""Checks of the settings at the start. Each error is one line that names the wrong option and the remedy."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def credentials_of(settings: Settings) -> Credentials:
 
 
 def doubt(settings: Settings, credentials: Credentials) -> str:
-    """A warning where the identity is another node's, or where each process of this machine gets the rights of
-    somebody who is no node; "" elsewhere."""
+    """A warning where the identity is another node's, or where each process of this machine gets the rights of a user
+    that is no node; "" elsewhere."""
     if why := of_another(settings, credentials):
         return why
     if not settings.port or settings.plain_users or not settings.kubeconfigs or node_in(credentials):

@@ -13,7 +13,7 @@ LONGEST = 300
 
 
 def write_rollback(state: Path, why: str) -> None:
-    """Record why the node has its former hub again; OSError where nothing can be written."""
+    """Record why the node has its former hub again; OSError where the disk refuses it."""
     write_file(state / FILE, printable(" ".join(why.split()))[:LONGEST].encode())
 
 

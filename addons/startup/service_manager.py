@@ -1,4 +1,4 @@
-"""Tells the service manager that started the hub, systemd for one, that the hub serves or stops (sd_notify)."""
+"""Notifies the service manager that started the hub, such as systemd, that the hub serves or stops (sd_notify)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def notify(state: str, environment: Mapping[str, str] = os.environ) -> None:
 
 
 async def stay_alive(environment: Mapping[str, str] = os.environ) -> None:
-    """Tell the service manager that the event loop goes on, twice in the time that the unit allows (WatchdogSec=).
+    """Send the watchdog's notification twice in each interval of the unit (WatchdogSec=).
 
     Returns at once where the unit has no watchdog, or has one of another process.
     """

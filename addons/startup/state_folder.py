@@ -27,10 +27,10 @@ class StateFolder:
         self._lock = -1
 
     def claim(self, owner: FolderOwner) -> None:
-        """Make the folder if it is not there (mode 0700), take its lock, and set aside what is another owner's.
+        """Make the folder if it is missing (mode 0700), take its lock, and set aside another owner's content.
 
-        ValueError, in the operator's words, where the folder cannot be trusted, is not this user's, or has another
-        hub. OSError where the disk itself is at fault.
+        ValueError, in the operator's terms, where the folder cannot be trusted, is not this user's, or has another hub.
+        OSError where the disk itself is at fault.
         """
         try:
             self._make()
@@ -45,7 +45,7 @@ class StateFolder:
             ) from None
 
     def release(self) -> None:
-        """Let another hub have the folder."""
+        """Release the folder for another hub."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -63,7 +63,7 @@ class StateFolder:
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
 
     def _check(self) -> None:
-        """The folder, and the way to it, are root's or this user's, and nobody else can write there."""
+        """The folder, and its parents, are root's or this user's, and no other user can write there."""
         for status in (self._path.lstat(), self._path.stat()):
             if not is_trusted(status):
                 raise ValueError(

@@ -1,1 +1,1 @@
-"""Telemetry of the hub: metrics and the log. Imports nothing of ours."""
+"""Telemetry of the hub: metrics and the log. Imports no other package of the hub."""

@@ -1,4 +1,4 @@
-"""Tasks for as long as the hub runs, which nobody awaits: one that fails says so."""
+"""Tasks that run as long as the hub and are not awaited: a failing one is logged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 def background(work: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
-    """A task of that name. asyncio tells of an error that nobody awaits only when the task is collected, so never."""
+    """A task of that name. asyncio logs an error that is not awaited only when the task is collected, so never."""
     task = asyncio.create_task(work, name=name)
     task.add_done_callback(_say_if_failed)
     return task

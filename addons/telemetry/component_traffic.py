@@ -1,4 +1,4 @@
-"""Counts what each component asked for and got in the last hour and today, for people. Prometheus has the metrics."""
+"""Counts each component's requests and bytes in the last hour and today, for people. Prometheus has the metrics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOUR = 60
 class Totals:
     """Since the hub started. `sent` are bytes of bodies to the component, `fetched` those of the cloud for it alone.
 
-    `copied` are those that it got from copies: neither errors nor what a server sent.
+    `copied` are bytes from copies, without errors and without a server's answers.
     """
 
     requests: int = 0
@@ -40,7 +40,7 @@ class Totals:
 
 @dataclass(slots=True)
 class ComponentCounts:
-    """One component's counts. Who answers it adds to `totals` piece by piece."""
+    """One component's counts. The answering code adds to `totals` piece by piece."""
 
     totals: Totals = field(default_factory=Totals)
     watches: int = 0
@@ -64,7 +64,7 @@ class ComponentTraffic:
         self._link_at_midnight = link_bytes()
 
     def began(self, component: str, read: str, *, is_error: bool, is_watch: bool) -> ComponentCounts:
-        """Count a request that is answered, or gets no answer; who answers counts on in what is returned."""
+        """Count a request with or without an answer; the answering code counts on in the result."""
         now = self._advance()
         if component not in self._components and len(self._components) >= MAX_COMPONENTS:
             component = OTHER

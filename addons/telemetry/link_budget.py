@@ -1,4 +1,4 @@
-"""The operator's budget of the link to the cloud, in bytes a day or a month, and what of it is spent. Cuts nothing."""
+"""The operator's budget of the link to the cloud, in bytes a day or a month, and the spent part of it. Cuts nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LinkBudget(NamedTuple):
 
 
 def parse_link_budget(name: str, text: str) -> LinkBudget | None:
-    """The budget of `20MB/day`; ValueError for what is of no such form, None of ""."""
+    """The budget of `20MB/day`; ValueError for another form, None of ""."""
     if not text:
         return None
     parts = _FORM.fullmatch(text.strip())
@@ -51,7 +51,7 @@ class Spending:
         self._has_warned = False
 
     def take(self, data: bytes) -> None:
-        """Go on with what an earlier process kept, by `kept`; what cannot be read counts as nothing."""
+        """Continue from an earlier process's counts; unreadable ones count as nothing."""
         try:
             state = orjson.loads(data)
             period, spent, has_warned = str(state["period"]), int(state["bytes"]), bool(state["told"])
@@ -63,7 +63,7 @@ class Spending:
         return orjson.dumps({"period": self.period, "bytes": self.spent, "told": self._has_warned})
 
     def count(self, total: int, today: datetime.date) -> bool:
-        """Count what the link has carried since the process began; True once in a period, when that is too much."""
+        """Count the link's bytes since the process began; True once in a period, when they exceed the budget."""
         period = self._budget.current(today)
         if period != self.period:
             self.period, self.spent, self._has_warned = period, 0, False

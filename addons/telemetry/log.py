@@ -26,9 +26,9 @@ REMEMBERED = 1_000
 """Lines that a `Pace` remembers; with more of them, the oldest may come again early."""
 
 OWN = ("addons", "kube")
-"""The only loggers that may tell more than INFO. Libraries tell secrets there: hpack each header, tokens among them."""
+"""The only loggers that may log below INFO. Libraries log secrets there: hpack each header, tokens among them."""
 LIBRARIES = ("mitmproxy", "asyncio", "hpack", "aiohttp")
-"""Loggers that tell of each connection or stream at INFO, and at WARNING of what a client or server did wrong."""
+"""Loggers that log each connection or stream at INFO, and faults of clients and servers at WARNING."""
 
 
 class JsonFormatter(logging.Formatter):
@@ -58,9 +58,9 @@ def log_to_stderr(level: str, log_format: str) -> None:
 
 
 def hold_libraries_back() -> None:
-    """Keep libraries from telling more than INFO: those that are loaded, and others that do not ask for it themselves.
+    """Keep libraries from logging below INFO: loaded ones, and others without a level of their own.
 
-    mitmproxy's own programs have every library tell all, and pyasn1 has itself.
+    mitmproxy's own programs have every library log all, and pyasn1 does so itself.
     """
     root = logging.getLogger()
     if root.level < logging.INFO:
@@ -75,7 +75,7 @@ def hold_libraries_back() -> None:
 def print_line_by_line() -> None:
     """Flush printed text at the end of each line, whatever standard output is.
 
-    mitmproxy prints its event log. Python keeps up to 8 KB of that back where nobody sits at a terminal.
+    mitmproxy prints its event log. Without a terminal Python buffers up to 8 KB of it.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)
@@ -109,16 +109,16 @@ MAX_LINES = 200
 REPORT_LINE = "report_line"
 """The attribute of a record that is one line of a report that a person asked for in an interface: its number."""
 MAX_REPORT_LINES = 40
-"""Lines of a report that are kept: the rest would take the place of what the hub itself said."""
+"""Lines of a report in the tail of the log: more would displace the hub's own lines."""
 MAX_LINE = 1_000
 """Characters of a line that are kept; the first line alone of a traceback."""
 
 _CREDENTIAL = re.compile(r"(?i)\b(bearer|basic)\s+\S+|\beyJ[\w-]+\.[\w-]+\.[\w-]*")
-"""The log is written without credentials. What looks like one all the same goes into no report."""
+"""The log is written without credentials. Text that looks like one all the same is left out of reports."""
 
 
 def without_credentials(text: str) -> str:
-    """A text without what looks like one, and no longer than a line."""
+    """A text without anything that looks like a credential, and no longer than a line."""
     return _CREDENTIAL.sub("(hidden)", text)[:MAX_LINE]
 
 
@@ -137,7 +137,7 @@ class LogTail(logging.Handler):
         self.lines.append(without_credentials(line))
 
     def attach(self) -> None:
-        """Keep what is logged from now on."""
+        """Keep logged lines from now on."""
         logging.getLogger().addHandler(self)
 
     def detach(self) -> None:

@@ -16,13 +16,13 @@ from addons.telemetry.labels import OTHER, BoundedLabels, resource_label, verb_l
 from kube import bounds
 from kube.requests.request_info import RequestInfo
 
-# A counter's time of birth would double the page for nothing.
+# A counter's creation time would double the page for nothing.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no annotations
 REGISTRY = CollectorRegistry()
 
 
 def _parts(name: str, text: str) -> tuple[str, str, list[str]]:
-    """Name, text and labels, of which the name tells."""
+    """Name, text and labels, derived from the name."""
     bare, _, labels = name.rstrip("}").partition("{")
     return bare, text, labels.split(",") if labels else []
 
@@ -219,7 +219,7 @@ _kinds: defaultdict[str, BoundedLabels] = defaultdict(lambda: BoundedLabels(MAX_
 
 
 def count_request(component: str, info: RequestInfo, route: str, code: int) -> None:
-    """Count a request. `component` is a label already; beyond MAX_KINDS it and the route alone are told apart."""
+    """Count a request. `component` is a label already; beyond MAX_KINDS only it and the route are told apart."""
     resource = info.type.resource if info.type is not None else ""
     _requests(component, verb_label(info.verb), resource_label(resource), route, code).inc()
 
@@ -240,7 +240,7 @@ def count_failed_handshake(said: str, called: str) -> tuple[str, str]:
 
 
 def watch_expiry(use: str, expiry: Callable[[], datetime | None]) -> None:
-    """Show when the certificate for a use ends, as `expiry` says at each look at the metrics."""
+    """Show when the certificate for a use ends, by calling `expiry` at each read of the metrics."""
 
     def seconds_left() -> float:
         ends = expiry()
@@ -257,6 +257,6 @@ def total(metric: Counter | Gauge) -> int:
 def exposition() -> bytes:
     """All metrics in Prometheus' text format."""
     # Imports servers and clients of HTTP, before which the hub would wait at its start.
-    from prometheus_client.exposition import generate_latest  # noqa: PLC0415 - as said above
+    from prometheus_client.exposition import generate_latest  # noqa: PLC0415 - as above
 
     return generate_latest(REGISTRY)

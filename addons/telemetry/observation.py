@@ -1,5 +1,5 @@
-"""Observations of one request, or of one event of a watch: the values, their line, the last of them,
-and who is told of each as it happens."""
+"""Observations of one request, or of one event of a watch: the values, their line, the last of them, and their
+listeners."""
 
 from __future__ import annotations
 
@@ -154,13 +154,13 @@ PACKED_TOGETHER = 50
 """Lines that are packed into one piece, in a quarter of a millisecond. Each line by itself is some twenty objects, made
 between those of the requests of a burst: they kept a tenth of the hub's memory from going back after 250 watches."""
 MAX_WAITING = 1_000
-"""Lines that wait for one who looks and reads too slowly. The oldest make way, and are counted."""
+"""Lines that wait for a follower that reads too slowly. The oldest are dropped, and counted."""
 
 type ObservationListener = Callable[[Observation], None]
 
 
 class WantedLines(NamedTuple):
-    """Which lines somebody wants; what is "" selects nothing."""
+    """The lines that a follower wants; "" selects nothing."""
 
     component: str = ""
     resource: str = ""
@@ -213,7 +213,7 @@ class _Last:
 
 
 class Observations:
-    """The last requests and events. Without anybody who looks, one more costs an entry in a list."""
+    """The last requests and events. Without a follower, one more costs an entry in a list."""
 
     def __init__(self) -> None:
         self._requests, self._events = _Last(), _Last()
@@ -238,11 +238,11 @@ class Observations:
 
 
 class Follower:
-    """The lines for one who looks, from now on. `Observations.listen` takes its `told`."""
+    """The lines for one follower, from now on. `Observations.listen` takes its `told`."""
 
     def __init__(self, wanted: WantedLines) -> None:
         self.dropped = 0
-        """Lines that made way since `take` was last called."""
+        """Lines dropped since `take` was last called."""
         self._wanted = wanted
         self._waiting: deque[Observation] = deque()
         self._has_more = asyncio.Event()
@@ -262,7 +262,7 @@ class Follower:
         self._has_more.set()
 
     async def take(self) -> tuple[list[Observation], int]:
-        """The lines that wait, at least one, and how many made way before them."""
+        """The waiting lines, at least one, and the number of those dropped before them."""
         await self._has_more.wait()
         taken, dropped = list(self._waiting), self.dropped
         self._waiting.clear()

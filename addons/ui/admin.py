@@ -1,4 +1,4 @@
-"""The admin port: health, readiness, metrics, and pages that show people what the hub is doing."""
+"""The admin port: health, readiness, metrics, and pages that show people the hub's work."""
 
 from __future__ import annotations
 

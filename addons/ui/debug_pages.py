@@ -43,9 +43,9 @@ class Profiles:
         self._is_busy = False
 
     async def take(self, seconds: str) -> str:
-        """A profile of the next seconds, as two tables: by what functions cost themselves, and with what they call.
+        """A profile of the next seconds, as two tables: by the functions' own cost, and with the calls of each.
 
-        StatusError 400 for what is no number of seconds, 429 while another profile is made.
+        StatusError 400 for an invalid number of seconds, 429 while another profile is made.
         """
         if not seconds.isdecimal() or not 1 <= int(seconds) <= MAX_PROFILE_SECONDS:
             raise bad_request(f"seconds is a number from 1 to {MAX_PROFILE_SECONDS}")

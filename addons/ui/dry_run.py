@@ -20,7 +20,7 @@ from kube.wire.encoding import Encoding
 BREATH = 0.01
 """Seconds of work after which the event loop serves others."""
 MAX_SECONDS = 20.0
-"""Seconds after which a report ends with what it has."""
+"""Seconds after which a report ends with its present content."""
 
 
 @dataclass(frozen=True, slots=True)

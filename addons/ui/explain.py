@@ -1,4 +1,4 @@
-"""Explains why a component sees an object as it does: the route, the rules, and what each filter decided."""
+"""Explains why a component sees an object as it does: the route, the rules, and the filters' decisions."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Explanation:
 
 @dataclass
 class ResourceExplanation(Explanation):
-    """The same of a whole resource, and what became of each object of the hub's own copy."""
+    """The same for a whole resource, with the outcome for each object of the hub's own copy."""
 
     counts: dict[str, int] = field(
         default_factory=lambda: {"kept": 0, "changed": 0, "hidden": 0, "unknown": 0}
@@ -182,7 +182,7 @@ async def explain_resource(hub: RunningHub, question: ExplainRequest) -> Resourc
 
 
 def unknown_component(hub: RunningHub, component: str) -> str:
-    """Why nothing is filtered for a component: the hub has never heard of it; "" for one that it knows."""
+    """Why nothing is filtered for a component: the hub has never seen it; "" for a known one."""
     name = component_of(component)
     views = {key.component for source in hub.sources for key in source.views}
     components = hub.rules.rules.components | views
@@ -192,7 +192,7 @@ def unknown_component(hub: RunningHub, component: str) -> str:
 
 
 def unknown_resource(sources: Sources, resource: str) -> str:
-    """Why nothing can be said of a resource: the hub has never heard of it; "" for one that it knows."""
+    """Why a resource cannot be explained: the hub has never seen it; "" for a known one."""
     plural = plural_of(resource).partition(".")[0]
     resources = {source.list_watch.type.resource for source in sources} | COMMON_RESOURCES
     return "" if plural in resources else f"the hub reads no resource {plural!r}{nearest(plural, resources)}"
@@ -241,7 +241,7 @@ def _type(resource: str) -> ResourceType:
 def hub_source(sources: Sources, resource: str) -> Source | None:
     """The most complete of the hub's own copies of a resource: of whole objects, and the one with the most.
 
-    A source of a caller's own token is left out: nobody else may learn what it holds, nor that an object is there.
+    A source of a caller's own token is left out: its objects, and their existence, are for its callers alone.
     """
     plural, _, group = plural_of(resource).partition(".")
     fitting = [

@@ -35,7 +35,7 @@ type AdminPage = Callable[[AdminRequest], Awaitable[AdminResponse]]
 
 
 class RequestLimit:
-    """So many may ask for something at once; the others are refused, and counted."""
+    """Requests of a kind at once; further ones are refused, and counted."""
 
     def __init__(self, count: int, what: str, refusal: str, *, retry_after: int = 30) -> None:
         """`what` is the label of the metric; `retry_after` are seconds."""
@@ -59,7 +59,7 @@ class RequestLimit:
 
 
 class ReportQueue:
-    """Makes long reports one after the other: who asks for many costs the hub one at a time."""
+    """Makes long reports one after the other, so that many requests cost the hub one at a time."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
@@ -151,7 +151,7 @@ def for_operator(page: AdminPage) -> AdminPage:
 
 
 async def comes_from_operator(request: AdminRequest) -> bool:
-    """Whether `refuse_others` refuses nobody."""
+    """Whether `refuse_others` refuses no caller."""
     try:
         await refuse_others(request.served.client, request.hub.settings.plain_users)
     except StatusError:

@@ -16,7 +16,7 @@ from kube.tables.cells import duration
 logger = logging.getLogger(__name__)
 
 REPLAY_WAIT = 60.0
-"""Seconds that the line about the link's return waits for the journal's replay, whose count it tells."""
+"""Seconds that the line about the link's return waits for the journal's replay, whose count it has."""
 OWN, NO_PATH = "own", "none"
 """The ways to the cloud besides those of other nodes."""
 STEP = 0.2
@@ -38,7 +38,7 @@ class LinkState:
 
 
 class LinkLog:
-    """Runs as long as the hub. `state` tells the link's state and since when."""
+    """Runs as long as the hub. `state` is the link's state and its beginning."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class LinkLog:
     ) -> None:
         """`changed` notifies when a server comes or goes; `waiting` counts the journal's entries.
 
-        `answers_from` says from what the node is answered meanwhile: "copies", or "memory" in mode cloud.
+        `answers_from` names the source of answers meanwhile: "copies", or "memory" in mode cloud.
         """
         self._cloud = cloud
         self._changed = changed
@@ -95,7 +95,7 @@ class LinkLog:
         logger.info("online again after %s; %d writes replayed%s", lasted, count, waits)
 
     def _log_path(self) -> None:
-        """Tell by which way the cloud is reached, where that has changed."""
+        """Log the link by which the cloud is reached, where that has changed."""
         lender, uplink = self._cloud.lender, self._cloud.leading_uplink
         own = f"uplink {uplink}" if uplink is not None else OWN
         via = (f"node {lender}" if lender else own) if self._cloud.is_up else NO_PATH

@@ -1,4 +1,4 @@
-"""Hides what is secret in an object before a person sees it: the values of Secrets, and tokens of service accounts."""
+"""Hides secrets in an object before a person sees it: the values of Secrets, and tokens of service accounts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _TOKENS = {"TokenRequest": "status", "TokenReview": "spec"}
 
 
 def masked(kind: str, tree: Tree, visible: Visible = USUALLY) -> Tree:
-    """The object without what is secret."""
+    """The object without secret values."""
     if kind in _TOKENS:
         return _without_token(tree, _TOKENS[kind])
     if visible.secrets or kind not in _SHOW_METADATA:
@@ -62,7 +62,10 @@ def _hidden(value: Any) -> str:
 
 
 def _hide(kind: object, node: Any) -> Any:
-    """A part of an object without values of Secrets. A Table has whole objects in its rows where a client asks so."""
+    """A part of an object without values of Secrets.
+
+    A Table has whole objects in its rows where a client asks for them.
+    """
     match node:
         case dict():
             of_secret = node.get("kind", kind) == "Secret"

@@ -1,6 +1,6 @@
-"""Updates of this node's pods, when somebody on the node says so: answered as YurtHub does, code and text.
+"""Updates of this node's pods, on request of a program on the node: answered as YurtHub does, code and text.
 
-The hub asks the cloud as its node, which may do no more than this with its own pods: the person has no identity here.
+The hub asks the cloud as its node, which has this right for its own pods alone: the caller has no identity here.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def _cells(table: Tree) -> str:
 
 
 def readable_watch(encoding: Encoding, body: bytes, visible: Visible = USUALLY) -> str:
-    """The events of a watch, a document each. A comment says what follows the last whole one."""
+    """The events of a watch, a document each. A comment describes the bytes behind the last complete one."""
     codec = codec_for(encoding)
     complete = len(body) <= READABLE_BYTES
     documents: list[str] = []
@@ -146,7 +146,7 @@ def _line(codec: Codec, raw: bytes) -> str:
 def object_tree(
     encoding: Encoding, api_version: str, kind: str, raw: bytes, visible: Visible = USUALLY
 ) -> Tree:
-    """An object as a tree of plain values, with nothing secret in it; ValueError when it is malformed."""
+    """An object as a tree of plain values, without secrets; ValueError when it is malformed."""
     is_json = encoding is Encoding.JSON
     tree = parse_object(raw) if is_json else shown_object(api_version, kind, raw)
     return masked(kind, tree if visible.managed_fields else _folded(tree), visible)
@@ -168,7 +168,7 @@ def _folded(tree: Tree) -> Tree:
 
 
 class _Dumper(yaml.CSafeDumper):
-    """Writes out what occurs twice, where YAML would refer to the first."""
+    """Writes repeated values out, where YAML would refer to the first."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True

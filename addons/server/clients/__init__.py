@@ -1,1 +1,1 @@
-"""Connections of clients: what all have in common, TLS, and a protocol for each version of HTTP."""
+"""Connections of clients: their common part, TLS, and a protocol for each version of HTTP."""

@@ -16,7 +16,7 @@ from addons.telemetry import metrics
 LARGEST_READ = 16 * 1024
 """Bytes that are read from a client at once, and as many again while it waits for its turn."""
 MAX_UNWRITTEN = 4 * 1024
-"""Bytes that may wait for a client's socket before what answers it waits, too. The kernel has hundreds of KiB more."""
+"""Bytes that may wait for a client's socket before its answers wait, too. The kernel has hundreds of KiB more."""
 GATHERED = 64 * 1024
 """Bytes that go to the socket at once, where the end of a turn of the event loop would gather more."""
 LAST_READ = 30.0
@@ -25,12 +25,15 @@ SOCKET_BUFFER = 80 * 1024
 """Bytes that may wait for a client's socket uncounted: the hub's own answers write no more ahead."""
 
 GIVEN_UP_AT_ONCE = 7 / 8
-"""The share of what a client leaves unread that it keeps, at most, when it loses answers. Thousands of small ones, each
-looked for among all, took more of the event loop than the requests."""
+"""The share of its unread bytes that a client keeps, at most, when it loses answers.
+
+With thousands of small answers, each searched among all, the search took more of the event loop than the requests.
+"""
 
 
 class ClientConnection(asyncio.Protocol, ABC):
-    """Handles what came in the client's turn, and gives its socket what one turn of the event loop wrote at once."""
+    """Handles received bytes when the scheduler selects the client, and writes all output of one loop iteration at
+    once."""
 
     OF_A_REQUEST = 0
     """Bytes that a request counts whose answer waits for the client, beside those of the answer."""
@@ -132,14 +135,14 @@ class ClientConnection(asyncio.Protocol, ABC):
     @property
     @abstractmethod
     def waits_since(self) -> float | None:
-        """Since when the hub waits for the rest of what began to come; None where it does not.
+        """Since when the hub waits for the rest of a begun message; None where it does not.
 
         By the monotonic clock.
         """
 
     @abstractmethod
     def handle(self) -> bool:
-        """Handle what one turn may take of `_came`; whether there is more."""
+        """Handle as much of `_came` as one step may; return whether there is more."""
 
     @abstractmethod
     def over(self, request: ServedRequest) -> None:
@@ -160,7 +163,7 @@ class ClientConnection(asyncio.Protocol, ABC):
         else:
             self.transport.resume_reading()
 
-    # -- what goes out
+    # -- output -----------------------------------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
         if not data or self.transport is None:
@@ -173,12 +176,12 @@ class ClientConnection(asyncio.Protocol, ABC):
             self.flush()
 
     def write_at_once(self, data: bytes) -> None:
-        """Give the socket this, behind what was written: nothing follows in this turn that could go with it."""
+        """Write this to the socket, behind earlier output: nothing follows in this iteration that could join it."""
         self._out.append(data)
         self.flush()
 
     def flush(self) -> None:
-        """Give the socket what was written."""
+        """Write the output to the socket."""
         if self._out and self.transport is not None:
             data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
             self._out.clear()
@@ -191,7 +194,7 @@ class ClientConnection(asyncio.Protocol, ABC):
             self.flush()
 
     def close(self) -> None:
-        """Close when the client has read what was written, or has not done so in LAST_READ."""
+        """Close when the client has read all output, or has not done so in LAST_READ."""
         self.flush()
         if self.transport is not None and not self.transport.is_closing():
             if self.unwritten:
@@ -221,7 +224,7 @@ class ClientConnection(asyncio.Protocol, ABC):
 
     @property
     def is_behind(self) -> bool:
-        """Whether the hub's own answers wait for what this client leaves unread."""
+        """Whether the hub's own answers wait for this client to read."""
         self._is_held_back = self.unread > STREAM_UNREAD and self.address.unread > FAIR_UNREAD
         return self._is_held_back
 

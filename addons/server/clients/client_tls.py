@@ -1,4 +1,4 @@
-"""TLS with a client: its hello, the certificate for it, and what is seen of both."""
+"""TLS with a client: its hello, the certificate for it, and the details that mitmproxy shows."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ MAX_HANDSHAKE = 16 * 1024
 """Bytes of a client's TLS handshake before its end. One with a certificate, and a key share that resists quantum
 computers, has some 5,000."""
 LONGEST_FAULT = 200
-"""Characters of what the addons are told of a handshake that failed."""
+"""Characters of the text about a failed handshake that the addons get."""
 LEFT = "closed"
-"""The fault of a client that leaves in the middle: many of those that do not trust a certificate say nothing."""
+"""The fault of a client that leaves in the middle: many of those that do not trust a certificate send no alert."""
 
 
 class TlsSocket(TlsTransport):
-    """Shakes hands, and then gives what comes to the protocol that `make_protocol` makes."""
+    """Shakes hands, and then hands received bytes to the protocol that `make_protocol` makes."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class TlsSocket(TlsTransport):
         self._client, self._call_hook, self._make_protocol = client, call_hook, make_protocol
         self._data = TlsData(client, Context(client, ctx.options))
         self._hello: bytearray | None = bytearray()
-        """The first message as it comes; None when it is whole."""
+        """The first message as it comes; None once it is complete."""
         self._received = 0
         """Bytes of the handshake."""
 
@@ -92,7 +92,7 @@ class TlsSocket(TlsTransport):
             self.start(self._data.ssl_conn, hello)
 
     def agreed(self, tls: SSL.Connection) -> None:
-        """Show people what was agreed on, and have HTTP served."""
+        """Show people the agreed TLS parameters, and have HTTP served."""
         client = self._client
         client.timestamp_tls_setup = time.time()
         client.alpn = tls.get_alpn_proto_negotiated()

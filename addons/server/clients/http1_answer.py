@@ -15,20 +15,20 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class AnswerFraming:
-    """The bytes of one answer. ValueError for a head that cannot be sent, or a body that is not as long as it says."""
+    """The bytes of one answer. ValueError for a head that cannot be sent, or a body that differs from its length."""
 
     def __init__(self, *, is_head: bool, is_http10: bool, is_last: bool) -> None:
         self._is_head, self._is_http10 = is_head, is_http10
         self.is_last = is_last
         """The connection ends behind the answer."""
         self.has_ended = False
-        """The whole answer was made."""
+        """The answer is complete."""
         self._is_chunked = False
         self._left: int | None = None
-        """Bytes of the body that are still to come; None where nothing says how many."""
+        """Bytes of the body that are still to come; None where its length is unknown."""
 
     def head(self, status: int, fields: AnswerFields, size: int | None = None) -> bytes:
-        """The head; `size` is the length of the body where that is known and the fields do not say it."""
+        """The head; `size` is the length of the body where it is known and no field has it."""
         if (fault := fields_fault_of(fields)) is not None:
             raise ValueError(f"the head of the answer cannot be sent: {fault.message}")
         if not 200 <= status <= 999:

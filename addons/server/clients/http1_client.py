@@ -45,10 +45,10 @@ class Http1(ClientConnection):
     def __init__(self, client: connection.Client, serve: Serve) -> None:
         super().__init__(client, serve)
         self._h11: h11.Connection
-        """Reads the request that is served now, and nothing else."""
+        """Reads the request that is served now, and no later one."""
         self._now: Http1Request | None = None
         self._looked = 0
-        """Bytes of a head that is not whole in which its end is not."""
+        """Bytes of an incomplete head in which its end is not."""
         self._discarded = 0
         self._head_since: float | None = None
         """Since when the head of a request is not complete, by the monotonic clock."""
@@ -80,7 +80,7 @@ class Http1(ClientConnection):
             self._now.inbox.end()
         return False
 
-    # -- what comes
+    # -- input ------------------------------------------------------------------------------------------------------
 
     def handle(self) -> bool:
         now = self._now
@@ -160,7 +160,7 @@ class Http1(ClientConnection):
             self.schedule()
 
     def _read_body(self, now: Http1Request) -> bool:
-        """Hand on what has come of a body; whether there is more than one turn may take."""
+        """Hand on received pieces of a body; return whether there are more than one step may take."""
         pieces: list[bytes] = []
         has_more = False
         try:
@@ -223,7 +223,7 @@ class Http1(ClientConnection):
         self.close()
 
     def _end(self, reason: str) -> None:
-        """End the connection, and drop what came and was not read."""
+        """End the connection, and drop unread input."""
         metrics.CONNECTIONS_REFUSED.labels(reason).inc()
         self._came.clear()
         if self._now is not None:
@@ -237,14 +237,14 @@ class Http1(ClientConnection):
             self.transport.abort()
 
     def pass_on_rest(self) -> None:
-        """Hand on what came behind the head of a request that was switched."""
+        """Hand on the bytes behind the head of a request that was switched."""
         if self._now is not None and self._came:
             self._now.inbox.put(self._take())
 
     # -- the end of a request
 
     def over(self, request: ServedRequest) -> None:
-        """Read the next request, or close behind an answer that is not whole."""
+        """Read the next request, or close behind an incomplete answer."""
         if self._now is not request:
             return
         if self.transport is None:
@@ -279,7 +279,7 @@ class Http1Request(ServedRequest):
     is_switched = False
     """The connection speaks another protocol."""
     is_done = False
-    """Its task has ended: what still comes of the request is dropped."""
+    """Its task has ended: the rest of the request is dropped."""
 
     def __init__(self, connection: Http1, head: http.Request, names: set[bytes]) -> None:
         """`names` are those of its fields, in lower case."""

@@ -1,6 +1,6 @@
 """A client's connection of HTTP/2, by h2: a task for each stream.
 
-A stream's window opens again when the server, or the hub, has taken what came through it.
+A stream's window opens again when the server, or the hub, has consumed its bytes.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ OF_REQUESTS = HeaderValidationFlags(
 
 
 class Framing(H2Connection):
-    """h2's state of a connection, which forgets what has ended."""
+    """h2's state of a connection, without ended streams."""
 
     MAX_CLOSED_STREAMS = MAX_REMEMBERED
 
@@ -105,10 +105,10 @@ class Http2(ClientConnection):
 
     @property
     def waits_since(self) -> None:
-        """Nothing: what begins to come has a bound, and holds up no other stream."""
+        """Return at once: a begun message has a bound, and holds up no other stream."""
         return None
 
-    # -- what comes
+    # -- input ------------------------------------------------------------------------------------------------------
 
     def handle(self) -> bool:
         has_more = False
@@ -132,7 +132,7 @@ class Http2(ClientConnection):
         self.h2.increment_flow_control_window(CONNECTION_WINDOW - FIRST_WINDOW)
 
     def say(self) -> None:
-        """Write what h2 has to say."""
+        """Write h2's output."""
         self.write(self.h2.data_to_send())
 
     def _merged(self, events: Iterable[Event]) -> Iterable[Event]:
@@ -198,7 +198,7 @@ class Http2(ClientConnection):
                 self.h2.send_data(number, error_body(400, why), end_stream=is_last)
 
     def _refuse_malformed(self, event: RequestReceived, why: str) -> None:
-        """Say why, and have the stream end with an error (RFC 9113, 8.1.1)."""
+        """Send the reason, and have the stream end with an error (RFC 9113, 8.1.1)."""
         number = event.stream_id
         self._answer(number, why, is_head=(b":method", b"HEAD") in event.headers, is_last=False)
         with contextlib.suppress(ProtocolError):
@@ -279,7 +279,7 @@ class Http2Request(ServedRequest):
         return piece
 
     def acknowledge(self, at_least: int) -> None:
-        """Open the window by what was read, where that is more than so much; and by what is never read, at the end."""
+        """Open the window by the bytes read, where they are more than this; and by unread ones, at the end."""
         if not at_least:
             self._untaken += self.inbox.clear()
         if self._untaken > at_least:

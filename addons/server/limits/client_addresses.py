@@ -1,7 +1,7 @@
 """Bounds of the clients at one address of one listener, over all their connections.
 
-That is connections, requests under way, bodies of requests, bytes of answers that they leave unread, and their turns.
-Each address has a bound, and so has each listener: pods take nothing that the node's components need.
+That is connections, requests under way, bodies of requests, unread bytes of answers, and scheduling. Each address has a
+bound, and so has each listener: pods take nothing that the node's components need.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_UNREAD = 4 * 1024 * 1024
 STREAM_UNREAD = 64 * 1024
 """Bytes that wait of one request, for its client or for its server, before the other side sends no more."""
 FAIR_UNREAD = 1024 * 1024
-"""Bytes that the connections from one address may hold whatever others do."""
+"""Bytes that the connections from one address may hold whatever others hold."""
 MAX_REQUEST_BODY = 3 * 1024 * 1024
 """Bytes of a request's body that the hub collects: as much as kube-apiserver takes."""
 MAX_BODIES = 24 * 1024 * 1024
@@ -113,7 +113,7 @@ class AddressBytes(HeldBytes):
 
 
 class ListenerClients:
-    """The bounds of all clients of one listener. The hub itself never waits for the clients of others."""
+    """The bounds of all clients of one listener. The hub itself never waits for other listeners' clients."""
 
     def __init__(self) -> None:
         self.bodies, self.answers, self.unsent = HeldBytes(), HeldBytes(), HeldBytes()
@@ -121,7 +121,7 @@ class ListenerClients:
 
 
 class ClientAddress:
-    """The clients at one address of one listener. Whoever counts for it keeps it: connections and requests."""
+    """The clients at one address of one listener. Its connections and requests hold a reference to it."""
 
     def __init__(self, listener: ListenerClients) -> None:
         self.listener = listener

@@ -1,7 +1,7 @@
-"""When a client has what it sent handled: others go between.
+"""Schedules the handling of clients' input, so that others come between.
 
-A client may send 2,000 requests in a packet, each of a millisecond of the event loop. A pod could make kubelet wait for
-seconds by that, or by a packet in each of many connections.
+A client may send 2,000 requests in a packet, each of a millisecond of the event loop. With that, or with a packet in
+each of many connections, a pod could make kubelet wait for seconds.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from collections.abc import Callable
 class ClientScheduler:
     """Schedules the clients of a listener one at a time, round robin by address.
 
-    The event loop looks for what else is ready between two goes. So whoever waits for the loop, kubelet at another
-    listener too, waits for one go, however many clients have sent something, and however slow the machine is.
+    The event loop looks for other ready work between two steps. So every waiter for the loop, kubelet at another
+    listener too, waits for one step, however many clients have sent something, and however slow the machine is.
     """
 
     def __init__(self) -> None:
         self._waiting: dict[object, deque[Callable[[], None]]] = {}
         """The turns that were asked for, by address; the address that is next comes first."""
         self._is_taken = False
-        """Somebody goes on in this round of the loop."""
+        """A client's step is due in this iteration of the loop."""
 
     def ask(self, address: object, go: Callable[[], None]) -> None:
         """Schedule a client of the address: at once where no other was served in this round of the loop."""

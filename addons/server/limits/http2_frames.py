@@ -12,14 +12,14 @@ from addons.telemetry import metrics
 AT_ONCE = 4
 """Requests of one client's connection of HTTP/2 that are handled in one go."""
 MAX_FRAME = 16 * 1024
-"""Bytes of a frame, as HTTP/2 has it where nobody says more (RFC 9113, 4.2)."""
+"""Bytes of a frame, HTTP/2's default (RFC 9113, 4.2)."""
 MAX_HEAD = 256 * 1024
 """Bytes of the frames of one head, as they come: as many as its headers may have when they are unpacked."""
 LONGEST_CODED = 2048
 """Bytes of a header's value up to which its head is packed by Huffman's code, which takes 0.5 ms then. A token of a
 service account has some 1,200."""
 MAX_TABLE = 4096
-"""Bytes of the heads that a connection remembers to name them again: as many as a client allows that says nothing."""
+"""Bytes of the heads that a connection remembers for HPACK: the default of clients that set none."""
 PREFACE = 24
 """Bytes that a client begins with (RFC 9113, 3.4)."""
 _OTHERS = 40
@@ -37,7 +37,7 @@ class FrameTooLarge(Exception):
 
 
 class Frames:
-    """Takes whole frames out of what came. h2 looks at a frame's size when all of it has come."""
+    """Takes complete frames out of received bytes. h2 looks at a frame's size when all of it has come."""
 
     def __init__(self) -> None:
         self._is_greeted = False
@@ -45,7 +45,7 @@ class Frames:
         """Bytes of the head whose frames come."""
 
     def take(self, came: bytearray) -> tuple[bytes, bool]:
-        """The frames that may be handled in one go, and whether there are more of them. FrameTooLarge as it says."""
+        """The frames for one step, and whether there are more of them. FrameTooLarge as defined there."""
         at, requests, taken = 0, 0.0, bytearray()
         if not self._is_greeted:
             if len(came) < PREFACE:
@@ -77,7 +77,7 @@ class Frames:
 def _known(frame: bytearray) -> bytes:
     """A frame of settings without those that no side knows (RFC 9113, 6.5.2). h2 keeps each: 65,000 were 56 MB."""
     if (len(frame) - _HEAD) % _SETTING:
-        return bytes(frame)  # malformed, as h2 will say
+        return bytes(frame)  # malformed, as h2 will report
     settings = [bytes(frame[at : at + _SETTING]) for at in range(_HEAD, len(frame), _SETTING)]
     known = b"".join(setting for setting in settings if int.from_bytes(setting[:2]) in _KNOWN)
     return len(known).to_bytes(3) + bytes(frame[3:_HEAD]) + known
@@ -103,7 +103,7 @@ class HeadEncoder(Encoder):
     def header_table_size(self, value: int) -> None:
         self.header_table.maxsize = min(value, MAX_TABLE)
         if self.header_table.resized:
-            # The next head names these two (RFC 7541, 4.2). hpack keeps all that a client has ever said.
+            # The next head names these two (RFC 7541, 4.2). hpack keeps all names that a client has ever sent.
             least = min([self.header_table.maxsize, *self.table_size_changes])
             self.table_size_changes[:] = [least, self.header_table.maxsize]
 

@@ -1,7 +1,7 @@
-"""How many connections the hub has, of an address and of the process, and whether one more fits.
+"""The number of the hub's connections, of an address and of the process, and whether one more fits.
 
-What one port may use up is not all: a quarter of the descriptors is left to the plain port, where kubelet is, and to
-the hub's own connections, disk and log.
+One port may not use up all: a quarter of the descriptors is left to the plain port, where kubelet is, and to the hub's
+own connections, disk and log.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which heads of requests are refused, and how the others go on. Pure: names and values as bytes.
+"""Validates heads of requests, and makes the heads to send on. Pure: names and values as bytes.
 
-mitmproxy lets pass what HTTP/2 can carry and HTTP/1.1 cannot: a method with a space becomes another request line, and
-a NUL or a carriage return in a value becomes whatever the next server reads in it (RFC 9112, 11.1 and 11.2).
+mitmproxy accepts values that HTTP/2 can carry and HTTP/1.1 cannot: a method with a space becomes another request line,
+and the next server may read a NUL or a carriage return in a value in its own way (RFC 9112, 11.1 and 11.2).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 WITH_BODY = (b"POST", b"PUT", b"PATCH")
 """Methods whose requests have a body, were it an empty one (RFC 9110, 8.6)."""
 ESSENTIAL_FIELDS = FRAMING | {b"authorization"}
-"""Fields without which a request would be another one, whatever `Connection` says of them."""
+"""Fields without which a request would be another one, even where `Connection` names them."""
 
 type FieldPairs = Sequence[tuple[bytes, bytes]]
 """Names and values of header fields, as they came."""
@@ -40,7 +40,7 @@ _NO_VALUE = re.compile(rb"[\x00\r\n]")
 
 
 def fault_of(method: bytes, target: bytes, authority: bytes, fields: FieldPairs) -> StatusError | None:
-    """Why a request with this head is not served; None where nothing is wrong with it."""
+    """The reason why a request with this head is refused; None for a valid one."""
     if len(target) > MAX_TARGET:
         return target_too_long()
     if not _METHOD.fullmatch(method):
@@ -78,10 +78,10 @@ def is_upgrade(fields: FieldPairs) -> bool:
 def fields_to_send(
     method: bytes, target: bytes, fields: FieldPairs, server: ServerConnections, length: int | None
 ) -> HeaderFields:
-    """The head of a request in the form of HTTP/2; `length` is of a body that is there whole.
+    """The head of a request in the form of HTTP/2; `length` is that of a complete body.
 
-    What was for the connection that it came by is left out (RFC 9110, 7.6.1): a client says so of any field, which the
-    next server might believe.
+    Fields of its own connection are left out (RFC 9110, 7.6.1): a client names them freely, and the next server might
+    believe them.
     """
     host = f"[{server.host}]" if ":" in server.host else server.host
     head = [

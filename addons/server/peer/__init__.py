@@ -1,1 +1,1 @@
-"""The peer port: what another hub of the pool may borrow."""
+"""The peer port: the hub's services to other hubs of the pool."""

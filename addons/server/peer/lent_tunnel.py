@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class Lent(NamedTuple):
-    """The way that a connection of the peer port is lent."""
+    """The link that a connection of the peer port is lent."""
 
     open: Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
     """A connection to the server; OSError where there is none."""
@@ -51,7 +51,7 @@ class TunnelRequest:
 
 
 def parse_connect(client_id: str, address: str, head: bytes) -> TunnelRequest:
-    """StatusError 400 or 431 for anything but the head of a CONNECT, and nothing behind it."""
+    """StatusError 400 or 431 for anything but the head of a CONNECT, with nothing behind it."""
     head, end, rest = head.partition(END)
     if not end or len(head) > MAX_HEAD:
         raise headers_too_large()
@@ -72,7 +72,7 @@ class Borrower(Protocol):
     """The handler of the borrower's connection."""
 
     is_full: Callable[[], bool]
-    """Whether nothing further is read from the borrower."""
+    """Whether reading from the borrower is paused."""
 
     def server_writable(self) -> None:
         """Look again whether it is."""
@@ -82,16 +82,16 @@ class Borrower(Protocol):
 
 
 class LentTunnel:
-    """Carries between a borrower and the server of its lent way, at the pace of that way.
+    """Copies between a borrower and the server of its lent link, at the pace of that link.
 
-    Nothing further is read from the borrower before the server has taken what came, and from the server no more than
-    was read at once while the borrower takes the piece before.
+    The next bytes are read from the borrower when the server has taken the former ones, and from the server no more
+    than one read while the borrower takes the former piece.
     """
 
     def __init__(
         self, lent: Lent, borrower: Borrower, tell: Callable[[bytes, bool], Awaitable[None]]
     ) -> None:
-        """`tell` gives the borrower what is for it, and says whether that is the last."""
+        """`tell` hands bytes to the borrower, with whether they are the last."""
         self._lent = lent
         self._borrower = borrower
         self._tell = tell
@@ -110,7 +110,7 @@ class LentTunnel:
         )
 
     def send(self, data: bytes) -> None:
-        """Take what the borrower has said."""
+        """Take the borrower's bytes."""
         self._is_full = True
         self._said.put_nowait(data)
 

@@ -1,6 +1,6 @@
-"""The peer port: the CONNECT of another hub, which may borrow this node's way to the cloud, or HTTP.
+"""The peer port: the CONNECT of another hub, which may borrow this node's link to the cloud, or HTTP.
 
-Only the first thing that a connection says can ask for a way, by HTTP/1.1. A CONNECT elsewhere is refused as malformed.
+Only the first message of a connection can ask for a link, by HTTP/1.1. A CONNECT elsewhere is refused as malformed.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from kube.http.proxies import END
 
 @dataclass
 class OpenTunnelHook(Hook):
-    """Another hub of the pool asks for a way to the cloud."""
+    """Another hub of the pool asks for a link to the cloud."""
 
     asked: TunnelRequest
 
 
 class PeerSocket(asyncio.Protocol):
-    """Lends a way where a CONNECT comes first, else has HTTP served. It is the tunnel's borrower."""
+    """Lends a link where a CONNECT comes first, else has HTTP served. It is the tunnel's borrower."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class PeerSocket(asyncio.Protocol):
         self._writable.set()
         self.is_full: Callable[[], bool] = bool
         self.is_open = False
-        """The way leads to a server."""
+        """The link leads to a server."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)

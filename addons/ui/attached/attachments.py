@@ -1,6 +1,6 @@
 """Sends the flows of a hub without an interface to one attached process.
 
-What makes flows for people is loaded when somebody looks.
+The code that makes flows for people is loaded when a process attaches.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class Attached(NamedTuple):
 
 
 class Attachments:
-    """Knows the flows that run, and who is attached."""
+    """Knows the running flows, and the attached process."""
 
     name = "edgehub-attachments"
 
     def __init__(self, settings: Callable[[], Settings], drills: Drills) -> None:
         self.key = ""
-        """Known to the attached process alone, which alone decides about what it holds."""
+        """Known to the attached process alone, which alone decides about its held flows."""
         self._settings = settings
         self._drills = drills
         self._has_interface = False
@@ -59,7 +59,7 @@ class Attachments:
         self._has_interface = not isinstance(loader.master, HubMaster)
 
     def start(self, hub: RunningHub) -> None:
-        """Take the running hub, which knows what filters did."""
+        """Take the running hub, which knows the filters' verdicts."""
         self._hub = hub
 
     def visible(self) -> Visible:
@@ -71,7 +71,7 @@ class Attachments:
         return self._settings().allow_hold
 
     def attach(self) -> tuple[FlowFeed, Flows]:
-        """Feed a process from now on, with what runs already first. Ends the feed of another one.
+        """Feed a process from now on, with present flows first. Ends the feed of another one.
 
         StatusError 409 beside an interface.
         """
@@ -114,7 +114,7 @@ class Attachments:
     def holds_of(self, key: str) -> Holds:
         """The intercepted flows of the attached process.
 
-        StatusError 403 where nobody may hold flows, 409 for another process than the one that is attached.
+        StatusError 403 where flows may not be held, 409 for another process than the attached one.
         """
         self._refuse_beside_an_interface()
         if not self.may_hold():

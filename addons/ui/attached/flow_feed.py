@@ -1,5 +1,5 @@
-"""The flows of a running hub for the person who is attached: what has changed of each, within bounds; which are held,
-how long, and their edits."""
+"""The flows of a running hub for the attached person: the changes of each, within bounds; held flows, their time limit,
+and their edits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FIELDS: Mapping[str, type | tuple[type, ...]] = {
     "host": str,
     "content": (bytes, type(None)),
 }
-"""Fields of mitmproxy's messages that a person may try to change, besides headers. The hub says which edits hold."""
+"""Fields of mitmproxy's messages that a person may try to change, besides headers. The hub decides which edits hold."""
 
 logger = logging.getLogger(__name__)
 
@@ -56,10 +56,10 @@ class Holds:
         self._numbers = count(1)
 
     def handle_command(self, said: Mapping[str, Any]) -> None:
-        """Do what the attached process says of flows that are held.
+        """Carry out the attached process's commands about held flows.
 
-        `filter` says which are, from now on; else `flow` and `hold` name one, which goes on with `changes` of its
-        message, or ends where it is to `kill`. StatusError 400 for what cannot be read.
+        `filter` selects them from now on; else `flow` and `hold` name one, which goes on with `changes` of its message,
+        or ends where it is to `kill`. StatusError 400 for a malformed command.
         """
         match said:
             case {"filter": str(expression)}:
@@ -70,27 +70,27 @@ class Holds:
                 raise bad_request("neither a filter nor a decision")
 
     def choose(self, expression: str) -> None:
-        """Hold from now on what a filter expression of mitmproxy's matches; "" for nothing. StatusError 400."""
+        """Hold flows that match a filter expression of mitmproxy's from now on; "" for none. StatusError 400."""
         try:
             self._filter = flowfilter.parse(expression) if expression else None
         except ValueError as error:
             raise bad_request(f"no filter expression of mitmproxy's: {error}") from None
         if expression == self._expression:
-            return  # mitmproxy says of one change that two options have changed
+            return  # mitmproxy reports one change as a change of two options
         self._expression = expression
         logger.warning(
             "attached: %s", f"requests of {expression} are held" if expression else "nothing is held"
         )
 
     def is_to_be_held(self, flow: http.HTTPFlow) -> bool:
-        """Whether the person wants it. What the hub answers itself, such as the node's Lease, never waits."""
+        """Whether the person wants it. A flow that the hub answers itself, such as the node's Lease, never waits."""
         context = context_of(flow)
         if self._filter is None or context is None or context.route is None or context.answerer is not None:
             return False
         return bool(self._filter(flow))
 
     def begin(self, flow: http.HTTPFlow, message: http.Message) -> bool:
-        """Intercept a flow whose message is here, whole. False where it passes."""
+        """Intercept a flow with a complete message. False where it passes."""
         if message.stream or not self.is_to_be_held(flow):
             return False
         if len(self._held) >= MAX_HELD:
@@ -120,7 +120,7 @@ class Holds:
     def decide(self, flow_id: str, number: int, changes: Mapping[str, Any], *, is_killed: bool) -> None:
         """Resume an intercepted flow with a person's changes, or kill it.
 
-        StatusError 409 where it is no longer held, and 400 for what is no change of a message: a request is refused
+        StatusError 409 where it is no longer held, and 400 for an invalid change of a message: a request is refused
         then, and an answer goes on as it came.
         """
         hold = self._held.get(flow_id)
@@ -176,15 +176,15 @@ def _headers(value: object, kind: type[http.Headers]) -> http.Headers:
 
 
 MAX_FLOWS = 500
-"""Changed flows that wait for an attached process which reads too slowly. The oldest make way, and are counted."""
+"""Changed flows that wait for an attached process which reads too slowly. The oldest are dropped, and counted."""
 MAX_FEED_BYTES = 4 * 1024 * 1024
 """Bytes of their bodies and messages."""
 NOTHING = tnetstring.dumps(None)
-"""A record that says nothing: to write it fails once the attached process is gone."""
+"""An empty record: writing it fails once the attached process is gone."""
 
 
 class FlowFeed:
-    """Each record is a tnetstring, as mitmproxy writes flows to files: `flow` and what is known of it, or `dropped`."""
+    """Each record is a tnetstring, as mitmproxy writes flows to files: `flow` and its state, or `dropped`."""
 
     def __init__(self, holds: Holds | None = None) -> None:
         """`holds` has the flows that wait for the attached process; None where none does."""
@@ -204,7 +204,7 @@ class FlowFeed:
         while len(self._changed) > MAX_FLOWS or (self._bytes > MAX_FEED_BYTES and len(self._changed) > 1):
             dropped = self._take(next(iter(self._changed)))
             if dropped is not None:
-                dropped.resume()  # nobody sees that it is held
+                dropped.resume()  # no person sees that it is held
             self._dropped += 1
             reached("flows for an attached process")
         self._has_more.set()

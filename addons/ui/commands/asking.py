@@ -1,4 +1,4 @@
-"""Asks the admin port of a running hub, and makes the files of what it says."""
+"""Queries the admin port of a running hub, and writes its answers to files."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def new_file(path: str) -> BinaryIO:
 
 
 def write_new(path: str, content: bytes) -> str:
-    """Write a new file as `new_file` makes it, and return a line that says so; NoAnswer where that fails."""
+    """Write a new file as `new_file` makes it, and return a line about it; NoAnswer where that fails."""
     try:
         with new_file(path) as file:
             file.write(content)

@@ -49,14 +49,14 @@ def run(options: argparse.Namespace) -> int:
 
 def _show(admin: str, ui: str, hold: str, rest: Sequence[str]) -> int:
     # The heaviest of mitmproxy's modules, which no other command needs.
-    from mitmproxy import flowfilter  # noqa: PLC0415 - as said above
-    from mitmproxy.tools import main as programs  # noqa: PLC0415 - as said above
+    from mitmproxy import flowfilter  # noqa: PLC0415 - as above
+    from mitmproxy.tools import main as programs  # noqa: PLC0415 - as above
 
-    from addons.ui.commands.attached_flows import records  # noqa: PLC0415 - as said above
+    from addons.ui.commands.attached_flows import records  # noqa: PLC0415 - as above
 
     if ui == "console" and not sys.stdout.isatty():
         raise NoAnswer("edgehub: --ui console needs a terminal: attach in one, or with --ui web")
-    # A hub that refuses says why before a screen hides it.
+    # A hub that refuses gives the reason before a screen hides it.
     with open_page(admin, "flows", accept="*/*") as stream:
         received = next(records(stream), {})
     if hold and not received.get("may_hold"):

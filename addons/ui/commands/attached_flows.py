@@ -80,7 +80,7 @@ class AttachedFlows:
         return {"flow": flow.id, "hold": held.number, "changes": changes, "kill": is_killed}
 
     def rest(self) -> list[http.HTTPFlow]:
-        """The flows that are not over; nothing more of them comes."""
+        """The flows that are not over; no further changes of them come."""
         for flow in self._running.values():
             _close(flow)
         return list(self._running.values())

@@ -1,5 +1,7 @@
-"""`edgehub.NAME` in mitmproxy's command line: what `scripts/hub NAME` asks, with completion. The same commands ask the
-hub that runs beside the interface, and one to which the interface is attached."""
+"""`edgehub.NAME` in mitmproxy's command line: the same queries as `scripts/hub NAME`, with completion.
+
+The same commands query the hub that runs beside the interface, and one to which the interface is attached.
+"""
 
 from __future__ import annotations
 
@@ -135,7 +137,7 @@ class ConsoleCommands:
     def explain(
         self, component: str, resource: str, namespace: str = "", name: str = "", verb: str = "list"
     ) -> str | None:
-        """Why a component sees an object as it does: the route, the rules, and what each filter decided."""
+        """Why a component sees an object as it does: the route, the rules, and the filters' decisions."""
         return self._answer(self._explain(component, resource, namespace, name, verb))
 
     def explain_all(
@@ -145,7 +147,7 @@ class ConsoleCommands:
         return self._answer(self._explain(component, resource, namespace, "", verb))
 
     def explain_flow(self, flow: flow.Flow) -> str | None:
-        """The same for what a flow asked: `edgehub.explain.flow @focus`."""
+        """The same for a flow's request: `edgehub.explain.flow @focus`."""
         context = context_of(flow) if isinstance(flow, http.HTTPFlow) else None
         component, info = component_of(flow), context.info if context is not None else None
         if context is not None:
@@ -166,7 +168,7 @@ class ConsoleCommands:
         return self._answer(self._try(Path(file)))
 
     def dump(self, resource: str, component: str = "", namespace: str = "", name: str = "") -> str | None:
-        """The copy of a resource as YAML, or what a component sees of it."""
+        """The copy of a resource as YAML, or a component's view of it."""
         query = {"resource": resource, "namespace": namespace, "name": name, "as": component}
         return self._answer(self._hub.ask("dump", query))
 
@@ -177,7 +179,7 @@ class ConsoleCommands:
         return self._answer(self._text("link", query, b""))
 
     def support(self, path: types.Path) -> str | None:
-        """Write an archive for who helps: reports, metrics and log, no secrets."""
+        """Write an archive for support: reports, metrics and log, no secrets."""
         return self._answer(self._support(Path(path)))
 
     def _command_of(self, name: str, summary: str) -> Callable[[], str | None]:
@@ -215,7 +217,7 @@ class ConsoleCommands:
         return await asyncio.to_thread(write_new, str(path), await self._hub.ask("support", {}))
 
     def _answer(self, work: Coroutine[Any, Any, str]) -> str | None:
-        """Show the text that `work` returns, now or when it is there. What is refused at once is a CommandError."""
+        """Show the text that `work` returns, now or when it is there. An immediate refusal is a CommandError."""
         loop = asyncio.get_running_loop()
         task = asyncio.Task(work, loop=loop, name="a command of an interface", eager_start=True)
         if task.done():
@@ -238,8 +240,11 @@ class ConsoleCommands:
 
 
 def typed(command: Callable[..., str | None], **choices: types.Choice) -> Callable[..., str | None]:
-    """A command whose arguments mitmproxy completes from these choices, and refuses others. In a browser it returns
-    where its answer is: mitmweb's command bar shows a text in one line, its event log has the lines."""
+    """A command whose arguments mitmproxy completes from these choices, and refuses others.
+
+    In a browser it returns the name of its answer's place: mitmweb's command bar shows a text in one line, its event
+    log has the lines.
+    """
     command.__annotations__.update({**choices, "return": str if in_browser() else None})
     return command
 
@@ -252,7 +257,7 @@ def show(text: str) -> None:
     """Show a text over mitmproxy's console; in its event log where there is no console."""
     overlay = getattr(ctx.master, "overlay", None)
     if overlay is None:
-        # The browser's event log leaves out what mitmproxy alerts of, and has rows of one line.
+        # The browser's event log leaves out mitmproxy's alerts, and has rows of one line.
         for number, line in enumerate(text.splitlines()):
             logger.info("%s", line, extra={REPORT_LINE: number})
         return

@@ -1,4 +1,4 @@
-"""`scripts/hub NAME`: asks the admin port of a running hub, and prints what it says."""
+"""`scripts/hub NAME`: queries the admin port of a running hub, and prints the answer."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ def query_of(options: argparse.Namespace) -> dict[str, str]:
 
 
 def show_lines(lines: Iterable[bytes], output: str) -> None:
-    """Print the lines of a hub as they come, until there are no more, or nobody reads them, `| head` for one."""
+    """Print the lines of a hub as they come, until there are no more, or their reader ends, such as `| head`."""
     try:
         _print_lines(lines, output)
     except BrokenPipeError:
-        # Python would tell of it once more when it ends.
+        # Python would report it once more when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -124,7 +124,7 @@ def _show(options: Asked, report: str) -> int:
 
 
 def _in_red(text: str) -> str:
-    """On a terminal, the lines about a drill, and about what is not open, in red."""
+    """On a terminal, the lines about a drill, and about closed listeners, in red."""
     if not sys.stdout.isatty():
         return text
     lines = text.splitlines(keepends=True)

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class Viewer:
-    """Shows what the hub sends, in the interface of this process."""
+    """Shows the hub's flows in the interface of this process."""
 
     name = "edgehub-attached"
 
@@ -43,9 +43,9 @@ class Viewer:
         self._visible = USUALLY
         self._is_over = False
         self._key = ""
-        """By which the hub knows this process; "" until it has said so."""
+        """The hub's id of this process; "" before its first message."""
         self._may_hold = True
-        """Whether the hub lets flows be held; it has not said no."""
+        """Whether the hub lets flows be held; True until it refuses."""
         self._tells = ThreadPoolExecutor(1, "decisions for the hub")
 
     def load(self, loader: Loader) -> None:
@@ -62,14 +62,14 @@ class Viewer:
             self._tell_filter()
 
     def update(self, flows: Sequence[Flow]) -> None:
-        """Tell the hub of flows that somebody has let go, edited or ended."""
+        """Send the hub the flows that a person has resumed, edited or ended."""
         for flow in flows:
             self._let_go(flow)
 
     def running(self) -> None:
         view = ctx.master.addons.get("view")
         self._retained = RetainedFlows(view.remove)
-        for signal_ in (view.sig_view_update, view.sig_store_remove):  # the browser's buttons tell no addon
+        for signal_ in (view.sig_view_update, view.sig_store_remove):  # the browser's buttons notify no addon
             signal_.connect(self._let_go)
         choose_first_view()
         begin_interface(ctx.master)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 
 def run_web(arguments: Sequence[str]) -> None:
-    """Run mitmweb to its end. Where it cannot listen the process ends with status 1, and a line says what to do."""
+    """Run mitmweb to its end. Where it cannot listen the process ends with status 1, and a line with the remedy."""
     from mitmproxy.tools import main as programs  # noqa: PLC0415 - the heaviest of mitmproxy's modules
 
     try:

@@ -1,5 +1,4 @@
-"""The display of a flow in mitmproxy's interfaces: its comment, its body, its watch as it goes on, and what filters
-did.
+"""The display of a flow in mitmproxy's interfaces: comment, body, open watch, and filters' verdicts.
 
 `addons.console` imports this package beside an interface alone.
 """

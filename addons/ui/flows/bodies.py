@@ -1,4 +1,4 @@
-"""Keeps what is streamed past a flow, for people and for files: small bodies whole, large lists as a line an object."""
+"""Keeps streamed bodies of a flow, for people and for files: small bodies whole, large lists as a line an object."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Copy:
         return body
 
     def stop(self) -> None:
-        """Keep nothing more, and let go of what was kept."""
+        """Keep nothing more, and drop kept pieces."""
         self.is_complete = False
         self._drop()
 
@@ -107,10 +107,10 @@ class Copy:
 
 
 def keep(message: http.Message, body: bytes | None, size: int, *, is_secret: bool, visible: Visible) -> str:
-    """Set the body of an ended flow, or a text in its place. Return that text, or "".
+    """Set the body of an ended flow, or a text in its stead. Return that text, or "".
 
-    `body` is None where nothing of its `size` bytes was kept. `is_secret` bodies are shown as text without what is
-    secret in them.
+    `body` is None where nothing of its `size` bytes was kept. `is_secret` bodies are shown as text without secret
+    values.
     """
     if body is not None and len(body) <= MAX_SHOWN_BODY and not is_secret:
         message.data.content = body
@@ -139,7 +139,7 @@ def decoded(flow: http.HTTPFlow, visible: Visible) -> Iterator[None]:
 
 
 def _decode(message: http.Message, visible: Visible) -> None:
-    """Put the text in the place of a whole body. What cannot be read stays as it is, and so does a text of the hub."""
+    """Replace a whole body by the text. An unreadable one stays as it is, and so does a text of the hub."""
     body = message.raw_content or b""
     try:
         plain = _plain(message, body)

@@ -1,4 +1,4 @@
-"""mitmproxy's content views for Kubernetes: objects and watches as YAML, and what filters did to the objects of an
+"""mitmproxy's content views for Kubernetes: objects and watches as YAML, and the filters' verdicts on the objects of an
 answer, as a table and as a difference with the reason at each line."""
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class ObjectView(KubernetesView):
 
 
 class WatchView(KubernetesView):
-    """Watches, one event after the other: the messages of an open one, or a body that somebody kept."""
+    """Watches, one event after the other: the messages of an open one, or a saved body."""
 
     def _prettify(self, data: bytes, metadata: Metadata) -> str:
         encoding = Encoding.JSON if _EVENT.match(data) else Encoding.PROTOBUF
@@ -211,7 +211,7 @@ class WatchView(KubernetesView):
 
 
 class TableView(KubernetesView):
-    """A line for each object of a list: its size, and what filters made of it."""
+    """A line for each object of a list: its size, and the filters' verdict."""
 
     def _prettify(self, data: bytes, metadata: Metadata) -> str:
         return table(_encoding(data), data, record_of(metadata.flow))
@@ -233,7 +233,7 @@ VIEWS: tuple[Contentview, ...] = (
 
 
 ATTACHED = VIEWS[:2]
-"""The views that ask nothing of a running hub."""
+"""The views that need no running hub."""
 
 
 def register(views: Sequence[Contentview] = VIEWS) -> None:

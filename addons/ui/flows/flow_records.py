@@ -1,6 +1,6 @@
 """Records of a flow besides its bytes: what may be shown, and the filters' verdicts.
 
-The cloud's objects and the verdicts on them are those of now.
+The cloud's objects and the verdicts on them are the present ones.
 """
 
 from __future__ import annotations

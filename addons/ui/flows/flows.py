@@ -1,4 +1,4 @@
-"""Lets people see each flow as it was, with what the hub made of it, in an interface or an attached process."""
+"""Shows people each flow with the hub's annotations, in an interface or an attached process."""
 
 from __future__ import annotations
 
@@ -41,8 +41,7 @@ class ActiveFlow:
     response: Copy | None = None
     watch: LiveWatch | None = None
     mitmproxy_holds: bool = False
-    """mitmproxy collects the whole answer before it sends it. Until then, what the flow holds is what the client
-    gets."""
+    """mitmproxy collects the whole answer before it sends it. Until then, the flow has the client's answer."""
 
 
 class Flows:
@@ -57,7 +56,7 @@ class Flows:
         copied: ByteBudget,
         events: ByteBudget,
     ) -> None:
-        """`trigger` tells of a flow that has changed, and `is_to_be_held` says whether a person wants to edit one.
+        """`trigger` is called with a changed flow, and `is_to_be_held` returns whether a person wants to edit one.
 
         `copied` bounds the bodies that are being copied, `events` the messages of all watches.
         """
@@ -135,14 +134,14 @@ class Flows:
                 and interventions.may_edit_answer(context)
                 and self._may_be_held(context)
             ):
-                # What is too large to be held goes on as a stream.
+                # A body that is too large to be held goes on as a stream.
                 context.stream_too_large = copy.joined
                 response.stream, active.mitmproxy_holds = False, True
         if context is not None and context.answerer is not None:
             _show_own_address(flow, context)
 
     def join(self, flow: http.HTTPFlow) -> None:
-        """Show what comes of a flow that began before anybody looked."""
+        """Show the rest of a flow that began before an interface was attached."""
         context, response = context_of(flow), flow.response
         self._describe(flow, context, refusal=None)
         active = self._open[flow.id] = ActiveFlow()
@@ -162,7 +161,7 @@ class Flows:
         flow.comment = ARROW.join((comment, f"{flow.request.method} {flow.request.path}"))
 
     def leave(self, flows: Iterable[http.HTTPFlow]) -> None:
-        """Let running flows go on as if nobody had looked."""
+        """Let running flows go on as without an interface."""
         for flow in flows:
             active = self._open.pop(flow.id, ActiveFlow())
             for copy in (active.request, active.response):
@@ -178,7 +177,7 @@ class Flows:
         return flow in self._settled
 
     def take_messages(self, flow: http.HTTPFlow) -> list[WebSocketMessage]:
-        """The messages of a watch since they were last taken; whoever takes them has them alone."""
+        """The messages of a watch since the last call, which removes them."""
         watch = self._watches.get(flow.id)
         if watch is None:
             return []
@@ -262,7 +261,7 @@ class Flows:
     def _settle(
         self, flow: http.HTTPFlow, context: RequestContext | None, left: list[http.Message], looks: int
     ) -> None:
-        """Once mitmproxy has sent all of a flow, replace the bodies that it held by what people may see of them."""
+        """Once mitmproxy has sent all of a flow, replace its held bodies by the part that people may see."""
         if flow.websocket is not None:
             flow.live = False  # mitmproxy would wait for a WebSocket's end
         if flow.live and looks:
@@ -290,7 +289,7 @@ class Flows:
         self._trigger(UpdateHook([flow]))
 
     def _over(self, flow: http.HTTPFlow) -> None:
-        """A flow shows all that people may see, and nothing else."""
+        """The flow shows all that people may see, and nothing else."""
 
 
 def _show_own_address(flow: http.HTTPFlow, context: RequestContext | None) -> None:

@@ -21,7 +21,7 @@ WEB_COLUMNS = ["timestamp", "method", "comment", "status", "size", "time"]
 
 
 def begin_interface(master: Master) -> None:
-    """Show components or whole comments in the list of flows, and say at the terminal of mitmweb where to look.
+    """Show components or full comments in the list of flows, and print the page's address at the terminal of mitmweb.
 
     The log, which others may read, never has the token.
     """
@@ -37,7 +37,7 @@ def begin_interface(master: Master) -> None:
 
 
 def choose_first_view() -> None:
-    """Set what the person has not set."""
+    """Set options that the person has not set."""
     is_web = ctx.master.addons.get("webauth") is not None
     # The browser has its filter in the address, where a person sees it and takes it away.
     defaults = {"web_columns": WEB_COLUMNS} if is_web else {"view_filter": DEFAULT_FILTER}

@@ -58,7 +58,7 @@ class InterfaceFlows(Flows):
             view.sig_store_refresh.connect(self._cleared)
 
     def start(self, hub: RunningHub) -> None:
-        """List also what the hub itself asks, where that is wanted."""
+        """List also the hub's own requests, where the option asks for them."""
         super().start(hub)
         view = ctx.master.addons.get("view")
         if view is not None and hub.settings.show_own_requests:
@@ -165,12 +165,12 @@ def _begun(record: RequestRecord) -> http.HTTPFlow:
 
 
 def save_when_over(master: Master) -> Callable[[http.HTTPFlow], None]:
-    """Take the hooks of HTTP from mitmproxy's `save`; returns what writes a flow that is over.
+    """Take the hooks of HTTP from mitmproxy's `save`; returns the writer of ended flows.
 
-    mitmproxy writes a flow (`-w`, `save_stream_file`) when its answer is there. By then the flow lacks what was
-    streamed, and it still has the values of a Secret that the hub holds whole to keep it. Bodies of protobuf are text
-    in the file: no other mitmproxy reads them. mitmproxy looks a hook up at each call, and goes on to write watches,
-    which end by a hook of WebSockets.
+    mitmproxy writes a flow (`-w`, `save_stream_file`) when its answer is there. By then the flow lacks streamed pieces,
+    and it still has the values of a Secret that the hub holds to cache it. Bodies of protobuf are text in the file: no
+    other mitmproxy reads them. mitmproxy looks a hook up at each call, and goes on to write watches, which end by a
+    hook of WebSockets.
     """
     save: Save | None = master.addons.get("save")
     if save is None:
@@ -186,7 +186,7 @@ def save_when_over(master: Master) -> Callable[[http.HTTPFlow], None]:
 
 
 def tell_ends_of_watches(master: Master) -> None:
-    """Make mitmdump report a watch's end. It would tell of a WebSocket, in whose place events are shown."""
+    """Make mitmdump report a watch's end. It would report a WebSocket, as which events are shown."""
     dumper: Dumper | None = master.addons.get("dumper")
     if dumper is None:
         return

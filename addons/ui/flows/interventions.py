@@ -1,8 +1,8 @@
 """Decides what a person may do with a flow: which replays run, and which edits of an intercepted flow hold.
 
-A relay is its sender's own, so its body and headers may be edited. What decides about a request (who sends it, what it
-asks for) was decided before a person saw it, so an edit of that is refused: the hub would filter one request, and send
-another. The hub itself writes where an edited body ends, or one connection would carry a second request.
+A relay is its sender's own, so its body and headers may be edited. The facts that decide about a request (its sender,
+its question) were read before a person saw it, so an edit of them is refused: the hub would filter one request, and
+send another. The hub itself writes where an edited body ends, or one connection would carry a second request.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ TEXT_BODY = "edgehub body"
 
 _DECIDES = ("user-agent", "accept", "authorization", "proxy-authorization", "cookie", "host", "upgrade")
 _DECIDES_BY = ("impersonate-", "x-remote-", "x-edgehub-", "sec-websocket-")
-"""Headers on which the hub's decision about a request, and a server's about its sender, rests; and what the names of
-others of them begin with."""
+"""Headers on which the hub's decision about a request, and a server's about its sender, rests; and prefixes of further
+ones."""
 
 
 def check_replay(flow: http.HTTPFlow, context: RequestContext | None) -> None:
@@ -103,15 +103,17 @@ def check_answer(before: http.Response, response: http.Response, context: Reques
 
 
 def _frame(message: http.Message) -> None:
-    """Say where the body ends, whatever a person has said of that."""
+    """Set the end of the body, whatever a person has written about it."""
     fields = tuple(field for field in message.headers.fields if field[0].lower() not in FRAMING)
     size = len(message.raw_content or b"")
     message.headers.fields = (*fields, (b"Content-Length", b"%d" % size))
 
 
 def may_edit_answer(context: RequestContext | None) -> bool:
-    """Whether an answer was relayed, and comes to an end: a person may edit those. The node acts by the hub's own
-    answers, so nobody edits them."""
+    """Whether an answer was relayed, and comes to an end: a person may edit those.
+
+    The node acts on the hub's own answers, so they cannot be edited.
+    """
     return (
         context is not None
         and context.route is not None

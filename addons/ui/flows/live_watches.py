@@ -1,7 +1,7 @@
 """Shows each event of an open watch, decoded, as a message of the watch's flow, in both of mitmproxy's interfaces.
 
-mitmproxy shows messages for WebSockets alone, so a watch's flow gets a `WebSocketData`. A message to the client is what
-the component got. A message from the client is what the cloud sent, where filters changed or dropped it.
+mitmproxy shows messages for WebSockets alone, so a watch's flow gets a `WebSocketData`. A message to the client is the
+component's event. A message from the client is the cloud's event, where filters changed or dropped it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MAX_WATCH = 1024 * 1024
 MAX_ALL = 32 * 1024 * 1024
 """Characters of the messages of all watches."""
 MAX_WAITING = 4 * 1024 * 1024
-"""Bytes of a watch that wait to be decoded. A larger frame ends what is shown of the watch, not the watch."""
+"""Bytes of a watch that wait to be decoded. A larger frame ends the display of the watch, not the watch."""
 AT_ONCE = 20
 """Events decoded at once, so that a burst leaves the loop to requests."""
 PAUSE = 0.05
@@ -73,7 +73,7 @@ class LiveWatch:
         visible: Visible = USUALLY,
         is_joined: bool = False,
     ) -> None:
-        """`updated` tells the interface that the flow has new messages. `filtered` knows what the cloud sent.
+        """`updated` is called when the flow has new messages. `filtered` knows the cloud's objects.
 
         A watch that `is_joined` has sent events before, and the next piece may begin within one.
         """

@@ -20,7 +20,7 @@ from addons.telemetry.observation import HANDSHAKE, Observation, Observations
 from kube.log_lines import printable
 
 ALERT = "alert "
-"""The word of OpenSSL before the name of an alert (RFC 8446, 6.2)."""
+"""OpenSSL's text before the name of an alert (RFC 8446, 6.2)."""
 MAX_NAME = 253
 """Characters of a server's name that are shown, the most of a DNS name."""
 
@@ -35,7 +35,7 @@ class FailedHandshakes:
         self._pace = Pace()
 
     def add(self, data: tls.TlsData) -> None:
-        """Note a handshake that has just failed. The connection's `error` says why."""
+        """Note a handshake that has just failed. The connection's `error` has the reason."""
         client = data.context.client
         address, called = client.peername[0].partition("%")[0], (client.sni or "")[:MAX_NAME]
         said = (client.error or "").rpartition(ALERT)[2]
@@ -61,7 +61,7 @@ def _called_label(called: str) -> str:
 
 
 def _shown(data: tls.TlsData) -> str:
-    """The certificate that the client saw, by what it is for and who signed it; "" where it came to none."""
+    """The certificate that the client saw, by its purpose and signer; "" where there was none."""
     certificate = data.ssl_conn.get_certificate(as_cryptography=True) if data.ssl_conn is not None else None
     if certificate is None:
         return ""

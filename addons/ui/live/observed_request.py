@@ -1,5 +1,4 @@
-"""Makes the line for people of one request: what it asked, the way it took, and what became of it; log and
-terminal get it."""
+"""Makes the line for people of one request: its question, its route, and its result; log and terminal get it."""
 
 from __future__ import annotations
 
@@ -66,7 +65,7 @@ def _reason(context: RequestContext) -> str:
 
 
 def _status(flow: http.HTTPFlow) -> tuple[int, bool]:
-    """The status, and whether the client got no whole answer though it waited for one."""
+    """The status, and whether the client got an incomplete answer though it waited for all of it."""
     if flow.error is None:
         return (flow.response.status_code if flow.response is not None else 0), False
     if "disconnect" in flow.error.msg:

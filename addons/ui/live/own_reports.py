@@ -25,11 +25,11 @@ from kube.reflector.state import State
 STATUS_INTERVAL = 5.0
 """Seconds between two looks at the hub."""
 BYTES_INTERVAL = 900.0
-"""Seconds between two statuses that tell of nothing but bytes: 100 statuses of 200 bytes a day."""
+"""Seconds between two statuses that differ in bytes alone: 100 statuses of 200 bytes a day."""
 
 
 def fleet_status(hub: RunningHub, rollback: str = "") -> HubStatus:
-    """The hub as it stands. `rollback` says why it runs in place of a newer one."""
+    """The hub's present status. `rollback` has the reason why it runs in place of a newer one."""
     report = status(hub)
     stale = [source.reflector.heard for source in hub.sources if source.reflector.state is State.WAITING]
     oldest = min(filter(None, stale), default=None)
@@ -51,12 +51,12 @@ def fleet_status(hub: RunningHub, rollback: str = "") -> HubStatus:
 
 
 async def tell_fleet(hub: RunningHub) -> None:
-    """Tell of each new status until cancelled; of one that differs in bytes alone after a quarter of an hour.
+    """Report each new status until cancelled; one that differs in bytes alone after a quarter of an hour.
 
-    A hub that keeps nothing renews no Lease, and tells nothing.
+    A hub without a cache renews no Lease, and reports nothing.
     """
     latest, at = HubStatus(), float("-inf")
-    # Written before the hub starts, and by nobody while it runs.
+    # Written before the hub starts, and not while it runs.
     rollback = await asyncio.to_thread(read_rollback, hub.settings.state_dir)
     while hub.offline is not None:
         await asyncio.sleep(STATUS_INTERVAL)  # first: a hub that starts has no port open yet
@@ -67,9 +67,9 @@ async def tell_fleet(hub: RunningHub) -> None:
 
 
 LOOK_INTERVAL = 10.0
-"""Seconds between two looks at what the link has carried."""
+"""Seconds between two looks at the link's bytes."""
 LOOKS_TO_KEEP = 6
-"""Looks after which what is spent is written to the disk: a hub that is killed forgets a minute."""
+"""Looks after which the spent bytes are written to the disk: a killed hub forgets a minute."""
 TABLE = table_of("link budget")
 ROW = "spent"
 REASON = "LinkBudgetSpent"

@@ -1,5 +1,5 @@
 """The pages without an end: `/debug/observe`, a line of JSON for each request and event, and `/debug/flows` for
-`edgehub attach`, with what that decides about held flows."""
+`edgehub attach`, with its decisions about held flows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kube.errors import bad_request
 MAX_FOLLOWERS = 8
 """People who follow at once."""
 ALIVE = 2.0
-"""Seconds after which an empty line is sent where nothing happens: to write it fails once the reader is gone."""
+"""Seconds after which a quiet stream sends an empty line: writing it fails once the reader is gone."""
 MAX_DECISION = 5 * 1024 * 1024
 """Bytes of an edited message: the longest that is held has 4 MiB."""
 
@@ -64,7 +64,7 @@ class StreamPages:
         with self._followers.take():
             seen.listen(follower.summary)
             try:
-                # Taken at once: what comes while it is written goes to the follower.
+                # Taken at once: lines that come while it is written go to the follower.
                 yield _hints(hub, wanted) + (_past(hub, wanted) if has_past else b"")
                 while True:
                     try:
@@ -98,7 +98,7 @@ class StreamPages:
 
 
 def _hints(hub: RunningHub, wanted: WantedLines) -> bytes:
-    """A line for each name that nobody has asked by, or for, with the nearest one."""
+    """A line for each name without requests by it, or for it, with the nearest one."""
     seen = list(hub.observations.past(WantedLines(events=True)))
     components = {observation.component for observation in seen} | hub.rules.rules.components
     resources = {observation.resource.partition(".")[0] for observation in seen} | COMMON_RESOURCES

@@ -1,5 +1,5 @@
-"""The parts of the page as HTML: those that change by themselves, each made of a report, and the two that a person
-asks, why a component sees an object so, and what an edit would change."""
+"""The parts of the page as HTML: live ones, each made of a report, and the two forms: why a component sees an object
+so, and what an edit would change."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MAX_CHOICES = 500
 NO_FILTER = "no filter"
 TOO_MANY = 429
 VERBS = ("watch", "get")
-"""The verbs besides `list`, which holds where nobody chooses one."""
+"""The verbs besides `list`, the default."""
 
 NOTES: list[Column] = [*named("filter"), ("about", of_field("subject")), *named("outcome", "reason")]
 OBJECTS: list[Column] = [("object", of_field("name")), *named("outcome", "reasons")]
@@ -63,7 +63,7 @@ def explain_form(hub: RunningHub, query: Mapping[str, str]) -> str:
 
 
 async def explained(hub: RunningHub, queue: ReportQueue, query: Mapping[str, str]) -> str:
-    """The answer to the choice; "" where nobody has chosen."""
+    """The answer to the choice; "" before one."""
     component, resource = query.get("component", ""), query.get("resource", "")
     if not component or not resource:
         return ""
@@ -94,7 +94,7 @@ def _explanation(explanation: Row) -> str:
         answer = table(_alike(explanation["objects"], explanation["path"].rpartition("/")[2]), ALIKE)
         counted = ", ".join(f"{count} {outcome}" for outcome, count in explanation["counts"].items())
     else:
-        answer = table(explanation["notes"], NOTES)  # what is hidden as meant is no fault
+        answer = table(explanation["notes"], NOTES)  # an object that is hidden as meant is no fault
         counted = (
             f"the object is {explanation['outcome']}, from {explanation['origin']}"
             if explanation["outcome"]
@@ -111,7 +111,7 @@ def _alike(objects: Iterable[Row], resource: str) -> list[Row]:
     alike: dict[tuple[str, str], list[str]] = {}
     for item in objects:
         name = key_text((item["namespace"], item["name"]))
-        # What a filter says of the whole object repeats what it said of a part.
+        # A filter's verdict on the whole object repeats its verdict on a part.
         notes = [note for note in item["reasons"] if note["subject"] != "object"] or item["reasons"]
         because = "; ".join(dict.fromkeys(f"{note['filter']}: {note['reason']}" for note in notes))
         alike.setdefault((item["outcome"], because), []).append(name)
@@ -294,7 +294,7 @@ def _journal(report: Row) -> str:
 
 
 def _pool(report: Row, shared: Row) -> str:
-    """Which pool the node is in; where hubs of the pool read from each other, who leads and what is read from where."""
+    """The node's pool; where hubs of the pool read from each other, its leader and the source of each resource."""
     if not report["pool"]:
         return "<p>This node is in no pool that the hub knows of.</p>"
     members = f", with {text(shared['members'])}" if shared and shared["members"] else ""

@@ -30,7 +30,7 @@ from kube.concurrency.notifier import comes_within
 MAX_LISTENERS = 16
 """Open pages that get updates. A further page loads, and gets none."""
 INTERVAL = 2.0
-"""Seconds between two looks at what has changed."""
+"""Seconds between two looks for changes."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "

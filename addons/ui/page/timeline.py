@@ -90,7 +90,7 @@ class Timeline:
         self._before = counts
 
     def html(self) -> str:
-        """The bars, the newest at the right; a pointer tells what a bar stands for."""
+        """The bars, the newest at the right; a pointer shows the meaning of a bar."""
         if not self.minutes:
             return '<p class="none">The first minute is not over yet.</p>'
         bars = [_Bar(list(minute)) for minute in batched(reversed(self.minutes), AT_ONCE)]

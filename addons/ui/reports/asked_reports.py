@@ -33,7 +33,7 @@ async def ask(hub: RunningHub, queue: ReportQueue, name: str, query: Query, body
 async def _explain(hub: RunningHub, queue: ReportQueue, query: Query, _body: bytes) -> dict[str, Any]:
     asked = {name: query[name] for name in ExplainRequest._fields if name in query}
     question = ExplainRequest(**{"component": "", "resource": "", **asked})
-    # A resource with its group may be a custom one that nobody here has read yet.
+    # A resource with its group may be a custom one that no component here has read yet.
     resource = question.resource
     if resource and "." not in resource and (problem := unknown_resource(hub.sources, resource)):
         raise StatusError(404, "NotFound", problem)

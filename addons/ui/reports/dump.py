@@ -1,4 +1,4 @@
-"""The report `dump`: the hub's own copy of a resource as YAML, or what a component sees of it. Secrets are masked."""
+"""The report `dump`: the hub's own copy of a resource as YAML, or a component's view of it. Secrets are masked."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _yaml(item: Item, visible: Visible, *, is_secret: bool) -> str:
 
 
 def _without_values(secret: Tree) -> Tree:
-    """A Secret's type, name and keys. An annotation may hold what the values are."""
+    """A Secret's type, name and keys. An annotation may hold the values."""
     metadata, data = secret.get("metadata"), secret.get("data")
     named = ("namespace", "name", "resourceVersion")
     return {

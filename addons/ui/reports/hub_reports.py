@@ -1,5 +1,5 @@
 """The reports of a hub about itself: `status` in some twenty numbers, `servers`, `link`, `components`, `journal`;
-`sources`, `views` and `watchers`; and `rules`, each with where it was written and what it does to whom now."""
+`sources`, `views` and `watchers`; and `rules`, each with its origin and its present effect on each component."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from kube.reflector.upstream import Upstream
 from kube.requests.node_pools import POOL_LABEL
 
 STARTED = datetime.datetime.now(datetime.UTC).isoformat()
-"""When this program started: `edgehub upgrade` tells one hub from the next by it."""
+"""The start time of this program: `edgehub upgrade` tells one hub from the next by it."""
 
 
 def sources(hub: RunningHub) -> list[dict[str, Any]]:
@@ -121,7 +121,7 @@ def _view(source: Source, key: ViewKey, opened: OpenView) -> dict[str, Any]:
 
 
 def rules(hub: RunningHub) -> dict[str, Any]:
-    """`entries` are built-in ones too. `kept`, `changed` and `hidden` are what the filter did itself in its views."""
+    """`entries` include built-in ones. `kept`, `changed` and `hidden` count the filter's own verdicts in its views."""
     current = hub.rules.rules
     plugins = hub.modules.plugins if hub.modules is not None else ()
     return {
@@ -195,7 +195,8 @@ def _effect(rules: Rules, filter_: Filter, entry: RuleEntry) -> str:
 def why_unready(hub: RunningHub, *, is_to_be_node: bool = False) -> str:
     """The reason why the hub does not serve its node; "" for none.
 
-    With `is_to_be_node` the hub need not be its node's yet: who puts a node behind its hub starts the hub first.
+    With `is_to_be_node` the hub need not be its node's yet: an installation starts the hub before it puts the node
+    behind it.
     """
     if missing := hub.waits_for():
         return missing
@@ -211,7 +212,7 @@ def why_unready(hub: RunningHub, *, is_to_be_node: bool = False) -> str:
 def status(hub: RunningHub) -> dict[str, Any]:
     """`fromCopies` are bytes that components got from copies since the start: neither errors nor relayed ones.
 
-    `reached` says whether a server has answered since then; `via` is the node whose way to the cloud is borrowed,
+    `reached` is whether a server has answered since then; `via` is the node whose link to the cloud is borrowed,
     `uplink` the one of this node that leads there.
     """
     rules = hub.rules.rules

@@ -1,7 +1,7 @@
-"""The report `rules try`: what an edit of the rules would change for each component. Nothing is applied.
+"""The report `rules try`: the effect of an edit of the rules on each component. Nothing is applied.
 
 The hub's own copies are filtered twice, by the rules in force and by the edit. No view is touched. A filter that asks
-for an input that no filter asked before starts its source, as it would when the edit applies.
+for a new input starts its source, as it would when the edit applies.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Difference:
     changes: dict[str, dict[str, Any]] = field(
         default_factory=lambda: {kind: {"count": 0, "names": []} for kind in ("gained", "lost", "changed")}
     )
-    """The number of objects by what became of them, and the first of them."""
+    """The number of objects by verdict, and the first of them."""
     endpoints_before: int = 0
     endpoints_after: int = 0
     unknown: int = 0
@@ -62,7 +62,7 @@ class Difference:
     def compare(
         self, item: Item, before: Item | None, after: Item | None, explained: Callable[[Item], DryRunResult]
     ) -> None:
-        """Count and name one object, as a component is shown it; `explained` says why it is lost or changed."""
+        """Count and name one object, as a component sees it; `explained` has the reason for a lost or changed one."""
         same = before.raw == after.raw if before is not None and after is not None else before is after
         if same:
             return
@@ -82,15 +82,15 @@ class Difference:
 
 
 async def try_text(hub: RunningHub, text: bytes) -> dict[str, Any]:
-    """`try_rules` of what a person gives; ValueError as `read_rules`."""
+    """`try_rules` of a person's text; ValueError as in `read_rules`."""
     return await try_rules(hub, await asyncio.to_thread(read_rules, text))
 
 
 async def try_rules(hub: RunningHub, data: Mapping[str, str] | None) -> dict[str, Any]:
     """`data` are the data of the edited ConfigMap; None where it is deleted. `lost` counts objects and endpoints.
 
-    `untried` names what the hub has no copy for, and, where no component has asked for anything, those that the edit
-    is about: what they would lose nobody knows.
+    `untried` names resources without a copy here, and, where no component has asked for anything, the subjects of the
+    edit: their losses are unknown.
     """
     now = hub.rules.rules
     edited = parse_rules(data, now.disabled, now.filters)
@@ -131,7 +131,7 @@ async def try_rules(hub: RunningHub, data: Mapping[str, str] | None) -> dict[str
 
 
 def _asked(hub: RunningHub) -> list[tuple[str, str, str]]:
-    """(component, group, resource) of all that components asked of what filters understand."""
+    """(component, group, resource) of all requests of components for kinds that filters understand."""
     requests = {
         (key.component, source.list_watch.type.group, source.list_watch.type.resource)
         for source in hub.sources
@@ -223,8 +223,10 @@ class NoText(UserString):
 
 
 class Texts(yaml.CSafeLoader):
-    """Leaves unread what is no text. PyYAML raises for a date that no calendar has, and takes a minute for a number
-    of sixties (1:1:1…) as long as a ConfigMap.
+    """Reads only text.
+
+    PyYAML raises for a date that no calendar has, and takes a minute for a number of sixties (1:1:1…) as long as a
+    ConfigMap.
     """
 
 

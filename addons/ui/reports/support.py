@@ -1,4 +1,4 @@
-"""The archive of reports for who helps, without secrets and tokens."""
+"""The archive of reports for support, without secrets and tokens."""
 
 from __future__ import annotations
 
