@@ -1,50 +1,23 @@
-"""A running hub as reports read it: the hub's parts on a scriptable cloud, with rules that the test sets."""
+"""A client of the admin port of a hub."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 import aiohttp
 
-from addons.filters.chain import FILTERS
 from addons.link.drills import Drills
-from addons.link.health import Cloud, ServerHealth
-from addons.link.servers import parse_server
-from addons.requests.cloud_identity import HUB_IDENTITY
-from addons.rules.in_force import RulesInForce
-from addons.settings import Settings, parse_settings
 from addons.ui.admin import admin_server
 from addons.ui.admin_port import AdminPort
 from addons.ui.admin_server import AdminServer
 from addons.ui.attached.attachments import Attachments
 from addons.ui.page.timeline import Timeline
 from addons.ui.running_hub import RunningHub
-from kube.reflector.list_watch import ListWatch
-from kube.requests.request_info import ResourceType
-from kube.wire.encoding import Encoding
-from tests.addons.support.hub_world import NODE, RULES, HubWorld
 from tests.cloud.ports import free_port
-
-SLICES = ResourceType("discovery.k8s.io", "v1", "endpointslices")
-SERVICES = ResourceType("", "v1", "services")
-
-
-def settings(**given: Any) -> Settings:
-    return parse_settings({"server": "https://a:6443", "node": NODE, **given})
-
-
-def running_hub(parts: HubWorld, rules: Mapping[str, str] | None = RULES, **given: Any) -> RunningHub:
-    """A hub whose cloud is one server that is up, with these rules in force; None for those of the parts."""
-    if rules is not None:
-        parts.set_rules(rules)
-    in_force = RulesInForce(FILTERS, frozenset(), lambda *_: None)
-    in_force.rules, in_force.is_known = parts.rules, True
-    cloud = Cloud([ServerHealth(parse_server("https://a:6443"))], "priority")
-    return RunningHub(settings(**given), cloud, parts.sources, parts.inputs, in_force)
 
 
 class AdminClient:
@@ -82,17 +55,3 @@ async def served(hub: RunningHub, attachments: Attachments | None = None) -> Asy
             yield AdminClient(server, hub, session)
     finally:
         server.close()
-
-
-async def read(parts: HubWorld, *types: ResourceType) -> None:
-    """The hub reads resources in JSON, as when a component has asked for them."""
-    for each in types:
-        await parts.sources.get(HUB_IDENTITY, ListWatch(each, encoding=Encoding.JSON)).ready(5)
-
-
-async def inputs_known(parts: HubWorld) -> None:
-    """Return once the hub knows Services, which filters ask for."""
-    parts.inputs.ask().service("default", "web")
-    for each in list(parts.inputs._inputs.values()):
-        while not each.is_known:
-            await parts.inputs.learned.wait()
