@@ -147,6 +147,8 @@ class CachedRelay:
         """
         if request.info.method == "GET" and not self.accepted.is_current(request.info, since):
             return
+        if answer.status == 200:
+            self._objects.relayed(request.info, CachedResponse.of(answer.headers, answer.body))
         if is_too_large(answer.headers):
             reached("kept answer")
             return

@@ -149,6 +149,11 @@ class OfflineReads:
             view = await source.view(key, self._wait, user)
             await watch_answer(view, read, stream, check)
 
+    def relayed(self, info: RequestInfo, answer: CachedResponse) -> None:
+        """Note the version of a list that the cloud has just given a client."""
+        if info.type is not None and info.verb == "list" and (version := answer.list_version()):
+            self._sources.filtering.given.relayed(info.type.group_resource, version)
+
     def heard(self, identity: CloudIdentity, type_: ResourceType | None) -> datetime | None:
         """When the cloud last sent something about a resource; None if never in this process."""
         own = (source for source in self._sources if source.user == identity.user)

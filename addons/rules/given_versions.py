@@ -62,6 +62,8 @@ class GivenVersions:
         self._newest_elsewhere = 0 if is_new and edit is None else ANY_VERSION
         """That of resources which `_elsewhere` does not name."""
         self._former = dict(edit.former) if edit is not None else {}
+        self._of_cloud: dict[str, int] = {}
+        """The newest versions of lists that the cloud itself gave clients of this process."""
         self._asking: dict[str, asyncio.Task[None]] = {}
 
     def rules_edited(self, digest: str, given: Mapping[str, int]) -> None:
@@ -98,8 +100,17 @@ class GivenVersions:
         """The newest version that a client may hold of another history: the cloud was restored since. 0 for none."""
         return self._former.get(resource, 0)
 
+    def relayed(self, resource: str, version: int) -> None:
+        """The cloud itself has given a client a list of this version of a resource."""
+        self._of_cloud[resource] = max(self.of_cloud(resource), version)
+
+    def of_cloud(self, resource: str) -> int:
+        """The newest version of such a list; 0 for none."""
+        return self._of_cloud.get(resource, 0)
+
     def restored(self, resource: str, version: int) -> None:
         """The cloud was restored from a backup; clients had been given this version of a resource."""
+        self._of_cloud.pop(resource, None)
         if version > self.of_former(resource):
             self._former[resource] = version
             self._save()

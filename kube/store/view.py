@@ -69,10 +69,10 @@ class View(Feed):
         self._has_history = not projection.filtered
         """Whether a version that a client holds says which events the client has seen (rule 3)."""
         self.given_by_others: Callable[[], int] = lambda: 0
-        """Returns the newest version that other sources of the resource gave clients."""
+        """Returns the newest version that other sources of the resource, or the cloud, gave clients."""
         self._between = (0, 0)
-        """After the first version and up to the second, clients have lists of other views, which were made before or
-        after an event that the node caused (rule 2)."""
+        """After the first version and up to the second, clients have lists of other views or of the cloud, which were
+        made before or after an event that the node caused (rule 2)."""
         self._writes_differences = False
         """A watcher has asked for differences, so each event gets a record."""
         self._trimming: asyncio.TimerHandle | None = None
@@ -191,7 +191,11 @@ class View(Feed):
             raise expired(f"too old resource version: {since} ({self.version})")
         self._begin_history()
         if resumption is Resumption.FOLLOW:
-            watcher = self._open(self.ring.position_after(since), since, bookmarks, coding)
+            # Nobody knows whether a client that is ahead has the local events: it gets them, and all of the cloud's.
+            is_unsure = self._between[0] < since <= self._between[1] and self.is_ahead(since)
+            position = self.ring.position_after(self.projection.store.version if is_unsure else since)
+            watcher = self._open(position, since, bookmarks, coding)
+            watcher.skips = not is_unsure
         else:
             watcher = self._open(self.ring.end, 0, bookmarks, coding, self._missed(since, resumption))
         if (gap := self.projection.store.history.gap_after(since)) is not None:

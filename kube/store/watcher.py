@@ -236,6 +236,7 @@ class Watcher:
         "fell_behind",
         "outlet",
         "seen_version",
+        "skips",
         "view",
     )
 
@@ -263,6 +264,8 @@ class Watcher:
         self._position = position
         self.seen_version = seen_version
         """The version that the client came with, up to which it has seen the cloud's events (rule 5); 0 for none."""
+        self.skips = True
+        """Whether the client gets none of the cloud's events up to `seen_version`."""
         self._bookmark_due = False
         self._gap = NO_ANNOTATIONS
         """The annotations of the next bookmark, about a gap in the history."""
@@ -370,7 +373,7 @@ class Watcher:
                 self.end()
                 return []
             self._position += len(events)
-            seen = self.seen_version
+            seen = self.seen_version if self.skips else 0
             if any(event.sequence for event in events):
                 # The last event may carry an old version, from which the client could not resume.
                 self._bookmark_due = self._error is None

@@ -153,6 +153,17 @@ async def test_what_the_cloud_says_is_the_answer(node: Node, code: int) -> None:
     assert node.upstream.asked == 1
 
 
+async def test_views_know_of_the_lists_that_the_cloud_gave_clients(node: Node) -> None:
+    """A status that is accepted while a view is behind such a list is for its client too."""
+    source = node.sources.get(HUB_IDENTITY, ListWatch(ResourceType("", "v1", "nodes")))
+    head = {"apiVersion": "v1", "kind": "NodeList", "metadata": {"resourceVersion": "20"}}
+    for target, code in (("/api/v1/nodes", 403), (NODE, 200), ("/api/v1/nodes?watch=true", 200)):
+        node.passed("GET", target, code, raw({**head, "items": []}), headers=TYPED)
+    assert source.given_by_others() == 0
+    node.passed("GET", "/api/v1/nodes", 200, raw({**head, "items": []}), headers=TYPED)
+    assert source.given_by_others() == 20
+
+
 async def test_no_answer_is_asked_for_again_and_then_the_nodes_own_is_given(node: Node) -> None:
     node.upstream.says = [(200, b"seen"), *[None] * TRIES]
     await node.ask()

@@ -9,6 +9,7 @@ import pytest
 from kube.store.listing import Form
 from kube.store.projection import InputKey, Projection
 from kube.store.view import View
+from kube.store.watcher import Watcher
 from tests.kube.support.toys import (
     Toy,
     WatchClient,
@@ -174,6 +175,25 @@ async def test_what_the_node_writes_reaches_who_resumes_at_the_present_version()
     store.amend(Toy("x", version=4).raw(store.codec.encoding))
     events = [short(event) for event in events_of(view, waiting(watcher) or [])]
     assert events[-2:] == [("ADDED", "x", 4), ("BOOKMARK", "", 10)]
+
+
+async def test_a_client_that_is_ahead_of_what_the_node_caused_gets_that_and_then_all_of_the_clouds() -> None:
+    """Its list is the cloud's own, newer than this view, and made before or after the local event: nobody knows."""
+    x = Toy("x", version=9)
+    view = view_of(store := filled(10, x))
+    view.given_by_others = lambda: 20
+    store.amend(replace(x, app="accepted").raw(store.codec.encoding))
+    client, later = view.watch(20, bookmarks=True), view.watch(21, bookmarks=True)
+
+    def sent(watcher: Watcher) -> list[tuple[str, str, int]]:
+        return [short(event) for event in events_of(view, waiting(watcher) or [])]
+
+    assert sent(client) == [("MODIFIED", "x", 9), ("BOOKMARK", "", 20)]
+    assert sent(later) == [], "its list was made after the event"
+    tell(store, "MODIFIED", replace(x, version=18))
+    tell(store, "ADDED", Toy("y", version=30))
+    assert sent(client) == [("MODIFIED", "x", 18), ("ADDED", "y", 30)]
+    assert sent(later) == [("ADDED", "y", 30)]
 
 
 async def test_an_object_that_enters_a_scope_late_is_not_below_who_watches() -> None:
