@@ -74,8 +74,14 @@ class Questions:
         return found[1] if found[0] == version else None
 
     async def names(self, request: Request, about: int) -> tuple[int, dict[Key, int]]:
-        """A version that the server has reached, and those of all objects there: `about` as many."""
-        asks = self._list_watch if about < MANY else self._list_watch._replace(encoding=Encoding.JSON)
+        """A version that the server has reached, and those of all objects there: `about` as many, 0 for unknown.
+
+        The cloud gives the names of every kind in protobuf, a leader only what it has.
+        """
+        encoding = self._list_watch.encoding
+        if about:
+            encoding = Encoding.PROTOBUF if about < MANY else Encoding.JSON
+        asks = self._list_watch._replace(encoding=encoding)
         return await read_names(partial(self._ask, request, wanted=asks), self._list_watch.query)
 
     def _exactly(self, version: int) -> dict[str, str]:
