@@ -366,7 +366,10 @@ class Assembly:
             self._link,
             self._open_peer_port,
             close_client,
+            self._offline.discovered if self._offline is not None else None,
         )
+        if self._offline is not None:
+            self._offline.follow(pool.selector.leader)
         self._request.identity.serve_peers(pool.port.admission)
         self._request.egress.lend(pool.port.lent)
 

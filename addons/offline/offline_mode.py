@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from addons.offline.caller_cache import CallerCache
 from addons.offline.copies import DiskCopies
 from addons.offline.garbage import Garbage
 from addons.offline.node_lease import NodeLease
-from addons.offline.offline_reads import OfflineReads
+from addons.offline.offline_reads import OfflineReads, cached_answer
 from addons.offline.people.cached_discovery import Discovery
 from addons.offline.people.pod_requests import PodRequests
 from addons.offline.tables.disk_access import DiskAccess
@@ -33,6 +33,7 @@ from addons.offline.writes.offline_writes import OfflineWrites
 from addons.offline.writes.replay import Replay
 from addons.offline.writes.sparing_writes import SparingWrites
 from addons.offline.writes.status_writes import StatusWrites
+from addons.requests.answers import Answer
 from addons.requests.clients import Clients
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.requests.route_decision import RouteKind
@@ -44,6 +45,7 @@ from addons.views.reviews import Reviews
 from addons.views.sources import Sources
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
+from kube.http.client import Client
 from kube.reflector.list_watch import ListWatch
 from kube.requests.object_ref import ObjectRef
 from kube.requests.request_info import ResourceType, parse_request
@@ -119,7 +121,7 @@ class Offline:
         find = partial(objects.find, HUB_IDENTITY)
         pods = PodRequests(kubelet, find, reviews, self._answers) if kubelet is not None else None
         further = pods.questions if pods is not None else tuple
-        discovery = Discovery(own, self._answers, cloud, further)
+        discovery = self._discovery = Discovery(own, self._answers, cloud, further)
         self.cached_relay = CachedRelay(
             *(settings.node, clients, cloud, reviews, objects, self._answers, writes, discovery),
             *(self._leases, SparingWrites(settings.node, sources), self._accepted, pods),
@@ -152,6 +154,14 @@ class Offline:
         entry = self._journal.statuses.get(path)
         # Not in the loop: a status of megabytes takes seconds.
         return item if entry is None else await asyncio.to_thread(entry.laid_on, item)
+
+    async def discovered(self, path: str) -> Answer | None:
+        """The cloud's answer to a path of discovery, for other hubs."""
+        return cached_answer(await self._discovery.stored(path))
+
+    def follow(self, leader: Callable[[], Awaitable[Client | None]]) -> None:
+        """Ask a pool's leader for discovery, while there is one."""
+        self._discovery.leader = leader
 
     @property
     def answerers(self) -> dict[RouteKind, CachedRelay | NodeLease]:

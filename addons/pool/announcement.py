@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import logging
+from collections.abc import Callable
 
+from addons.views.source import Source
 from kube.concurrency.backoff import Backoff
 from kube.concurrency.notifier import Notifier, comes_within
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
 from kube.peers import CLOSED, PEER_ANNOTATION
+from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
 
 NODES = ResourceType("", "v1", "nodes")
+PROOF = 5.0
+"""Seconds for the cloud to prove the copy of the Node that says what is written already."""
+METADATA = ListWatch(NODES, metadata_only=True).accept_as("PartialObjectMetadata")
+"""The whole Node in answer to each write has the names of all images."""
 
 logger = logging.getLogger(__name__)
 
@@ -20,8 +29,12 @@ logger = logging.getLogger(__name__)
 class Announcement:
     """Writes the annotation whenever it changes, and again until the cloud has taken it."""
 
-    def __init__(self, node: str, port: int, client: Client) -> None:
-        self._path = NODES.path(name=node)
+    def __init__(
+        self, node: str, port: int, client: Client, own_node: Callable[[], Source] | None = None
+    ) -> None:
+        """`own_node` gives the source of this node's Node, where the hub has one."""
+        self._node, self._path = node, NODES.path(name=node)
+        self._own_node = own_node
         self._port = port
         self._client = client
         self._wanted: bool | None = None
@@ -41,15 +54,30 @@ class Announcement:
                 await changed
                 continue
             try:
-                await self._write(str(self._port) if wanted else CLOSED)
+                value = str(self._port) if wanted else CLOSED
+                if not await self._is_written(value):
+                    await self._write(value)
                 written = wanted
                 backoff.forget()
             except (StatusError, Unreachable) as error:
                 logger.info("the node's annotation %s is not written yet: %s", PEER_ANNOTATION, error)
                 await comes_within(backoff.next(), changed)
 
+    async def _is_written(self, value: str) -> bool:
+        """Whether the cloud has it from an earlier process."""
+        if self._own_node is None:
+            return False
+        source = self._own_node()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PROOF):
+                while not source.reflector.is_proven:
+                    await source.reflector.changed.wait()
+        item = source.store.get(("", self._node))
+        if item is None or not source.reflector.is_proven:
+            return False
+        return item.decode().annotations.get(PEER_ANNOTATION) == value
+
     async def _write(self, value: str) -> None:
         patch = {"metadata": {"annotations": {PEER_ANNOTATION: value}}}
-        await self._client.request(
-            "PATCH", self._path, body=json.dumps(patch).encode(), content_type="application/merge-patch+json"
-        )
+        body, kind = json.dumps(patch).encode(), "application/merge-patch+json"
+        await self._client.request("PATCH", self._path, accept=METADATA, body=body, content_type=kind)

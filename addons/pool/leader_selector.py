@@ -21,6 +21,7 @@ from addons.telemetry import metrics
 from addons.telemetry.labels import group_resource_label
 from addons.views.source import Source
 from kube.concurrency.notifier import Notifier, comes_within
+from kube.http.client import Client
 from kube.peers import LeaderHub
 from kube.requests.request_info import ResourceType
 
@@ -29,6 +30,9 @@ UNTOLD_INTERVAL = 60.0
 KNOW_WAIT = 3.0
 """Seconds from the start for which shared sources wait to learn whether this node follows a leader. Then they go to
 the cloud in the node's turn."""
+NEWS_WAIT, NEWS_INTERVAL = 2.0, 0.5
+"""Seconds after the cloud is back in which the hub still reads from a leader that had lost it too, and between probes
+of that leader: it will have the cloud again as soon."""
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +78,7 @@ class LeaderSelector:
         self._slots.slot = cloud_slot(node, ())
         self._followed: set[ResourceType] = set()
         """The resources last read from a leader: the hub goes to the cloud for it only in its slot."""
+        self._had_cloud, self._cloud_since = True, float("-inf")
         self._is_known = False
         """Whether the hub knows its pool. Until then it may be a follower."""
         self._known_by = clock() + KNOW_WAIT
@@ -194,6 +199,16 @@ class LeaderSelector:
         # A timer may fire a nanosecond early: on a coarse clock the rest would be waited for without end.
         await comes_within(max(seconds, SHORTEST_WAIT), self._changed.wait())
 
+    async def leader(self) -> Client | None:
+        """A client of the leader, or deputy, that serves what is the same for every node; None for the cloud. Returns
+        when this hub knows its pool."""
+        while not self._is_known and (left := self._known_by - self._clock()) > 0:
+            await self._changed_within(left)
+        now = self._clock()
+        able = (peer for peer in self._order if peer.is_usable(now) and not peer.age)
+        peer = next((peer for peer in able if peer.role is not PeerRole.RELAY), None)
+        return self.peers.client.at(str(peer.server)) if peer is not None else None
+
     def can_bypass(self, reader: PeerReader) -> bool:
         """Whether a server is there besides the leaders whose history is too short for a reader."""
         now = self._clock()
@@ -208,6 +223,7 @@ class LeaderSelector:
     def wants(self, peer: PeerHub) -> ProbeRequest | None:
         """Probe a peer that is read from, has failed or is without a cloud."""
         every = peer.return_within if peer.failure else PROBE_INTERVAL
+        every = NEWS_INTERVAL if peer.age and self._is_cloud_new else every
         readers = [reader for _, reader in self._readers()]
         # Probes announce to leaders that this hub lends its link, and leaders name the lenders.
         is_used = self._lends() or not self._cloud_is_up() or peer in (reader.peer for reader in readers)
@@ -248,6 +264,9 @@ class LeaderSelector:
 
     def balance(self) -> None:
         """Move each source that should be read from elsewhere now."""
+        had_cloud, self._had_cloud = self._had_cloud, self._cloud_is_up()
+        if self._had_cloud and not had_cloud:
+            self._cloud_since = self._clock()
         for source, reader in self._readers():
             choice = self._choose(reader, resumes=reader.resumes)
             if reader.server and not choice.wait and choice.peer is not reader.peer:
@@ -293,6 +312,8 @@ class LeaderSelector:
             self._slots.forget(type_)
         elif not (follows or type_ in self._followed):
             return CLOUD
+        elif self._is_cloud_new and any(peer.is_usable(now) for peer in order):
+            cloud_from = self._cloud_since + NEWS_WAIT
         elif self._cloud_is_up():
             cloud_from = self._slots.begin_at(type_, at_once=self._is_first_deputy())
         else:
@@ -303,6 +324,10 @@ class LeaderSelector:
             self._followed.discard(type_)
             self._slots.forget(type_)
         return choice
+
+    @property
+    def _is_cloud_new(self) -> bool:
+        return self._cloud_is_up() and self._clock() < self._cloud_since + NEWS_WAIT
 
     def _deputies(self) -> list[LeaderHub]:
         """The deputies that this follower's leaders name, but none at the address of another server of the pool: the

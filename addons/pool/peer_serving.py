@@ -1,9 +1,9 @@
-"""Answers the peer port: lists and watches of shared resources from this hub's own sources, unfiltered."""
+"""Answers the peer port: shared resources from this hub's own sources, unfiltered, and discovery."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
@@ -53,16 +53,19 @@ class PeerServing:
         leads: Callable[[], bool],
         shares: Callable[[ResourceType], bool],
         reports: PodReportServer | None = None,
+        discovery: Callable[[str], Awaitable[Answer | None]] | None = None,
     ) -> None:
         """`leads` is whether this hub leads its pool now, `shares` whether the pool shares a resource.
 
-        `words` are served to the pool under any leader.
+        `words` are served to the pool under any leader. `discovery` gives the cloud's answer to a path, None where it
+        is not known.
         """
         self._sources = sources
         self._serving = serving
         self._leads = leads
         self._shares = shares
         self._reports = reports
+        self._discovery = discovery
         self._open: set[PeerWatch] = set()
         self._active: Counter[str] = Counter()
         """Requests, with open watches, of each node."""
@@ -73,6 +76,8 @@ class PeerServing:
         """The complete answer to a list; None after a watch, until its end. StatusError for all else."""
         self._check(wanted.info)
         with self._counted(wanted.peer):
+            if wanted.info.type is None:
+                return await self._discovered(wanted.info.path)
             if wanted.info.type == POD_REPORTS and self._reports is not None:
                 with self._noting(wanted.peer, POD_REPORTS) as note:
                     return await self._reports.answer(wanted, stream, note)
@@ -96,6 +101,11 @@ class PeerServing:
             self._active[node] -= 1
             if not self._active[node]:
                 del self._active[node]
+
+    async def _discovered(self, path: str) -> Answer:
+        if self._discovery is None or (answer := await self._discovery(path)) is None:
+            raise StatusError(404, "NotFound", f"this hub has no copy of {path}")
+        return answer
 
     async def _answer(self, wanted: ClientRequest, stream: ClientStream) -> Answer | None:
         assert wanted.route.read is not None
@@ -168,10 +178,9 @@ class PeerServing:
         if refusal is not None:
             reason, error = refusal
             raise error if info.path == PEER_PROBE_PATH else refused(reason, error)
-        assert info.type is not None
         if info.type == POD_REPORTS and self._reports is not None:
             return
-        if not self._shares(info.type):
+        if info.type is not None and not self._shares(info.type):
             raise refused("resource", forbidden(f"the pool does not share {info.type.group_resource}"))
         if not self._leads():
             raise refused("no leader", unavailable("this hub does not lead its pool", retry_after=1))

@@ -12,6 +12,7 @@ from cryptography import x509
 from addons.certificates.requested_certificate import RequestedCertificate, serving_certificate_of
 from addons.certificates.serving_certificate import ServingCertificate, StaticCertificate
 from addons.inputs.filter_inputs import FilterInputs
+from addons.inputs.input_sources import InputKind
 from addons.inputs.pod_reports import endpoint_stores
 from addons.link.link import Link
 from addons.pool.announcement import Announcement
@@ -27,10 +28,12 @@ from addons.pool.pool_facts import PoolFacts, RelayFacts
 from addons.pool.remote_reports.neighbours import Neighbours
 from addons.pool.remote_reports.pod_report_server import PodReportServer
 from addons.pool.shared_links.tunnel_server import TunnelServer
+from addons.requests.answers import Answer
 from addons.rules.in_force import RulesInForce
 from addons.settings import Settings
 from addons.telemetry import metrics
 from addons.views.serving import Serving
+from addons.views.source import Source
 from addons.views.sources import Sources
 from kube.concurrency.notifier import Notifier
 from kube.http.client import Client
@@ -47,9 +50,10 @@ def join_pool(
     link: Link,
     open_port: Callable[[bool], Awaitable[None]],
     close: Callable[[str, str], object],
+    discovery: Callable[[str], Awaitable[Answer | None]] | None = None,
 ) -> Pool:
     """The pool, which begins with `run`. `client` sends as the hub; `open_port` as in `PeerPort`. `close` ends a
-    connection of the peer port, by its id, for a reason."""
+    connection of the peer port, by its id, for a reason. `discovery` as of `PeerServing`."""
     inputs, sources, serving, rules = hub
     cloud, is_pool = link.cloud, settings.peer_clients == "pool"
 
@@ -87,8 +91,9 @@ def join_pool(
         reports, stores = PodReportServer(inputs.kubelet_reports), partial(endpoint_stores, sources)
         neighbours = Neighbours(settings.peer_port, peers, inputs, stores, cloud)
     link.start_peers(partial(peer_connection, credentials, authorities), lambda: peers.healths)
-    answers = PeerServing(sources, serving, lambda: selector.serves, facts.shares, reports)
-    announcement = Announcement(settings.node, settings.peer_port, client) if is_pool else None
+    answers = PeerServing(sources, serving, lambda: selector.serves, facts.shares, reports, discovery)
+    own_node = partial(_own_node, inputs)
+    announcement = Announcement(settings.node, settings.peer_port, client, own_node) if is_pool else None
     port = PeerPort(certificate, announcement, admission, answers, lent, open_port, settings.peer_port)
     # A relay neither lends nor borrows. A hub that does not verify servers borrows none: the lender could pose as one.
     borrows = is_pool and settings.borrow == "on" and not credentials.insecure
@@ -96,6 +101,10 @@ def join_pool(
         *(settings.node, credentials, facts, sources, selector, port, link, neighbours),
         borrows=borrows,
     )
+
+
+def _own_node(inputs: FilterInputs) -> Source:
+    return inputs.input(InputKind.OWN_NODE).source
 
 
 def _facts(

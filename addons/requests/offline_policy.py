@@ -9,6 +9,12 @@ from kube.requests.request_info import RequestInfo
 
 DISCOVERY = ("/version", "/api", "/openapi/")
 """Paths of API discovery; /apis begins like /api."""
+JSON = "application/json"
+AGGREGATED = f"{JSON};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+"""All groups with their resources in one answer: kube-apiserver has it since 1.30, clients ask for it first."""
+DISCOVERY_PATHS = {"/version": JSON, "/api": AGGREGATED, "/apis": AGGREGATED}
+"""The kept paths of discovery, each with its form. They are the same for every identity of a cluster, and by default
+open to each (`system:discovery`)."""
 LEASE_NAMESPACE = "kube-node-lease"
 LEASES = ("coordination.k8s.io", "leases", "")
 RENEWALS = ("get", "update", "patch")

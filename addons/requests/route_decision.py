@@ -13,6 +13,7 @@ from addons.filters.plugins import need_json
 from addons.requests.caller import BEARER, Caller, CredentialSource, Listener
 from addons.requests.object_read import OBJECT_VERBS, ObjectRead, parse_continued, parse_read
 from addons.requests.offline_policy import (
+    DISCOVERY_PATHS,
     PEOPLE,
     OfflinePolicy,
     is_access_review,
@@ -221,7 +222,10 @@ def _of_peer(info: RequestInfo, accept: str | None) -> Route:
     """A request of the peer port never goes to the cloud: `addons.pool` answers it, or refuses it with the reason."""
     if peer_refusal(info) is not None:
         return Route(RouteKind.PEER, "nothing that the peer port serves")
-    assert info.type is not None
+    if info.type is None:
+        if DISCOVERY_PATHS[info.path] not in (accept or ""):
+            raise not_acceptable(f"the peer port serves {info.path} as {DISCOVERY_PATHS[info.path]}")
+        return Route(RouteKind.PEER, "a node of the pool")
     kinds = METADATA_KINDS if unfiltered_list_watch(info.type).metadata_only else {""}
     made = (representation for representation in acceptable(accept) if _is_made_here(representation, info))
     representation = next((representation for representation in made if representation.kind in kinds), None)
@@ -287,6 +291,8 @@ def _is_verifiable(caller: Caller) -> bool:
 
 def peer_refusal(info: RequestInfo) -> tuple[str, StatusError] | None:
     """Why a request is none for the peer port, as a metric's label and as the answer; None for one that may be."""
+    if info.method == "GET" and info.path in DISCOVERY_PATHS:
+        return None
     if info.type is None:
         return "path", StatusError(404, "NotFound", "the server could not find the requested resource")
     if info.subresource:

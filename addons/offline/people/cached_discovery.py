@@ -6,26 +6,23 @@ The same component also asks for answers that the hub will need in an outage.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from addons.link.health import Cloud
 from addons.offline.cached_response import CachedResponse, ResponseKey, response_key, unpacked
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_request import OfflineRequest
+from addons.requests.offline_policy import AGGREGATED, DISCOVERY_PATHS, JSON
 from kube.concurrency.backoff import Backoff
 from kube.concurrency.notifier import comes_within
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
 
-JSON = "application/json"
-AGGREGATED = f"{JSON};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-"""All groups with their resources in one answer: kube-apiserver has it since 1.30, clients ask for it first."""
 ACCEPTED = {AGGREGATED: f"{AGGREGATED},{JSON}"}
 """The Accept header where a form is asked for: an older server has its plain lists alone, and else answers 406."""
-DISCOVERY_PATHS = {"/version": JSON, "/api": AGGREGATED, "/apis": AGGREGATED}
-"""The paths, and the form of each."""
 INTERVAL = 3600.0
 """Seconds between revalidations, about: a process counts the last use of an answer as one. An unchanged answer costs
 some 300 bytes, by its ETag."""
@@ -65,6 +62,8 @@ class Discovery:
         self._answers = answers
         self._cloud = cloud
         self._further = further
+        self.leader: Callable[[], Awaitable[Client | None]] = _no_leader
+        """Gives a hub that has asked the cloud for the paths already; None for the cloud itself."""
         self._backoff = Backoff(first=0.1)  # the first look is before a server was chosen
         self._next = 0.0
         """When the cloud is asked again, in the loop's time."""
@@ -77,6 +76,7 @@ class Discovery:
         After a restart or a break, only `further` is asked again within INTERVAL, and that after a break alone.
         """
         loop = asyncio.get_running_loop()
+        await asyncio.sleep(0)  # mitmproxy's loop starts tasks eagerly, before the hub has its pool
         if all(self._answers.is_recent(question.key) for question in self._questions()):
             self._next = loop.time() + INTERVAL
         was_up = False
@@ -106,6 +106,10 @@ class Discovery:
         is_cached = all(question.key.name in self._answers.index for question in self._questions())
         return asyncio.get_running_loop().time() >= self._next or not is_cached
 
+    async def stored(self, path: str) -> CachedResponse | None:
+        """The cloud's answer to one of the paths, as it came."""
+        return await self._answers.get(Question("GET", path, DISCOVERY_PATHS[path]).key)
+
     async def answer(self, request: OfflineRequest) -> CachedResponse | None:
         """The cached answer to a request, unpacked; None for another path, for a form that is not cached, and for a
         body that the cloud had packed badly."""
@@ -113,7 +117,7 @@ class Discovery:
         forms = [clause.replace(" ", "") for clause in (request.accept or "*/*").split(",")]
         if form is None or (form is AGGREGATED and not any(map(_is_aggregated, forms))):
             return None
-        answer = await self._answers.get(Question("GET", request.info.path, form).key)
+        answer = await self.stored(request.info.path)
         if answer is None:
             return None
         try:
@@ -128,9 +132,12 @@ class Discovery:
     async def _renew(self, *, only_further: bool = False) -> bool:
         """Whether the cloud answered for each path, with content or as unchanged."""
         self._has_returned = False
+        leader = None if only_further else await self.leader()
         try:
             for question in self._further() if only_further else self._questions():
-                if not await self._ask(question):
+                if leader is not None and not await self._copied(leader, question):
+                    leader = None
+                if leader is None and not await self._ask(question):
                     self._has_returned = True
                     return False
         except (StatusError, Unreachable):
@@ -140,25 +147,39 @@ class Discovery:
             self._next = asyncio.get_running_loop().time() + INTERVAL
         return True
 
+    async def _copied(self, leader: Client, question: Question) -> bool:
+        """Whether the leader gave its answer to one of the paths. One of an earlier version has none to give."""
+        with contextlib.suppress(StatusError, Unreachable):
+            return question.path in DISCOVERY_PATHS and await self._status(leader, question, {}) == 200
+        return False
+
     async def _ask(self, question: Question) -> bool:
         """Ask the cloud, and store its answer. False after an answer that is neither content, unchanged, nor one of
         TAKEN_AWAY."""
         former = await self._answers.get(question.key)
         etag = former.headers.get("etag", "") if former is not None else ""
-        headers = {"Accept": ACCEPTED.get(question.form, question.form), "Accept-Encoding": "gzip"}
-        headers |= {"If-None-Match": etag} if etag else {}
+        status = await self._status(self._client, question, {"If-None-Match": etag} if etag else {})
+        if status in TAKEN_AWAY:
+            self._answers.forget(question.key.name)
+        elif status not in (200, 201, 304):
+            logger.debug("%s is not stored for an outage: the cloud answers %d", question.path, status)
+            return False
+        return True
+
+    async def _status(self, client: Client, question: Question, known: Mapping[str, str]) -> int:
+        """Send a question, and store an answer with content."""
+        headers = {"Accept": ACCEPTED.get(question.form, question.form), "Accept-Encoding": "gzip", **known}
         headers |= {"Content-Type": JSON} if question.body else {}
-        answer = await self._client.relay(
+        answer = await client.relay(
             question.method, question.path, headers=headers.items(), body=question.body, is_own=True
         )
         if answer.status in (200, 201):
             self._answers.keep(question.key, answer.headers, answer.body)
-        elif answer.status in TAKEN_AWAY:
-            self._answers.forget(question.key.name)
-        elif answer.status != 304:
-            logger.debug("%s is not stored for an outage: the cloud answers %d", question.path, answer.status)
-            return False
-        return True
+        return answer.status
+
+
+async def _no_leader() -> None:
+    """The hub is in no pool."""
 
 
 def _is_aggregated(clause: str) -> bool:

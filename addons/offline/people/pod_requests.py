@@ -22,9 +22,10 @@ from addons.link.identities.kubelet import KubeletAccess
 from addons.offline.cached_response import unpacked
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_request import OfflineRequest
-from addons.offline.people.cached_discovery import DISCOVERY_PATHS, JSON, Question
+from addons.offline.people.cached_discovery import Question
 from addons.requests.answers import HEADERS, Answer
 from addons.requests.caller import Caller, digest_of
+from addons.requests.offline_policy import DISCOVERY_PATHS, JSON
 from addons.views.reviews import Reviews
 from kube.errors import StatusError, bad_request, forbidden, unavailable
 from kube.json_type import Json

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from addons.pool.peer_serving import PeerServing
+from addons.requests.answers import Answer
 from addons.requests.caller import Caller, CredentialSource, Listener
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.requests.request_context import RequestContext
@@ -42,9 +43,17 @@ class Leader:
         self.parts = parts
         self.leads = True
         self.shared = {"services"}
+        self.discovered: dict[str, Answer] = {}
         self.serving = PeerServing(
-            parts.sources, parts.serving, lambda: self.leads, lambda type_: type_.resource in self.shared
+            parts.sources,
+            parts.serving,
+            lambda: self.leads,
+            lambda type_: type_.resource in self.shared,
+            discovery=self._discovery,
         )
+
+    async def _discovery(self, path: str) -> Answer | None:
+        return self.discovered.get(path)
 
     @asynccontextmanager
     async def open(
@@ -226,7 +235,7 @@ def refused(reason: str) -> float:
 @pytest.mark.parametrize(
     ("target", "code", "reason"),
     [
-        ("/version", 404, "path"),
+        ("/apis/apps", 404, "path"),
         (f"{SERVICES}?labelSelector=a", 403, "selection"),
         ("/api/v1/namespaces/default/services/one", 403, "verb"),
         ("/api/v1/secrets", 403, "resource"),
@@ -248,6 +257,16 @@ async def test_a_probe_is_no_refusal(leader: Leader) -> None:
 async def test_a_hub_that_does_not_lead_serves_nothing(leader: Leader) -> None:
     leader.leads = False
     assert (await leader.ask(SERVICES))[0] == 503
+
+
+async def test_discovery_is_served_as_the_cloud_gave_it_and_is_missing_until_then(leader: Leader) -> None:
+    before = refused("path")
+    assert (await leader.ask("/version"))[0] == 404
+    leader.discovered["/version"] = Answer(b'{"major": "1"}', {"Content-Type": "application/json"})
+    assert await leader.ask("/version") == (200, {"major": "1"})
+    leader.leads = False
+    assert (await leader.ask("/version"))[0] == 503
+    assert refused("path") == before
 
 
 async def test_the_clouds_refusal_of_the_leader_is_none_of_the_follower(leader: Leader) -> None:

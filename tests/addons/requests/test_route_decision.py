@@ -7,6 +7,7 @@ import pytest
 from addons.filters.chain import FILTERS
 from addons.filters.plugins import in_order, plugin_of
 from addons.requests.caller import Caller, CredentialSource, Listener
+from addons.requests.offline_policy import AGGREGATED, DISCOVERY_PATHS
 from addons.requests.route_decision import Route, RouteKind, decide, may_be_filtered, peer_refusal
 from addons.rules.table import parse_rules
 from kube.errors import StatusError
@@ -305,6 +306,14 @@ def test_a_follower_that_asks_for_names_gets_whole_objects() -> None:
     assert found.representation == Representation(Encoding.PROTOBUF)
 
 
+def test_discovery_is_given_in_the_form_that_hubs_keep_alone() -> None:
+    info = parse_request("GET", "/apis")
+    assert decide(info, "edgehub", HUB, Listener.PEER, f"{AGGREGATED},{JSON}", RULES).kind is RouteKind.PEER
+    with pytest.raises(StatusError, match="the peer port serves /apis as") as caught:
+        decide(info, "edgehub", HUB, Listener.PEER, JSON, RULES)
+    assert caught.value.code == 406
+
+
 def careful_route(accept: str) -> Route:
     """The route of a list of Services for kube-proxy, whom a filter is bound to that does not read protobuf."""
     filters = in_order(FILTERS, [plugin_of(Hiding(protobuf=False), "")])
@@ -319,16 +328,20 @@ ONE = "/apis/discovery.k8s.io/v1/namespaces/n/endpointslices/s"
 
 @pytest.mark.parametrize(
     "target",
-    [SLICES, f"{SLICES}?watch=true&resourceVersion=7", "/api/v1/services?limit=500", "/api/v1/secrets"],
+    [
+        *(SLICES, f"{SLICES}?watch=true&resourceVersion=7", "/api/v1/services?limit=500", "/api/v1/secrets"),
+        *DISCOVERY_PATHS,
+    ],
 )
-def test_lists_and_watches_of_whole_resources_are_for_the_pool_to_decide(target: str) -> None:
+def test_whole_resources_and_discovery_are_for_the_pool_to_decide(target: str) -> None:
     assert peer_refusal(parse_request("GET", target)) is None
 
 
 @pytest.mark.parametrize(
     ("method", "target", "code", "reason"),
     [
-        ("GET", "/version", 404, "path"),
+        ("POST", "/version", 404, "path"),
+        ("GET", "/apis/apps", 404, "path"),
         ("GET", "/livez", 404, "path"),
         ("GET", "/openapi/v2", 404, "path"),
         ("GET", ONE, 403, "verb"),

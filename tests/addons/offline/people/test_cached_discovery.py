@@ -17,11 +17,12 @@ from addons.link.health import Cloud, ServerHealth
 from addons.link.servers import parse_server
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_request import OfflineRequest
-from addons.offline.people.cached_discovery import AGGREGATED, DISCOVERY_PATHS, INTERVAL, Discovery, Question
+from addons.offline.people.cached_discovery import INTERVAL, Discovery, Question
 from addons.offline.people.forms import first_form, partial_list
+from addons.requests.offline_policy import AGGREGATED, DISCOVERY_PATHS
 from addons.views.source import Source
 from kube.concurrency.notifier import Notifier
-from kube.http.client import RawResponse, Unreachable
+from kube.http.client import Client, RawResponse, Unreachable
 from kube.json_type import Json
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
@@ -46,10 +47,12 @@ class Api(AnsweringClient):
         self.etag = '"0"'
         self.refused: frozenset[str] = frozenset()
         self.answered: list[tuple[str, int]] = []
+        self.asked: list[str] = []
         self.is_old = False
         """A server that has plain lists alone."""
 
     async def answer_relayed(self, asked: Asked) -> RawResponse:
+        self.asked.append(asked.path)
         if self.is_gone:
             raise Unreachable("gone")
         form = DISCOVERY_PATHS.get(asked.path, JSON)
@@ -201,6 +204,55 @@ async def test_what_the_cloud_refuses_is_kept_no_longer_and_holds_up_nothing(tmp
         assert [await answers.get(each.key) for each in further] == [None, None]
         assert await made.answer(asked_for("/version")) is None
         assert await made.answer(asked_for("/apis")) is not None
+
+
+REVIEW = Question("POST", "/reviews", JSON)
+
+
+@pytest.mark.parametrize(
+    ("given", "of_cloud"),
+    [
+        ((*DISCOVERY_PATHS,), ["/reviews"]),
+        (("/version",), ["/api", "/apis", "/reviews"]),
+        ((), [*DISCOVERY_PATHS, "/reviews"]),
+    ],
+)
+async def test_a_follower_asks_the_cloud_for_what_its_leader_does_not_give(
+    tmp_path: Path, given: tuple[str, ...], of_cloud: list[str]
+) -> None:
+    """A leader of an earlier version gives none, and is asked once: it counts each refusal."""
+    async with copies_in(tmp_path) as copies:
+        answers, api, leader = CachedResponses(copies.access), Api(), Api()
+        leader.refused = frozenset(DISCOVERY_PATHS) - {*given}
+        made = Discovery(
+            api, answers, Cloud([ServerHealth(parse_server("https://a"))], "priority"), lambda: [REVIEW]
+        )
+
+        async def chosen() -> Client:
+            return leader
+
+        made.leader = chosen
+        assert await made._renew()
+        assert api.asked == of_cloud
+        assert len(leader.asked) == min(len(given) + 1, len(DISCOVERY_PATHS))
+        for path in DISCOVERY_PATHS:
+            found = await made.answer(asked_for(path))
+            assert found is not None
+            assert found.body == f'{path} "0"'.encode()
+
+
+async def test_a_leader_that_cannot_be_reached_holds_up_nothing(tmp_path: Path) -> None:
+    async with copies_in(tmp_path) as copies:
+        answers, api, leader = CachedResponses(copies.access), Api(), Api()
+        leader.is_gone = True
+        made = Discovery(api, answers, Cloud([ServerHealth(parse_server("https://a"))], "priority"))
+
+        async def chosen() -> Client:
+            return leader
+
+        made.leader = chosen
+        assert await made._renew()
+        assert (leader.asked, api.asked) == (["/version"], [*DISCOVERY_PATHS])
 
 
 @pytest.mark.looptime

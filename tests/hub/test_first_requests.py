@@ -1,0 +1,77 @@
+"""The requests with which a hub begins: at a restart from disk with nothing changed, and as a pool's follower."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import urllib3
+
+from tests.cloud.scriptable.request_log import LoggedRequest
+from tests.hub.support.lone_links import LoneLinks, Member, lone_links
+from tests.hub.support.objects import service
+
+SERVICES = 60
+"""More than those whose names the hub compares."""
+INPUTS = ("nodes", "configmaps", "configmaps", "configmaps", "nodepools")
+"""A hub in a pool reads for itself its Node, the rules, the leaders, the CA of clients, and its pool."""
+FIRST = Counter({**Counter(f"list {each}" for each in INPUTS), **Counter(f"watch {each}" for each in INPUTS)})
+SETTLED = 2.0
+"""Seconds after which a hub asks for nothing more but probes. Nothing tells that no request is to come."""
+
+
+@pytest.fixture
+async def pool(tmp_path: Path) -> AsyncIterator[LoneLinks]:
+    """A leader and a follower that have read the Services, and written all that they keep."""
+    async with lone_links(tmp_path, (), ()) as made:
+        for number in range(SERVICES):
+            obj = service(f"s{number}", {})
+            obj["metadata"]["namespace"] = "default"
+            made.cloud.store.create({"apiVersion": "v1", "kind": "Service", **obj})
+        for each in made.members:
+            await asyncio.to_thread(listed, each)
+        yield made
+
+
+def listed(member: Member) -> None:
+    """Read the Services as kube-proxy does."""
+    headers = {"User-Agent": "kube-proxy/v1", "Accept": "application/vnd.kubernetes.protobuf"}
+    with urllib3.PoolManager(retries=False, headers=headers, timeout=30) as client:
+        assert client.request("GET", f"{member.hub.url}/api/v1/services?resourceVersion=0").status == 200
+
+
+async def requests_of(pool: LoneLinks, member: Member) -> Counter[str]:
+    """Start a hub that was stopped; what it asks of the cloud, but probes."""
+    pool.cloud.requests.clear()
+    await asyncio.to_thread(member.hub.start)
+    await asyncio.to_thread(listed, member)
+    user = f"system:node:{member.name}"
+    await asyncio.sleep(SETTLED)
+    return Counter(what(each) for each in pool.cloud.requests if each.user == user and each.path != "/livez")
+
+
+def what(request: LoggedRequest) -> str:
+    return f"{request.verb} {request.resource or request.path}"
+
+
+async def test_a_follower_has_from_its_leader_what_is_the_same_for_each_node(pool: LoneLinks) -> None:
+    """Discovery is some ten kilobytes: more than all else that it reads at first."""
+    _, follower = pool.members
+    await asyncio.to_thread(follower.hub.stop)
+    shutil.rmtree(follower.hub.state)
+    assert await requests_of(pool, follower) == FIRST
+    await asyncio.to_thread(follower.hub.wait_until_stored, "APIGroup", 1)
+
+
+async def test_a_restart_with_nothing_changed_fetches_nothing_again(pool: LoneLinks) -> None:
+    """The peer port's announcement was written again, and answered with the whole Node."""
+    leader, follower = pool.members
+    for each in pool.members:
+        await asyncio.to_thread(each.hub.stop)
+    # The witness of the Services' history, and the cloud's version, from which on clients' versions are known.
+    assert await requests_of(pool, leader) == FIRST + Counter(["watch services", "list services"])
+    assert await requests_of(pool, follower) == FIRST + Counter(["list services"])
