@@ -31,9 +31,9 @@ DURATION = "node.openyurt.io/autonomy-duration"
 FOR_EVER = ("apps.openyurt.io/binding", "node.beta.openyurt.io/autonomy")
 """OpenYurt's older annotations: with the value "true" they are for ever, and count before `DURATION`."""
 LONGEST_RECORD = 9
-"""Digits of recorded seconds, 30 years: whoever may write a pod could write more than a number can hold."""
+"""Digits of recorded seconds, 30 years: any writer of the pod could write more than a number can hold."""
 TAKEN_BACK = 0
-"""The seconds that stand for no toleration: nobody can take one away from a pod."""
+"""The seconds that stand for no toleration: a pod's tolerations cannot be removed."""
 IN_TIME = 60
 """Seconds from the taint to the eviction in which the manager, or the one after it, makes a toleration longer. One that
 is shorter, or none, is made longer as the pod is bound."""
@@ -71,17 +71,17 @@ def read_autonomy(annotations: Mapping[str, str]) -> Autonomy | None:
 
 
 def toleration_patch(pod: Pod, node: Node, autonomy: Autonomy | None, default: int) -> Json:
-    """The merge patch that has a pod tolerate its node's absence as long as `autonomy` says; {} if it does.
+    """The merge patch that has a pod tolerate its node's absence for the seconds of `autonomy`; {} if it does.
 
     `default` are the seconds of the API server's admission plugin DefaultTolerationSeconds.
 
-    A pod that tolerates the taint long enough is not changed until its node has the taint. A pod's own tolerations
-    are never changed, such as those of DaemonSets and static pods. The former seconds are recorded, and restored when
+    A pod that tolerates the taint long enough is not changed until its node has the taint. A pod's own tolerations are
+    never changed, such as those of DaemonSets and static pods. The former seconds are recorded, and restored when
     autonomy ends.
 
-    The taint eviction controller schedules an eviction once, and makes it neither later nor earlier when the
-    seconds change, but cancels it when the pod tolerates the taint for ever. So while the node has the taint, a pod
-    tolerates it for ever first. The next reconcile writes the seconds.
+    The taint eviction controller schedules an eviction once, and makes it neither later nor earlier when the seconds
+    change, but cancels it when the pod tolerates the taint for ever. So while the node has the taint, a pod tolerates
+    it for ever first. The next reconcile writes the seconds.
     """
     tolerations: list[Json] = copied(list(pod.tolerations))
     records: dict[str, str | None] = {}
@@ -222,8 +222,8 @@ class AutonomyController(Controller):
     async def _hold(self, node: Node, autonomy: Autonomy | None) -> None:
         """Add the node to the policy that keeps its pods ready, or remove it.
 
-        Pods of a node that nobody hears are made unready first, as without autonomy: kube-controller-manager does so
-        but once, when the node goes.
+        Pods of a silent node are made unready first, as without autonomy: kube-controller-manager does so only once,
+        when the node goes.
         """
         wanted = None if autonomy is None else str(autonomy)
         if self._held().get(node.name) == wanted:

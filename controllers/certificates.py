@@ -85,7 +85,7 @@ EXTENSION_REQUEST = x509.ObjectIdentifier("1.2.840.113549.1.9.14")
 
 @dataclass(frozen=True, slots=True)
 class ServingRequest:
-    """A request, and who sent it: the API server writes `user` and `groups`, and nobody can change the spec."""
+    """A request, and its sender: the API server writes `user` and `groups`, and the spec cannot be changed."""
 
     name: str
     version: str
@@ -145,7 +145,7 @@ def parse_wanted(pem: bytes) -> Wanted:
     try:
         return _wanted(x509.load_pem_x509_csr(pem))
     except (UnsupportedAlgorithm, x509.UnsupportedGeneralNameType, x509.InvalidVersion, KeyError) as error:
-        # KeyError is the library's word for a name in a type of text that it does not know.
+        # the library raises KeyError for a name in an unknown type of text
         raise ValueError(f"it asks for something unsupported: {error}") from error
 
 
@@ -238,7 +238,7 @@ def decide(request: ServingRequest, node: Node | None, holder: OtherHolder) -> D
 
 
 def _fault(request: ServingRequest, wanted: Wanted, node: Node | None) -> str:
-    """Why the request is denied, "" when nothing speaks against it."""
+    """The reason why the request is denied, "" for none."""
     if not node_of(request) or NODES_GROUP not in request.groups:
         return f"the requester {request.user} is no node"
     if wanted.common_names != (request.user,):
@@ -263,7 +263,7 @@ def _is_own(name: str, wanted: Wanted, node: Node) -> bool:
 
 
 def _doubt(wanted: Wanted, holder: OtherHolder) -> str:
-    """Why nobody but a person can decide, "" when nothing is in doubt."""
+    """The reason why only a person can decide, "" for none."""
     try:
         for name in (*wanted.dns, *wanted.addresses):
             if name in OF_API_SERVER or "svc" in name.split("."):

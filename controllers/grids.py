@@ -1,8 +1,7 @@
 """The controller that keeps one Service for each ServiceGrid, annotated so that hubs keep its traffic in the cell.
 
-The patch of a Service sets the fields that the template names. It removes fields that the template no longer names, so
-that the server's default returns. All other fields (clusterIP, families, node ports, labels and annotations of others)
-stay.
+The patch of a Service sets the fields of the template. It removes fields that the template no longer names, so that the
+server's default returns. All other fields (clusterIP, families, node ports, labels and annotations of others) stay.
 """
 
 from __future__ import annotations
@@ -91,14 +90,15 @@ TEMPLATE_FIELDS = frozenset(
 """The fields of a ServiceSpec that a template may set.
 
 The manager may write Services in all namespaces, and would lend this right to every editor of a grid. So a template
-cannot set what reaches beyond the pods that it selects (externalIPs, externalName, loadBalancer…), nor a field that
-Kubernetes adds later."""
+cannot set fields that reach beyond the pods that it selects (externalIPs, externalName, loadBalancer…), nor a field
+that Kubernetes adds later.
+"""
 TEMPLATE_VALUES = {"type": ("ClusterIP", "NodePort"), "clusterIP": ("None",)}
 """The only values that a template may set in these fields. A chosen clusterIP could be another Service's."""
 PORT_FIELDS = frozenset({"appProtocol", "name", "nodePort", "port", "protocol", "targetPort"})
 """The fields of a ServicePort that a template may set: all of today."""
 GONE_FIELDS = frozenset({"topologyKeys", "ipFamily"})
-"""Fields of a ServiceSpec when SuperEdge was written. Servers of today do not know them, so nobody misses them."""
+"""Fields of a ServiceSpec when SuperEdge was written. Present servers do not know them."""
 
 LONGEST_SHOWN = 64
 """Characters of a key that a message shows."""
@@ -236,7 +236,7 @@ def _spec_changes(live: Json, wanted: Json, applied: Iterable[str]) -> Json:
 
 
 def _holds(live: object, wanted: object, *, grown: bool = False) -> bool:
-    """Whether a live value equals the wanted one, apart from what the server added."""
+    """Whether a live value equals the wanted one, apart from the server's additions."""
     if isinstance(wanted, dict):
         return isinstance(live, dict) and all(_holds(live.get(key), wanted[key]) for key in wanted)
     if isinstance(wanted, list):
@@ -276,7 +276,7 @@ def _ports(live: list[Json], wanted: list[Json], live_spec: Json, wanted_spec: J
 
 
 READY = "Ready"
-"""The condition that says whether the grid's Service is as its template says."""
+"""The condition that reports whether the grid's Service follows its template."""
 
 
 class ServiceGridController(Controller):

@@ -90,7 +90,7 @@ def _announces(node: Node) -> bool:
 
 
 def _has_yurthub(node: Node) -> bool:
-    """A hub of ours that cannot serve says so."""
+    """A hub of ours that cannot serve announces that."""
     return node.labels.get(EDGE_WORKER) == "true" and PEER_ANNOTATION not in node.annotations
 
 
@@ -279,7 +279,7 @@ def pool_of(key: Key, old: Json | None, new: Json | None) -> Iterable[Key]:
 
 
 class HubLeaderRbacController(Controller):
-    """Key: the Role. A manifest, not this controller, grants hubs the right to read what pools share."""
+    """Key: the Role. A manifest, not this controller, grants hubs the right to read shared resources."""
 
     name = "hubleaderrbac"
     workers = 1

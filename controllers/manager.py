@@ -51,8 +51,8 @@ def manifest(group_resource: str) -> Json | None:
 async def create_missing_crds(api: WriteClient, informers: Informers, tried: set[str]) -> None:
     """Create the CRD of each kind that the API server does not know, once: `tried` remembers the names.
 
-    An existing CRD is never touched, whoever made it. A manager without the right to create CRDs goes on: an
-    administrator applies the manifests then.
+    An existing CRD of any author is never touched. A manager without the right to create CRDs goes on: an administrator
+    applies the manifests then.
     """
     for informer in informers:
         name = informer.resource.type.group_resource
@@ -97,9 +97,10 @@ class Manager:
             metrics.OBJECTS.labels(resource).set_function(partial(self._informers.objects, resource))
 
     def readiness_error(self) -> str:
-        """Which informers have not synced and why, and which controllers cannot serve; "" when all is well.
+        """The informers that have not synced, with the reason, and the controllers that cannot serve; "" when all is
+        well.
 
-        A kind that the cluster does not know is no trouble: there is nothing to do for it.
+        A kind that the cluster does not know is no fault: there is nothing to do for it.
         """
         missing = [
             f"{informer.resource.type.group_resource}: {informer.sync_error}"
@@ -110,7 +111,7 @@ class Manager:
         return "; ".join(missing)
 
     async def serve(self) -> None:
-        """Run what the controllers serve in every replica, until cancelled."""
+        """Run the parts that serve in every replica, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for controller in self._controllers:
                 tasks.create_task(controller.serve(), name=f"serve {controller.name}")
@@ -194,7 +195,7 @@ def main(arguments: Sequence[str]) -> int:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter("%(asctime)s %(levelname).1s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    if settings.verbose:  # libraries would tell whole answers, Secrets among them
+    if settings.verbose:  # libraries would log full answers, Secrets among them
         for name in ("controllers", "kube"):
             logging.getLogger(name).setLevel(logging.DEBUG)
     try:

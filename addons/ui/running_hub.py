@@ -32,7 +32,7 @@ class RunningHub:
     inputs: FilterInputs
     rules: RulesInForce
     offline: Offline | None = None
-    """None where the hub keeps nothing."""
+    """None for a hub without a cache."""
     modules: FilterModules | None = None
     """Filters that are not the hub's; None for a hub that has its own alone."""
     traffic: ComponentTraffic = field(default_factory=ComponentTraffic)

@@ -1,8 +1,8 @@
 """Makes an answer from the node's copy as new as the cloud is now, without fetching the objects again.
 
-A list without resourceVersion promises that. A list of one object says how far the cloud has come. A quiet resource has
-no event that would tell its watch the same (bookmarks come about once a minute), so the hub asks for what has been
-written since (`kube.reflector.progress`), or for the names and versions of what the client wants, where these are few:
+A list without resourceVersion promises that. A list of one object has the cloud's present version. A quiet resource has
+no event that would bring its watch there (bookmarks come about once a minute), so the hub asks for later writes
+(`kube.reflector.progress`), or for the names and versions of the objects that the client wants, where these are few:
 then the copy is new enough when it holds each of them. Where no event can bring it there, the copy is of another
 history (`kube.reflector.continuity`), and is listed anew.
 """
@@ -41,9 +41,9 @@ it is disproved again."""
 async def wait_until_current(
     source: Source, client: Client, read: ObjectRead, scope: Scope, wait: float, at: int = 0
 ) -> int:
-    """Wait until the source shows what the cloud has now, and return the cloud's version of that.
+    """Wait until the source shows the cloud's present state, and return the cloud's version of that.
 
-    `at`: what the cloud had at this version will do, where it still knows that.
+    `at`: the cloud's state at this version is enough, where the cloud still has it.
 
     StatusError: the cloud's own answer to the list, 503 when it gives none, 504 when the copy does not get there.
     """
@@ -95,10 +95,9 @@ async def _by_events(source: Source, client: Client) -> int:
 
 
 async def _newest_of_list(source: Source, client: Client) -> Witness:
-    """Return the newest object of a list without later events, if the cloud has as many objects at the store's
-    version.
+    """Return the newest object of a list without later events, if the cloud has as many objects at the store's version.
 
-    With them it has the history of the list (`Continuity.expect_count`). Errors as of `_by_events`.
+    With them it has the history of the list (`Continuity.expect_count`). Errors as in `_by_events`.
     """
     store = source.store
     count, newest = len(store), max(store, key=lambda item: item.version)

@@ -1,8 +1,8 @@
 """The cloud's last answers about tokens and their users, for an outage. The next process begins with it.
 
-No token is kept: each stands here by a digest under a key of the machine's own. A right is known of the very token
+No token is stored: each is represented by a digest under a key of the machine's own. A right is known of the very token
 that the cloud has let use it. kubelet's tokens for pods rotate hourly, and a pod that starts in an outage shows one
-that the cloud has never seen: the tokens that it gave this node for one service account share what it said of them.
+that the cloud has never seen: the tokens that it gave this node for one service account share its answers.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ TOKEN, RIGHTS = "token ", "rights "
 """How the names of rows begin."""
 ACCOUNTS = "system:serviceaccount:"
 OF_CREDENTIAL = "authentication.kubernetes.io/"
-"""How kube-apiserver begins the names of what it adds to a user by itself: the token's id, its pod, its node.
+"""kube-apiserver's prefix of the names that it adds to a user by itself: the token's id, its pod, its node.
 
-They differ from token to token and give no right. All else may narrow what a token is good for.
+They differ from token to token and give no right. All other entries may narrow a token's rights.
 """
 
 type Keep = Callable[[str, bytes | None], None]
@@ -82,7 +82,7 @@ class KnownCallers:
         """The digest that identifies a token."""
         return hmac.new(self._key, authorization.encode(errors="surrogateescape"), hashlib.sha256).hexdigest()
 
-    # -- what the cloud says ----------------------------------------------------------------------------------------
+    # -- the cloud's answers ----------------------------------------------------------------------------------------
 
     def is_of(self, authorization: str, user: str) -> None:
         """Store the user of a token, as the cloud has just answered."""
@@ -115,7 +115,7 @@ class KnownCallers:
         self._drop(self.digest_of(authorization))
 
     def forget(self, authorization: str, right: Right | None) -> None:
-        """Forget what was said of a right of a token, None for whose the token is."""
+        """Forget the cloud's answer about a right of a token, None for its user."""
         digest = self.digest_of(authorization)
         if right is None:
             self._drop(digest)
@@ -123,10 +123,10 @@ class KnownCallers:
             del rights[right]
             self._write_rights(owner)
 
-    # -- what is asked ----------------------------------------------------------------------------------------------
+    # -- questions --------------------------------------------------------------------------------------------------
 
     def user_of(self, authorization: str) -> Said | None:
-        """Whose a token is; None where the cloud has not said."""
+        """The user of a token; None where the cloud has not answered."""
         known = self._used(self.digest_of(authorization))
         return Said(known.user, known.said) if known is not None else None
 
@@ -149,7 +149,7 @@ class KnownCallers:
     # -- over restarts ----------------------------------------------------------------------------------------------
 
     def take(self, rows: Mapping[str, bytes | None]) -> Collection[str]:
-        """Take the rows of an earlier process; the names of those that cannot be read. What is known already stays."""
+        """Take the rows of an earlier process; return the names of unreadable ones. Present answers stay."""
         unreadable = []
         tokens: dict[str, KnownToken] = {}
         for name, row in rows.items():

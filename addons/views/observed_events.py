@@ -1,4 +1,4 @@
-"""Makes lines for people of what views send, and of what filters keep from them."""
+"""Makes lines for people of the events that views send, and of those that filters withhold."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The part of a disk that a source needs, and what a source keeps there of its views.
+"""The disk's interface to a source, and the checkpoints that a source keeps there of its views.
 
-`addons.offline` keeps the copies; this room knows only their shape. What a checkpoint says must hold for as long as the
-disk has it. So the disk forgets it before an input of the filters changes what clients have.
+`addons.offline` keeps the copies; this room knows only their shape. A checkpoint must hold for as long as the disk has
+it. So the disk drops it before an input of the filters changes the clients' objects.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class SourceCopy(Protocol):
         """Note that a client uses the source."""
 
     def refused(self, refusal: StatusError) -> None:
-        """Drop what the cloud no longer shows."""
+        """Drop objects that the cloud no longer shows."""
 
     def close(self) -> None:
         """Write the remaining changes, and stop following the store."""
@@ -78,9 +78,9 @@ class SourceCopies(Protocol):
         """The copy of a source's store, which follows the store from now on."""
 
     def disprove_unused(self) -> Iterable[tuple[ListWatch, int]]:
-        """Show the copies whose sources do not run to nobody: the cloud was restored from a backup.
+        """Invalidate the copies without a running source, because the cloud was restored from a backup.
 
-        What they are of, and their versions.
+        Return their resources and versions.
         """
 
     def list_watches(self, identity: str) -> Mapping[ListWatch, int]:
@@ -144,7 +144,7 @@ class CheckpointStore:
             self._copy.note()
 
     def rules_edited(self) -> None:
-        """Forget what other rules showed."""
+        """Drop the checkpoints of other rules."""
         if self._copy is None or self._copy.former.rules == self._rules().digest:
             return
         self._copy.former = Checkpoints()
@@ -158,7 +158,7 @@ class CheckpointStore:
         self.rewrite()
 
     def say(self, inputs: Collection[InputKey]) -> bool:
-        """Return whether the disk may say of views what these inputs are about to change."""
+        """Return whether the disk may have checkpoints of views that these inputs are about to change."""
         # While one change waits for the disk, the next one has to, too.
         is_said = self._copy is not None and (self._copy.has_checkpoints or self._withdrawals > 0)
         return is_said and any(made.is_shown_by(inputs) for made in self._projections.values())
@@ -188,7 +188,7 @@ class CheckpointStore:
 
 
 class Withdrawals:
-    """Changes of inputs that wait until the disk says nothing else."""
+    """Changes of inputs that wait until the disk has dropped its checkpoints."""
 
     def __init__(self) -> None:
         self.tasks: set[asyncio.Task[None]] = set()

@@ -27,7 +27,7 @@ from kube.requests.request_info import RequestInfo
 REMEMBER = 40.0
 """Seconds that a yes is cached online: with the interval between two checks of an open watch, less than a minute."""
 REMEMBER_USER = 300.0
-"""Seconds the name of a token's user holds. Nothing is read by it alone."""
+"""Seconds for which the name of a token's user is valid. It alone gives no right to read."""
 REMEMBER_NO = 30.0
 """Seconds that a no is cached, so that a right granted later is noticed soon."""
 MAX_TOKENS = 1024
@@ -74,9 +74,9 @@ class Reviews:
         self._answers: Recent[str, Recent[Review, Reviewed]] = Recent(MAX_TOKENS, "tokens with reviews")
         """By the digest of the token."""
         self._shown: Recent[str, str] = Recent(MAX_SHOWN, "users with reviews")
-        """The newest token of each user, in memory alone: what waits for the cloud is its user's to send."""
+        """The newest token of each user, in memory alone: writes that wait for the cloud are its user's to send."""
         self._asked: dict[tuple[str, Review], asyncio.Future[str]] = {}
-        """The questions under way. Hundreds of watches open at once after an outage, and ask the same."""
+        """The reviews under way. Hundreds of watches open at once after an outage, and ask the same."""
 
     async def identity(self, caller: Caller) -> CloudIdentity:
         """Return the identity whose rights a caller has. StatusError 401 without the hub's identity or a valid
@@ -154,7 +154,7 @@ class Reviews:
                     "request is known"
                 ) from error
             if not _is_of_the_link(error):
-                # The cloud's no ends what was remembered: an outage must not bring it back.
+                # The cloud's no ends the remembered yes: an outage must not bring it back.
                 self._forget(authorization, review)
                 if error.code == 401:
                     self._refused(authorization)
@@ -184,10 +184,10 @@ class Reviews:
     def _answered(self, question: tuple[str, Review], review: asyncio.Future[str]) -> None:
         del self._asked[question]
         if not review.cancelled():
-            review.exception()  # seen, also where nobody waits any more
+            review.exception()  # seen, also after its waiters have gone
 
     def _is_expired(self, authorization: str) -> bool:
-        """Whether the token says that its time is over. While there is a cloud, the cloud decides that."""
+        """Whether the token has expired by its own claim. While there is a cloud, the cloud decides that."""
         expiry = expiry_of(authorization)
         return expiry is not None and expiry <= self._wall_clock()
 

@@ -62,7 +62,10 @@ FUTURE_WAIT = 3.0
 """Seconds a list waits for a version of the future, as kube-apiserver's watch cache."""
 
 CATCH_UP = 1.0
-"""Seconds for the events that bring a source to a client's version. Then the cloud says whether any are to come."""
+"""Seconds for the events that bring a source to a client's version.
+
+After that the cloud is asked whether any are to come.
+"""
 
 
 class NoHistory(Exception):
@@ -84,7 +87,7 @@ class Serving:
         wait: float,
         confirm_up: Callable[[], Awaitable[bool]],
     ) -> None:
-        """`confirm_up` probes the cloud now, and says whether it is up."""
+        """`confirm_up` probes the cloud now, and returns whether it is up."""
         self._confirm_up = confirm_up
         self._sources = sources
         self._reviews = reviews
@@ -98,9 +101,10 @@ class Serving:
     async def answer(
         self, wanted: ClientRequest, stream: ClientStream, opened: Callable[[Watcher], None] | None = None
     ) -> Answer | None:
-        """The whole answer to a list; None after a watch, until its end. StatusError where that is the answer.
+        """The complete answer to a list; None after a watch, until its end. StatusError where that is the answer.
 
-        ToCloud where no view answers, and the cloud may. `opened` gets the watcher of a watch: others can end it.
+        ToCloud where no view answers, and the cloud may. `opened` gets the watcher of a watch, by which it can be
+        ended.
         """
         read, form = wanted.route.read, wanted.route.representation
         assert read is not None
@@ -111,7 +115,7 @@ class Serving:
         except BeyondQuota as beyond:
             metrics.BEYOND_QUOTA.labels(beyond.what).inc()
         except NoHistory:
-            pass  # the cloud knows what the client missed, and no filter stands between
+            pass  # the cloud knows which events the client missed, and no filter applies
         except Unversioned:
             self._unversioned.add(read.type)
         self._check_past_views(wanted, read)
@@ -174,7 +178,7 @@ class Serving:
         """
         may_be_of_others = is_of_others(wanted.info, self._sources.filtering.of_others)
         if source.is_up() and source.store.version < read.version and not view.has_confirmed(read.version):
-            # Such as of a relayed list, which is newer than what events have brought to the view.
+            # Such as a relayed list's, which is newer than the view's last event.
             is_for_view = view.projection.filtered or may_be_of_others
             # The gap of a list that is still to come would end the watch, which its client may have just begun.
             if is_for_view or source.reflector.state is not State.WATCHING:
@@ -199,7 +203,7 @@ class Serving:
         try:
             reached = await source.reflector.current_version()
         except (StatusError, Unreachable, Malformed):
-            return  # a cloud that does not say it refutes nothing
+            return  # a cloud that does not answer refutes nothing
         if reached < version:
             raise expired(f"too old resource version: {version} (the cloud was restored since)")
 
@@ -255,7 +259,7 @@ class Serving:
         return self._sources.readable_copy(identity, list_watch, encodings)
 
     async def _may_share(self, source: Source) -> bool:
-        """Whether the node may read what it is to share. Callers who may read it themselves do so where it may not."""
+        """Whether the node may read the shared resource. Callers who may read it themselves do so where it may not."""
         with source.in_use(), contextlib.suppress(StatusError):
             await source.ready(self._wait)
         return source.reflector.refusal is None
@@ -267,9 +271,9 @@ class Serving:
         await self._reviews.may_read(caller.authorization, read)
 
     async def _fresh_enough(self, source: Source, read: ObjectRead, scope: Scope, came: float) -> int:
-        """Wait until the source is as new as the client asks; the version that the cloud confirmed, 0 for none.
+        """Wait until the source is as new as the client asks; return the version that the cloud confirmed, 0 for none.
 
-        `came` is when the client's request arrived: what the hub has requested from the cloud since is new enough.
+        `came` is when the client's request arrived: requests of the hub to the cloud since then are new enough.
         """
         if read.is_consistent:
             if source.reflector.listed > came and source.reflector.is_proven:
@@ -321,10 +325,10 @@ class Serving:
 def _form_of(source: Source, read: ObjectRead, form: Representation) -> Form:
     """Choose the form. A kind without protobuf in the cloud comes as JSON, if the client accepts that."""
     if form.kind == TABLE_KIND and not is_known(read.type):
-        return FULL_OBJECTS  # its columns are another's to say
+        return FULL_OBJECTS  # the cloud decides its columns
     encoding = source.store.codec.encoding
     same = form._replace(encoding=encoding)
-    # Nothing is converted for a client that takes what the cloud gave.
+    # Nothing is converted for a client that takes the cloud's encoding.
     wanted = same if same in read.accepted else form
     made = form_of(wanted, source.store, is_list=read.verb == "list", include=read.include)
     if made is not None:

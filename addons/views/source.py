@@ -81,7 +81,7 @@ class Source:
         self._filtering = filtering
         self._given, self._rules = given, rules
         self._unlike = held.unlike
-        """The newest version that clients may hold as filters made it with inputs that nobody here follows."""
+        """The newest version that clients may hold as filters made it with inputs that are no longer followed."""
         self._settled = Notifier()
         self._settling: asyncio.Task[None] | None = None
         self._more = Notifier()
@@ -146,7 +146,7 @@ class Source:
             async with asyncio.timeout(wait):
                 while not self._is_ready(version) and not self.is_closed:
                     if self.reflector.refusal is not None and self.reflector.refusal is not before:
-                        # The reflector keeps its own: with a traceback it would keep the frames of all who wait.
+                        # The reflector keeps its own: with a traceback it would keep the frames of all its waiters.
                         raise self.reflector.refusal.again()
                     if self.is_lost:
                         raise unavailable(f"{self._what}: the cloud cannot be reached, and there is no copy")
@@ -244,7 +244,7 @@ class Source:
 
     @property
     def is_needed(self) -> bool:
-        """Whether this source alone can tell what clients may hold, or is about to learn it from the cloud."""
+        """Whether this source alone knows the clients' versions, or is about to learn them from the cloud."""
         has_break = self.store.complete and not self.reflector.continuity.is_verified
         return self.store.names_former or has_break
 
@@ -271,7 +271,7 @@ class Source:
         return known and self.store.version >= version and self.reflector.refusal is None
 
     async def _follow_errors(self) -> None:
-        """Count what interrupts the source, and end all watches with the cloud's words once it refuses this user."""
+        """Count the source's interruptions, and end all watches with the cloud's message once it refuses this user."""
         failures = source_log.Failures(self.list_watch, self.user)
         while True:
             await self.reflector.changed.wait()
@@ -318,7 +318,7 @@ class Source:
         return self._key(key._replace(verb="list")).verb != "list"
 
     def _known_elsewhere(self, key: ViewKey) -> int:
-        """The part of `_elsewhere` that is the same for all views; ANY_VERSION until the cloud says how far it is."""
+        """The part of `_elsewhere` that is the same for all views; ANY_VERSION until the cloud's version is known."""
         if self._filters(key):
             return self._given.of_elsewhere(self._what)
         return self._filtering.of_others(self.list_watch.type)

@@ -66,7 +66,7 @@ def remedy(path: str, error: str) -> str:
 
 
 class Failures:
-    """Counts and logs what interrupts one source, each failure once."""
+    """Counts and logs the interruptions of one source, each failure once."""
 
     def __init__(self, list_watch: ListWatch, user: str) -> None:
         self._path, self._user = list_watch.path, user

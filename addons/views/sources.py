@@ -122,7 +122,7 @@ class Sources:
         copies = self._copies if keep else None
         source = self._sources.get((identity.user, list_watch))
         if not identity.is_hub and (source is None or source.copy is None):
-            # What a token asks for is kept once its first list is known: see `measure`.
+            # A token's source is kept once its first list is known: see `measure`.
             copies = copies if copies and list_watch in copies.list_watches(identity.user) else None
         if source is None:
             source = self._make(identity, list_watch, begin_at)
@@ -203,7 +203,7 @@ class Sources:
         return next((each for each in (list_watch, *others) if each in running or each in copied), list_watch)
 
     def inputs_changed(self, inputs: Collection[InputKey]) -> None:
-        """Filter again what read these inputs, as soon as the disk says nothing else of any view."""
+        """Filter again the objects that read these inputs, as soon as the disk has no checkpoint of any view."""
         said = [source.checkpoints for source in self if source.checkpoints.say(inputs)]
         self._withdrawals.begin(said, partial(self._inputs_changed, inputs))
 
@@ -230,7 +230,7 @@ class Sources:
     def _make(self, identity: CloudIdentity, list_watch: ListWatch, begin_at: int) -> Source:
         client = self._client(identity)
         if begin_at <= self._given.of_former(list_watch.type.group_resource):
-            begin_at = 0  # what the cloud has at this version is not what a client of the former history had
+            begin_at = 0  # the cloud's state at this version is not that of a client of the former history
         others = (source.unlike for source in self if source.list_watch.type == list_watch.type)
         made = Source(
             list_watch,
@@ -287,7 +287,7 @@ class Sources:
         for resource, version in newest.items():
             self._note_former(resource, version)
         for source in self:
-            # A client of another source may come to this one, which has to name what its objects were until then.
+            # A client of another source may come to this one, which has to name its objects' former versions.
             source.store.was_given(newest[source.list_watch.type.group_resource])
             source.reflector.verify()
 
@@ -329,7 +329,7 @@ class Sources:
             if source.copy is not None:
                 source.copy.refused(
                     forbidden("evicted: the hub has too many copies")
-                )  # nothing of it stays on disk
+                )  # the disk keeps none of it
             self._drop(source)
             reached("the node's sources")
 
@@ -364,7 +364,7 @@ class Sources:
 
 
 def _is_refused_for_nothing(source: Source) -> bool:
-    """Whether the cloud refuses a source that no client waits for: it can go, since the next client gets a new one.
+    """Whether the cloud refuses a source without a waiting client: it can go, since the next client gets a new one.
 
     The node's sources of whole resources stay: there are as many as the cloud has resources.
     """

@@ -35,7 +35,7 @@ async def watch_answer(
     opened: Callable[[Watcher], None] | None = None,
     warning: str = "",
 ) -> None:
-    """Send the watcher's events until it ends. The watcher alone makes bookmarks: it knows what it has sent.
+    """Send the watcher's events until it ends. The watcher alone makes bookmarks: it knows its sent events.
 
     `check` raises a StatusError once the client may no longer read this, which ends the watch; None for the node's own.
     `confirmed` is a version at which the cloud has the view's state, 0 for none. `opened` gets the watcher.
@@ -94,7 +94,7 @@ async def _follow(watcher: Watcher, stream: ClientStream) -> None:
     try:
         while frames := await watcher.frames():
             await stream.write_all(map(b"".join, in_pieces(frames)))
-            del frames  # for as long as nothing happens
+            del frames  # for as long as no event comes
     except StatusError as error:
         await stream.write(watcher.coding.frame(watcher.view.codec.encode_error(error)))
 

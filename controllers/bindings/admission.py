@@ -25,7 +25,7 @@ class WorkloadReview:
     writer: str
     """The user's name."""
     field_manager: str
-    """The tool with which the user writes; "" where the request does not say."""
+    """The tool with which the user writes; "" where the request does not name it."""
     workload: Workload
     incoming: Json
     stored: Json

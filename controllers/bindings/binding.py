@@ -166,7 +166,7 @@ BINDINGS = WatchedResource(BINDING_TYPE, read_binding, indexers={"subject": subj
 SHOWN = 3
 """Workloads that a condition's message names: a subject may have hundreds."""
 LONGEST_DETAIL = 300
-"""Characters of what is said of one workload."""
+"""Characters of the message about one workload."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""Brings workloads to what their bindings say, whatever the webhook missed, and tells in each binding's status."""
+"""Brings workloads to the state of their bindings, including writes that the webhook missed, and reports in each
+binding's status."""
 
 from __future__ import annotations
 
@@ -286,7 +287,7 @@ def workload_key(workload: Workload) -> Key:
 
 
 def merge_diff(old: Json, new: Json) -> Json:
-    """The merge patch (RFC 7386) that turns `old` into `new`. A list that differs is replaced whole."""
+    """The merge patch (RFC 7386) that turns `old` into `new`. A list that differs is replaced as a whole."""
     patch: Json = {key: None for key in old if key not in new}
     for key, value in new.items():
         before = old.get(key)

@@ -1,8 +1,7 @@
-"""`manager render`: shows what bindings would change, and changes nothing.
+"""`manager render`: shows the changes that bindings would make, and changes nothing.
 
 It reads bindings, workloads and autoscalers from files or, with a kubeconfig, from the namespaces of the bindings, and
-NodePools where a binding selects them by labels. A binding of a file takes the place of the cluster's binding of the
-same name.
+NodePools where a binding selects them by labels. A binding of a file replaces the cluster's binding of the same name.
 """
 
 from __future__ import annotations
@@ -128,8 +127,8 @@ def load(files: Iterable[Path], namespace: str) -> Iterator[Json]:
 async def fetch(kubeconfig: Path, namespaces: Iterable[str], *, selects: bool) -> list[Json]:
     """The bindings, workloads and autoscalers of some namespaces of a cluster.
 
-    The cluster's NodePools too, where one of these bindings selects pools by labels, or `selects` says that another one
-    does: not everybody may list NodePools.
+    The cluster's NodePools too, where one of these bindings selects pools by labels, or `selects` is true for another
+    one: not every user may list NodePools.
     """
     account = find_account(kubeconfig)
     await account.load()
@@ -156,13 +155,13 @@ async def _list(client: Client, resource: ResourceType, namespace: str) -> list[
         answer = await client.request("GET", resource.path(namespace))
     except StatusError as error:
         if error.code == 404 and resource == BINDING_TYPE:
-            return []  # the kind is not installed yet: a preview is just what one wants before that
+            return []  # the kind is not installed yet: a preview is useful just before that
         raise
     return objects((await answer.decoded(parse_object)).get("items"))
 
 
 def differences(world: World) -> Iterator[str]:
-    """The lines that say what would change in which workload, and what has no place in one."""
+    """The lines about each workload: its changes, and the items without a slot in it."""
     autoscalers = {read_autoscaler(obj) for obj in world.autoscalers}
     targets = {(autoscaler.namespace, autoscaler.kind, autoscaler.name) for autoscaler in autoscalers}
     for obj in world.workloads:

@@ -1,6 +1,6 @@
 """Renders workloads with the bindings, autoscalers and node pools that the manager's informers know.
 
-Whoever may edit a workload or a binding decides how large they are, so a rendering never runs in the event loop.
+Users who may edit a workload or a binding decide its size, so a rendering never runs in the event loop.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Renderer:
     async def admit(self, workload: Workload, incoming: Json, stored: Json) -> Rendering:
         """Render a workload for the webhook, on a write.
 
-        A binding can make a workload invalid, and the API server would refuse the write of somebody who never heard of
-        the binding. So a binding that is refused somewhere, and patches that no workload has yet, are left to the
+        A binding can make a workload invalid, and the API server would refuse the write of a user who does not know the
+        binding. So a binding that is refused somewhere, and patches that no workload has yet, are left to the
         controller, unless the stored workload has them.
         """
         bindings, target = self.matching(workload), self._target(workload)

@@ -1,7 +1,7 @@
 """The webhook that injects bindings as workloads are written, and answers other controllers' reviews.
 
-All managers serve it, the leader makes its certificate. The webhook is a convenience: what it misses of workloads, the
-controller `configbinding` repairs. So the API server ignores its failures, and a cluster without a manager takes every
+All managers serve it, the leader makes its certificate. The webhook is a convenience: the controller `configbinding`
+repairs workloads that it misses. So the API server ignores its failures, and a cluster without a manager takes every
 workload.
 """
 
@@ -51,19 +51,19 @@ PATH = "/mutate-workload"
 LARGEST_REVIEW = 8 * 1024 * 1024
 """Bytes: the API server takes objects of 3 MiB, and a review has two."""
 MAX_HELD = 16 * 1024 * 1024
-"""Bytes of all reviews that are under way. One address has half of what it leaves to others."""
+"""Bytes of all reviews that are under way. One address has half of the bytes that it leaves to others."""
 REVIEW_TIME = 5.0
-"""Seconds until a review must have come as a whole; the API server waits 3 s for the answer."""
+"""Seconds until a review must have come completely; the API server waits 3 s for the answer."""
 DISCARDING = 1.0
 """Seconds for which the rest of a refused review is read and dropped."""
 CHECK_INTERVAL = 3600.0
 """Seconds between checks of the certificate's age."""
 NAME_AGAIN = 1.0
-"""Seconds until the API server is asked again who the manager is, where it did not say."""
+"""Seconds until the API server is asked again for the manager's name, where it did not answer."""
 NAME_INTERVAL = 60.0
 """Seconds between two such questions: the kubeconfig may get another user."""
 LAST_CALL = 0.5
-"""Seconds, when the process ends, in which who has connected may still ask. New connections are refused by then."""
+"""Seconds at the end of the process in which connected clients may still ask. New connections are refused by then."""
 SHUTDOWN = 2.0
 """Seconds that reviews may still take after that; the API server waits 3 s."""
 CONFIGURATIONS = ResourceType("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations")
@@ -104,15 +104,17 @@ class WebhookController(Controller):
         self._changed = asyncio.Event()
         self._serving = False
         self._own_name = ""
-        """The name by which the API server knows this manager; "" until it has said."""
+        """The name by which the API server knows this manager; "" until it has answered."""
         self._no_name = ""
         """Why it has not."""
         self._pending: dict[int, tuple[str, bytearray]] = {}
-        """The reviews that have come so far, each with the address that sends it. Two may be equal: they are told apart
-        by their identity."""
+        """The reviews received so far, each with its sender's address.
+
+        Two may be equal: they are told apart by their identity.
+        """
         self._one = asyncio.Lock()
         self._address_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """One for each address: who sends many reviews waits for them, and others for one."""
+        """One for each address, so that a sender of many reviews waits for its own alone."""
 
     async def reconcile(self, key: Key) -> None:
         """Keep the Secret, and in the configuration the CA and no webhook that a policy stands for."""
@@ -201,7 +203,7 @@ class WebhookController(Controller):
         if not self._renderer.has_synced:
             return web.Response(status=503, text="the manager has not read the bindings yet\n")
         if not self._own_name:
-            # It would take the manager's own writes for another's wish, and drop what they note to give back.
+            # It would take the manager's own writes for a user's wish, and drop the record that restores the base.
             return web.Response(status=503, text="the manager does not know its own name yet\n")
         return await self._review(request, self._inject)
 
@@ -291,7 +293,7 @@ def _tls(client_ca: Path | None) -> ssl.SSLContext:
 
 
 async def _discard(request: web.Request) -> None:
-    """Read for a moment what is left of a body: a client that still sends it would not see the answer."""
+    """Read for a moment the rest of a body: a client that still sends it would not see the answer."""
     with contextlib.suppress(TimeoutError, ConnectionError):
         async with asyncio.timeout(DISCARDING):
             async for _ in request.content.iter_any():
@@ -339,7 +341,7 @@ def secret(namespace: str, name: str, data: dict[str, bytes]) -> Json:
 
 
 def secret_data(obj: Json | None) -> dict[str, bytes]:
-    """The data of a Secret; what is no base64 is absent."""
+    """The data of a Secret; malformed base64 is left out."""
     data: dict[str, bytes] = {}
     for key, value in mapping((obj or {}).get("data")).items():
         try:

@@ -84,7 +84,7 @@ def subject_key(namespace: str, kind: str, name: str) -> str:
 
 
 def subjects_of(workload: Workload) -> list[str]:
-    """The index by which an informer finds workloads by what may be their subject: themselves, or their owner."""
+    """The index by which an informer finds workloads by their possible subject: themselves, or their owner."""
     keys = [subject_key(workload.namespace, workload.kind, workload.name)]
     if workload.owner is not None and workload.owner.group == OWNER_GROUP:
         keys.append(subject_key(workload.namespace, workload.owner.kind, workload.owner.name))

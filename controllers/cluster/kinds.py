@@ -162,7 +162,7 @@ def controller_of(meta: Json, kind: str = "") -> Owner | None:
 
 
 REVISION = "controller-revision-hash"
-"""The label by which the DaemonSet controller says of which ControllerRevision a pod is."""
+"""The label by which the DaemonSet controller gives a pod's ControllerRevision."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,15 +44,17 @@ class PoolScopedResource:
 
 
 SHAREABLE = frozenset({("", "services"), ("", "endpoints"), ("discovery.k8s.io", "endpointslices")})
-"""Group and resource of all that a pool may share. `hub-rbac.yaml` lets every node read exactly these, so that the
-editor of a NodePool can grant nothing to nodes."""
+"""Group and resource of all kinds that a pool may share.
+
+`hub-rbac.yaml` lets every node read exactly these, so that the editor of a NodePool can grant nothing to nodes.
+"""
 DEFAULT_POOL_SCOPE = (
     PoolScopedResource("", "v1", "services"),
     PoolScopedResource("discovery.k8s.io", "v1", "endpointslices"),
 )
 """OpenYurt's default."""
 RESOURCES = {"Service": "services", "Endpoints": "endpoints", "EndpointSlice": "endpointslices"}
-"""The resources of kinds: OpenYurt's proposal names what a pool shares by kind, its code by resource."""
+"""The resources of kinds: OpenYurt's proposal names shared kinds, its code resources."""
 
 
 @dataclass(frozen=True, slots=True)

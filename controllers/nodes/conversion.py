@@ -1,9 +1,8 @@
-"""Decides what is next for the nodes of a pool that get a hub, another version of it, or lose it. Pure functions of
-facts.
+"""Decides the next step for the nodes of a pool that get a hub, another version of it, or lose it.
 
-The phase of a node is in an annotation of its Node, so a new manager continues from there. A round is one attempt:
-its Job has the round in its name and is created in one phase only, so no round runs twice, even if the Job is
-deleted.
+Pure functions of facts. The phase of a node is in an annotation of its Node, so a new manager continues from there. A
+round is one attempt: its Job has the round in its name and is created in one phase only, so no round runs twice, even
+if the Job is deleted.
 """
 
 from __future__ import annotations
@@ -96,11 +95,11 @@ class EdgeNode:
     has_hub: bool = False
     """Whether its hub reports that it is healthy."""
     version: str = ""
-    """The version that its hub said last; "" where it has said nothing."""
+    """The version that its hub last reported; "" for none."""
     wanted_version: str = ""
     """The version that its pool asks for; "" for any."""
     rollback: str = ""
-    """Why its hub runs in place of another one, as it says."""
+    """The reason why its hub runs in place of another one, as reported."""
     job: JobState = JobState.NONE
     leads: bool = False
     can_lead: bool = False
@@ -111,7 +110,7 @@ class EdgeNode:
 
     @property
     def next_direction(self) -> Direction | None:
-        """The direction of a new round; None for a node that is as it is asked to be, under way, or failed at that."""
+        """The direction of a new round; None for a node that is as wanted, under way, or failed at that."""
         phase = self.phase
         if phase is None:
             return Direction.INSTALL if self.wants_hub else None
@@ -211,12 +210,12 @@ def _next(node: EdgeNode, waves: Waves, now: datetime) -> tuple[Action | None, d
     if phase is None:
         if not (node.wants_hub and node.has_hub):
             return None, None
-        # Somebody has installed it by hand.
+        # A person has installed it by hand.
         return _move(node, Phase(Direction.INSTALL, Stage.DONE, now, now)), None
     if phase.stage is Stage.START:
         return _next_of_start(node, phase, now), None
     if phase.stage is Stage.FAILED and phase.version and phase.version != node.wanted_version:
-        # The pool asks for another version now, and that failure holds up nothing any more.
+        # The pool asks for another version now, and that failure holds nothing up any more.
         return _move(node, Phase(Direction.INSTALL, Stage.DONE, now, now)), None
     if phase.stage not in IN_PROGRESS or node.job is JobState.RUNNING:
         return None, None

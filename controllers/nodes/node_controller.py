@@ -127,7 +127,7 @@ class NodesController(Controller):
         ]
 
     async def _hubs(self, now: datetime) -> dict[str, FleetHub]:
-        """The hubs that say how they are, by node."""
+        """The hubs that report, by node."""
         leases = await self._context.informers.list_now(LEASES, LEASE_NAMESPACE)
         return {hub.node: hub for hub in fleet(leases, {}, now)}
 
@@ -158,7 +158,7 @@ class NodesController(Controller):
             selector = f"{JOB_NAME}={name_of(node.name, phase)}"
             pods = await self._context.informers.list_now(PODS.type, self._namespace, labelSelector=selector)
             message = termination_message(pods) or f"the Job {name_of(node.name, phase)} failed"
-        # The condition first: the phase is what is gone by.
+        # The condition first: the steps follow the phase.
         await self._tell_node(node, move.reason, message, is_failed=is_failed)
         await self._annotate(node, phase)
         reference = ObjectReference("v1", "Node", "", node.name, node.uid)
@@ -210,7 +210,7 @@ def _asks_for_hub(wants: bool, phase: Phase | None) -> bool:
 
 
 def _is_well(hub: FleetHub | None) -> bool:
-    """Whether a hub says that it is well, and its node renews its Lease."""
+    """Whether a hub reports that it is well, and its node renews its Lease."""
     return hub is not None and hub.silent is None and bool(hub.status.version) and not hub.status.problems
 
 

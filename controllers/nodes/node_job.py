@@ -19,7 +19,7 @@ TTL = 24 * 60 * 60
 LONGEST_MESSAGE = 1000
 """Characters of a Job's last words in a condition."""
 PROGRAM = "/opt/edgehub-{version}/bin/edgehub"
-"""On a node whose hub is a unit of systemd: where somebody has put the wheel of a version."""
+"""On a node whose hub is a unit of systemd: the folder of a version's wheel."""
 SYSTEMCTL = "/tmp/systemctl"  # noqa: S108 - the pod's own
 LEDGER = "/host/var/lib/edgehub-install/ledger.json"
 """The ledger of an installation; `"settled": true` is in it when the installation has come to its end."""
@@ -83,7 +83,7 @@ def node_job(namespace: str, node: str, phase: Phase, image: str) -> Json:
 
 
 def termination_message(pods: list[Json]) -> str:
-    """Return the end of what the program of a failed Job printed; "" where nothing is known of it."""
+    """Return the end of the output of a failed Job's program; "" where there is none."""
     for pod in pods:
         for status in objects(mapping(pod.get("status")).get("containerStatuses")):
             ended = mapping(mapping(status.get("state")).get("terminated"))

@@ -1,4 +1,4 @@
-"""Tells people how far a pool is: the condition of a NodePool, from the facts of its nodes."""
+"""Reports a pool's progress: the condition of a NodePool, from the facts of its nodes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from controllers.nodes.waves import Waves
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a pool is, in a word for the condition and in words for people."""
+    """A pool's progress, as the condition's reason and as text for people."""
 
     reason: str
     message: str
@@ -26,7 +26,7 @@ NAMED = 5
 
 
 def progress(nodes: Sequence[EdgeNode], waves: Waves) -> Progress:
-    """Tell how far a pool is, for its condition."""
+    """Return a pool's progress, for its condition."""
     wanted = [node for node in nodes if node.wants_hub]
     joined = [node for node in wanted if _has_joined(node)]
     failed = [node.name for node in nodes if node.has_failed]

@@ -10,11 +10,11 @@ from datetime import timedelta
 from kube.requests.query import parse_duration
 
 UNAVAILABLE = "edgehub.io/max-unavailable"
-"""The annotation of a NodePool: how many of its nodes are under way at a time, a number or a percentage; 1."""
+"""The annotation of a NodePool: the number or percentage of its nodes that are under way at a time; 1."""
 PAUSE = "edgehub.io/wave-pause"
 """The annotation of a NodePool: how long the next wave waits for; 0s."""
 READY_TIMEOUT = "edgehub.io/ready-timeout"
-"""The annotation of a NodePool: within what time a node must be Ready, with its hub, after its Job; 5m."""
+"""The annotation of a NodePool: the time in which a node must be Ready, with its hub, after its Job; 5m."""
 LONGEST_NUMBER = 6
 """Digits of a number in an annotation."""
 HUB_VERSION = "edgehub.io/hub-version"
@@ -24,7 +24,7 @@ TAG = re.compile(r"\w[\w.-]{0,127}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Waves:
-    """The wishes of a NodePool. `error` says which annotation cannot be followed; then no wave begins."""
+    """The wishes of a NodePool. `error` names an annotation that cannot be followed; then no wave begins."""
 
     max_unavailable: str = "1"
     pause: timedelta = timedelta()
@@ -34,7 +34,7 @@ class Waves:
     error: str = ""
 
     def size(self, nodes: int) -> int:
-        """How many nodes are under way at a time: a percentage is rounded down, to one at least."""
+        """The number of nodes under way at a time: a percentage is rounded down, to one at least."""
         number = int(self.max_unavailable.removesuffix("%"))
         return max(1, number * nodes // 100 if self.max_unavailable.endswith("%") else number)
 
@@ -59,7 +59,7 @@ def read_waves(annotations: Mapping[str, str]) -> Waves:
 
 
 def image_of(image: str, version: str) -> str:
-    """The hub's image of a version, in the same repository: who may write to a pool chooses no other program."""
+    """The hub's image of a version, in the same repository: an editor of a pool chooses no other program."""
     if not version:
         return image
     path, colon, tag = image.partition("@")[0].rpartition(":")

@@ -28,7 +28,7 @@ type Headers = list[tuple[str, str]]
 
 
 class LoadedAccount:
-    """An account as `load` found it last. A subclass says where the configuration comes from."""
+    """An account as `load` found it last. A subclass defines the source of the configuration."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -58,9 +58,9 @@ class LoadedAccount:
             raise ValueError(f"{self._name}: {error}") from error
 
     async def refresh(self, *, refused: bool) -> bool:
-        """Look again at what the account consists of; whether new connections are needed. Errors as `load`.
+        """Read the account's files again; return whether new connections are needed. Errors as in `load`.
 
-        `refused` says that the API server took the credentials no longer.
+        `refused`: the API server no longer accepts the credentials.
         """
         try:
             return self._take(await self._find_again(refused=refused))
@@ -210,7 +210,7 @@ def impersonation(user: Mapping[str, Any]) -> Headers:
 
 
 def _material(configuration: Configuration) -> tuple[object, ...]:
-    """All that connections are made of. Files count by what is in them: certificates rotate."""
+    """All values that connections depend on. Files count by their content: certificates rotate."""
     paths = (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
     return (
         *(Path(path).read_bytes() if path else b"" for path in paths),

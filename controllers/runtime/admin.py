@@ -24,7 +24,7 @@ from kube.http.client import Client, Unreachable
 MAX_HEADERS = 32
 """Headers of a request, of 8,190 bytes each; kubelet, Prometheus and the API server send ten."""
 FRESH = 5.0
-"""Seconds for which one reading of the cluster answers all who ask."""
+"""Seconds for which one read of the cluster answers all requests."""
 STYLE = (
     "body{font:14px system-ui,sans-serif;margin:2em}table{border-collapse:collapse}"
     "td,th{padding:.3em .8em;text-align:left;border-bottom:1px solid #ddd;white-space:nowrap}"
@@ -87,7 +87,7 @@ def count_refused() -> None:
 
 
 class FleetPage:
-    """Reads the fleet when somebody asks, and not while nobody does."""
+    """Reads the fleet on request, and not in between."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -95,7 +95,7 @@ class FleetPage:
         self._read: tuple[float, datetime, list[FleetHub], list[str]] | None = None
 
     async def answer(self, request: web.Request) -> web.Response:
-        """HTML for a browser, else JSON. 403 for who comes over the network: it is an inventory of all nodes.
+        """HTML for a browser, else JSON. 403 over the network: it is an inventory of all nodes.
 
         A page of another site, whose name leads to the loopback address for a browser, is no person either.
         """
@@ -125,7 +125,7 @@ class FleetPage:
 
 
 def page(hubs: list[FleetHub], now: datetime, progress: Sequence[str] = ()) -> str:
-    """The table in HTML. What hubs say of themselves is text, and how far pools are in getting hubs."""
+    """The table in HTML. The hubs' own reports are text, and so is the pools' progress."""
     needy = sum(bool(hub.needs) for hub in hubs)
     rows = "".join(
         f"<tr{' class=needs' if hub.needs else ''}>"

@@ -31,7 +31,10 @@ logger = logging.getLogger(__name__)
 
 
 class Account(Protocol):
-    """The manager's identity, and its way to the API server: `controllers.runtime.account`. `load` comes first."""
+    """The manager's identity, and its connections to the API server: `controllers.runtime.account`.
+
+    `load` comes first.
+    """
 
     async def load(self) -> None: ...
 
@@ -126,7 +129,7 @@ def find_account(kubeconfig: Path | None, environment: Mapping[str, str] = os.en
     """The account of a kubeconfig or, without one, the one that the process has; ValueError when there is none."""
     paths = kubeconfig_paths(kubeconfig, environment)
     try:
-        from controllers.runtime import account  # noqa: PLC0415  # the package costs who needs no cluster a second
+        from controllers.runtime import account  # noqa: PLC0415  # the package costs a second, which only a cluster needs
     except ModuleNotFoundError as error:
         raise ValueError(f"the manager needs the package kubernetes, version 37 ({error})") from error
     return account.KubeconfigAccount(paths) if paths else account.PodAccount(environment)

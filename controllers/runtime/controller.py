@@ -73,7 +73,7 @@ class MeteredQueue(Queue[Key]):
 
 
 class Controller(ABC):
-    """One controller. Its constructor calls `watch` and `follow` for what it reads."""
+    """One controller. Its constructor calls `watch` and `follow` for the kinds that it reads."""
 
     name: str
     workers = 2
@@ -91,7 +91,7 @@ class Controller(ABC):
 
     @abstractmethod
     async def reconcile(self, key: Key) -> None:
-        """Bring the cluster to what the object of this key asks for; write nothing if it is there already."""
+        """Bring the cluster to the wishes of the object of this key; write nothing if it is there already."""
 
     def watch[F](
         self,
@@ -171,7 +171,7 @@ class Controller(ABC):
         return not self.queue.idle
 
     def running_seconds(self) -> list[float]:
-        """The seconds for which each reconcile that is under way has taken."""
+        """The seconds for which each reconcile that is under way has run."""
         now = time.perf_counter()
         return [now - since for since in self._working.values()]
 

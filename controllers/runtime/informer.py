@@ -37,9 +37,9 @@ is broken."""
 DISCOVERY_INTERVAL = 10.0
 """Seconds between two looks for a kind that the API server does not serve."""
 DISCOVERY_RETRY = 1.0
-"""Seconds until the next look where a look failed, or where the API server lists no kind that it says it serves."""
+"""Seconds until the next look where a look failed, or where the API server lists no kind that its discovery has."""
 MISSING = 404
-"""The status code by which the API server says that it does not know a kind."""
+"""The status code by which the API server reports an unknown kind."""
 
 logger = logging.getLogger(__name__)
 
@@ -52,9 +52,9 @@ def without_managed_fields(obj: Json) -> Json:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WatchedResource[F]:
-    """The resource that an informer watches, and how it is read.
+    """The resource that an informer watches, and its reading.
 
-    `read` turns an object into facts. `transform` removes what `read` does not need. `indexers` map facts to the
+    `read` turns an object into facts. `transform` removes fields that `read` does not need. `indexers` map facts to the
     values under which `Informer.by_index` finds them. `versions` are the versions that `read` can read, best first;
     without any the informer reads the version of `type`.
     """
@@ -158,12 +158,12 @@ class Informer[F]:
             await self._answered.wait()
 
     async def wait_until_read_or_missing(self) -> None:
-        """Return when the copy is complete, or when the API server says that it does not know the kind."""
+        """Return when the copy is complete, or when the API server reports that it does not know the kind."""
         while not (self.has_synced or self.missing):
             await self._answered.wait()
 
     def retry_now(self) -> None:
-        """List again at once: what stood in the way of the list may be gone."""
+        """List again at once: the obstacle to the list may be gone."""
         self._retry.set()
         self._reflector.retry_now()
 

@@ -1,4 +1,4 @@
-"""Reports as text for a terminal: what `scripts/hub NAME` and mitmproxy's command line show."""
+"""Reports as text for a terminal, for `scripts/hub NAME` and mitmproxy's command line."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def rules_text(report: Row) -> str:
 
 
 def problems_text(report: Row) -> str:
-    """The entries that are skipped; nothing where there are none."""
+    """The skipped entries; nothing where there are none."""
     lines = [
         f"skipped: key {problem['key']}: {problem['text']!r}: {problem['why']}\n"
         for problem in report["problems"]
@@ -190,7 +190,7 @@ def explain_text(report: Row) -> str:
 
 
 def _objects(report: Row) -> list[str]:
-    """The number of objects by what became of them, and the reasons for the first ones."""
+    """The number of objects by verdict, and the reasons for the first ones."""
     counts = report["counts"]
     lines = [", ".join(f"{count} {outcome}" for outcome, count in counts.items())]
     for item in report["objects"]:

@@ -1,1 +1,1 @@
-"""How much sources and views may hold, and what they may cost: for each identity, together, and without a client."""
+"""Bounds what sources and views may hold and cost: for each identity, together, and without a client."""

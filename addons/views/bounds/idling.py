@@ -1,8 +1,7 @@
 """Bounds the traffic of sources without a client, and has them yield to clients' requests.
 
-A source runs on for a while after its last client, so that the next one finds a history. That is worth as many bytes
-as the list of a new source; beyond them its watch only takes bandwidth from what the hub relays on the same
-connection.
+A source runs on for a while after its last client, so that the next one finds a history. That is worth as many bytes as
+the list of a new source; beyond them its watch only takes bandwidth from relayed requests on the same connection.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many sources and views one identity may have, and how many bytes all tokens together.
+"""Bounds the sources and views of one identity, and the bytes of all tokens together.
 
 Each list-watch that a client invents is a source, and each selector a view, so clients with tokens could exhaust the
 hub's memory. Beyond a quota the hub relays the client's request and stores nothing of it.
@@ -25,7 +25,7 @@ MAX_HELD = 64 * 1024 * 1024
 """The bytes of objects in all sources of users with tokens, as they came, with those on their way."""
 MAX_HUB_BYTES = 64 * 1024 * 1024
 """Bytes of objects in the node's sources with a namespace or selector, which any process of the node can invent.
-kubelet's are its pods, and what they mount."""
+kubelet's are its pods, and the Secrets and ConfigMaps that they mount."""
 MAX_HUB_IDLE = 128
 """The most sources of parts of the node that no client has: one list under a selector leaves two tasks, a watch of the
 cloud and some 40 KB, however little it found."""

@@ -1,4 +1,4 @@
-"""Writes what a view shows as the Tables that the cloud prints, for kinds whose columns the hub does not know.
+"""Renders a view's objects as the Tables that the cloud prints, for kinds whose columns the hub does not know.
 
 The view decides which objects a client sees; the cloud, with the client's own rights, prints their cells.
 """
@@ -21,7 +21,7 @@ from kube.wire.encoding import Encoding
 from kube.wire.json_fields import parse_object
 
 TIMEOUT = 5.0
-"""Seconds for the cloud to print. A client gets name and age of what it does not print in time."""
+"""Seconds for the cloud to print. A client gets name and age of the objects that it does not print in time."""
 
 _JSON = codec_for(Encoding.JSON)
 
@@ -30,7 +30,7 @@ class CloudTable:
     """The cells of one list or watch: asks the cloud for them, and adds them to the objects that the client sees."""
 
     def __init__(self, client: Client, is_up: Callable[[], bool], read: ObjectRead, version: str) -> None:
-        """`is_up` says whether there is a cloud to ask. `version` is that of the Table."""
+        """`is_up` returns whether there is a cloud to ask. `version` is that of the Table."""
         self._client = client
         self._is_up = is_up
         self._read = read

@@ -15,7 +15,7 @@ from kube.wire.negotiation import METADATA_KIND, TABLE_KIND, Representation
 def single_object(
     obj: Encoded, wanted: Representation, read: ObjectRead | None, cells: CloudCells | None
 ) -> Encoded:
-    """The object whole, as its metadata, or as a Table of one row; `cells` are the row's, where the cloud made them."""
+    """The full object, its metadata, or a Table of one row; `cells` are the row's, where the cloud made them."""
     if wanted.kind == TABLE_KIND and read is not None:
         shown = parse_object(obj.raw)
         made = table([shown], obj.api_version, obj.kind, list_metadata(shown), read.include, wanted.version)

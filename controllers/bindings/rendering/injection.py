@@ -1,15 +1,15 @@
 """Renders a workload with the values of its bindings. Pure: the webhook, the controller and the preview share it.
 
 The rendering starts from the base: the workload as its writers want it, without any binding. A record in an annotation
-of the workload (never of its pod template, where it would roll pods) says for each injected slot what the base was and
-what was injected. `render` restores the base by the record, injects the items, and writes the new record:
+of the workload (never of its pod template, where it would roll pods) has the base and the injected value of each
+injected slot. `render` restores the base by the record, injects the items, and writes the new record:
 
-- A slot that still holds what was injected has the recorded base. Another value is a writer's own and the new base.
-- So `render` is idempotent, and without items it returns the base.
-- A writer who sends exactly the injected value is not noticed.
+- A slot that still holds the injected value has the recorded base. Another value is a writer's own and the new base. -
+So `render` is idempotent, and without items it returns the base. - A writer who sends exactly the injected value is not
+noticed.
 
-Patches come last, on what the other items made of the base. What they changed in the pod spec is recorded as fields,
-which `render` restores first.
+Patches come last, on the other items' result. Their changes of the pod spec are recorded as fields, which `render`
+restores first.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ VOLUMES = {
     "secret": ("secret", ("secretSource",), "secretTarget"),
     "persistentVolumeClaim": ("pvc", ("pvcSource",), "pvcTarget"),
 }
-"""By the kind of an item: the kind of its slot, and the fields that name the volume and what it is to hold."""
+"""By the kind of an item: the kind of its slot, and the fields that name the volume and its content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Overridden:
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """`workload` is the rendered object; `record` what its annotation says; the rest is for the status of bindings."""
+    """`workload` is the rendered object, `record` its annotation; the rest is for the status of bindings."""
 
     workload: Json
     record: Record
@@ -168,7 +168,7 @@ def _too_much(items: list[BindingItem], size: int) -> str:
     for item in items:
         size += len(write_json(item.fields))
         env, labels, annotations = (item.fields.get(name) for name in ("env", "podLabels", "podAnnotations"))
-        several = mapping(env).get("envClaim"), labels, annotations  # what may hold several slots in one item
+        several = mapping(env).get("envClaim"), labels, annotations  # an item may have several slots
         slots += max(1, *(len(mapping(field)) for field in several))
         if "patch" in item.fields:
             patching.add(item.binding)
@@ -224,7 +224,7 @@ class _Held:
 
 
 def _restore(workload: Json, record: Record) -> dict[Slot, _Held]:
-    """Put the base back; returns the fields that still held what patches had set."""
+    """Restore the base; return the fields that still had the values of patches."""
     fields = {
         parse_path(slot.part): FieldChange(entry.base, entry.injected, entry.at)
         for slot, entry in record.items()
@@ -234,7 +234,7 @@ def _restore(workload: Json, record: Record) -> dict[Slot, _Held]:
     for slot, entry in record.items():
         if slot.kind == FIELD:
             continue
-        # A writer may have removed the container or volume, and with it what was injected.
+        # A writer may have removed the container or volume, with the injected value.
         with contextlib.suppress(SlotUnavailable):
             if _holds(slot, read_slot(workload, slot), entry.injected):
                 write_slot(workload, slot, entry.base)
@@ -258,7 +258,7 @@ def _inject(workload: Json, wishes: _Injections) -> tuple[dict[Slot, RecordEntry
 def _patch(
     workload: Json, wishes: _Injections, target: Target, held: Mapping[Slot, _Held]
 ) -> dict[Slot, RecordEntry]:
-    """Apply the patches; returns the fields that they changed. `held` is what `_restore` returned."""
+    """Apply the patches; return the changed fields. `held` is the result of `_restore`."""
     spec = pod_spec(workload)
     before = copied(spec)
     for binding, patches in itertools.groupby(wishes.patches, key=lambda patch: patch.binding):
@@ -306,7 +306,7 @@ def _annotate(workload: Json, note: str) -> None:
 
 
 def _holds(slot: Slot, live: Value, injected: Value) -> bool:
-    """Whether a slot still has what was injected. The API server may have completed a strategy by further fields."""
+    """Whether a slot still has the injected value. The API server may have completed a strategy by further fields."""
     if slot == STRATEGY and isinstance(injected, dict) and isinstance(live, dict):
         inner, wanted = mapping(live.get("rollingUpdate")), mapping(injected.get("rollingUpdate"))
         return live.get("type") == injected.get("type") and wanted.items() <= inner.items()
@@ -321,7 +321,7 @@ def _satisfies(slot: Slot, base: Value, wanted: Value) -> bool:
 
 
 def _wish(workload: Json, item: BindingItem, target: Target, wishes: _Injections) -> None:
-    """Note what an item wants. An unknown item, which the schema refuses, wants nothing."""
+    """Record an item's wish. An unknown item, which the schema refuses, has none."""
     kind, value = next(iter(item.fields.items()), ("", None))
     if kind == "replicas" and isinstance(value, int):
         if target.autoscaled:

@@ -2,7 +2,8 @@
 
 A slot's name is its key in the record on the workload: `replicas`, `strategy`, `minreadyseconds`, `image/<container>`,
 `env/<container>/<variable>`, `configmap/<volume>`, `secret/<volume>`, `pvc/<volume>`, and of the pod template
-`label/<key>` and `annotation/<key>`. What patches change is in the record as `field/<path>` (`template_fields`)."""
+`label/<key>` and `annotation/<key>`. Changes by patches are in the record as `field/<path>` (`template_fields`).
+"""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ STRATEGIES: dict[tuple[str, str], Json] = {
         "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1},
     },
 }
-"""The strategies by kind and type, with the defaults that the API server adds: what it stores must equal the record."""
+"""The strategies by kind and type, with the defaults that the API server adds: its stored form must equal the record.
+"""
 
 type Value = str | int | Json | None
 """The value of a slot: a number, a strategy, an image, an env entry, a name, a label. None: the field is absent."""
@@ -116,7 +118,7 @@ def pod_spec(workload: Json) -> Json:
 
 
 def fits(slot: Slot, value: object) -> bool:
-    """Whether a value from a record has the type of the slot: whoever may edit the workload may have written it."""
+    """Whether a value from a record has the type of the slot: any editor of the workload may have written it."""
     if value is None:
         return True
     if slot in (REPLICAS, MIN_READY):
@@ -230,12 +232,12 @@ def _write_env(container: Json, variable: str, value: Value) -> None:
 RECORD = "apps.openyurt.io/config-bindings"
 """The annotation of a workload that holds the record."""
 LARGEST_RECORD = 128 * 1024
-"""Bytes, half of what the API server allows for all annotations of an object. A longer record is somebody else's."""
+"""Bytes, half of the API server's limit for all annotations of an object. A longer record is not the manager's."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordEntry:
-    """The record's entry of a slot: its base and what was injected. `at` is the index of a list's element."""
+    """The record's entry of a slot: its base and the injected value. `at` is the index of a list's element."""
 
     base: Value
     injected: Value

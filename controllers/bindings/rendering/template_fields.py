@@ -1,11 +1,12 @@
-"""How two pod specs differ, field by field, so that each difference can be undone alone. Pure.
+"""The differences of two pod specs, field by field, so that each can be undone alone. Pure.
 
-The patches of a binding may change anything in a pod spec. The record keeps what they changed as fields: a value in an
+The patches of a binding may change anything in a pod spec. The record has their changes as fields: a value in an
 object, an element of a list, or a whole list. A writer who changes one container leaves the record of the others valid.
 
 A field's path names elements as strategic merge patches do: `containers/name=app/env/name=SITE/value`. An element of a
 list without a merge key is named by its JSON, as in `tolerations/{"operator":"Exists"}`. A list whose elements have
-neither unique keys nor unique values, or whose order changed, is one field."""
+neither unique keys nor unique values, or whose order changed, is one field.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +109,7 @@ def restore(spec: Json, changes: Changes) -> dict[Path, Any]:
             location.set(copied(before))
     for location, indexes in gone.values():
         location.holder[:] = [element for at, element in enumerate(location.holder) if at not in indexes]
-    # Elements that come back count their places among the others, so those that go must have gone.
+    # Restored elements have indices among the others, so removals come first.
     for path in sorted(held, key=lambda path: changes[path].at):
         location, change = held[path], changes[path]
         if location.key is None and change.before is not None:
@@ -121,7 +122,7 @@ def restore(spec: Json, changes: Changes) -> dict[Path, Any]:
 
 
 def complete(spec: Json, live: Mapping[Path, Any]) -> None:
-    """Set fields of a pod spec to their live values. What is not there stays away."""
+    """Set fields of a pod spec to their live values. Missing ones stay missing."""
     fields = _Fields(spec)
     for path, value in live.items():
         with contextlib.suppress(NoField):
@@ -161,7 +162,7 @@ class _Fields:
         self._indexes: dict[tuple[int, str], dict[str, int]] = {}
 
     def find(self, path: Path, *, exact: bool) -> _FieldLocation:
-        """The place of a field; NoField if what should hold it is absent.
+        """The location of a field; NoField if its parent is missing.
 
         An element that is named by its value may have been completed by the API server, unless `exact`.
         """
@@ -208,7 +209,7 @@ class _Fields:
 def covers(live: Any, wanted: Any, path: Path) -> bool:
     """Whether a live value is the wanted one as the API server stores it.
 
-    The API server adds defaults to objects, leaves out what is empty, false or 0, and writes quantities its own way.
+    The API server adds defaults to objects, leaves out empty, false and 0 values, and writes quantities its own way.
     """
     if live is None or wanted is None:
         return not live and not wanted
@@ -227,7 +228,7 @@ def covers(live: Any, wanted: Any, path: Path) -> bool:
 
 
 def _compare(before: Any, after: Any, path: Path, changes: dict[Path, FieldChange]) -> None:
-    # The API server drops objects and lists that became empty. So these are fields as a whole.
+    # The API server drops objects and lists that became empty. So these are one field each.
     if before and after:
         if isinstance(before, dict) and isinstance(after, dict):
             _compare_objects(before, after, path, changes)
@@ -266,7 +267,7 @@ def _compare_lists(before: list[Any], after: list[Any], path: Path, changes: dic
 
 
 def _naming(name: str, before: list[Any], after: list[Any]) -> Callable[[Any], str] | None:
-    """How the elements of a list are named so that no two have the same name; None if there is no way."""
+    """Unique names of the elements of a list; None if it has none."""
     key = MERGE_KEYS.get(name, "")
 
     def by_key(element: Any) -> str:
@@ -301,7 +302,7 @@ def same_quantity(left: Any, right: Any, path: Sequence[str]) -> bool:
 
 
 def parse_quantity(value: Any) -> Decimal | None:
-    """A quantity as a number, None for what is none."""
+    """A quantity as a number, None for other text."""
     match = _QUANTITY.fullmatch(str(value)) if isinstance(value, str | int | float) else None
     if match is None or not any(map(str.isdigit, match[1])):
         return None
