@@ -26,21 +26,6 @@ PATIENCE = 30.0
 """Seconds for an answer on loopback."""
 
 
-class Created(WriteClient):
-    """An API that notes what is created, and may refuse it."""
-
-    def __init__(self, *, refuse: bool = False) -> None:
-        self.names: list[str] = []
-        self._refuse = refuse
-
-    async def create(self, resource: ResourceType, obj: dict[str, Any]) -> dict[str, Any]:
-        assert resource == CRDS
-        self.names.append(obj["metadata"]["name"])
-        if self._refuse:
-            raise forbidden("no")
-        return obj
-
-
 @asynccontextmanager
 async def following(cloud: ScriptableCloud) -> AsyncIterator[Informers]:
     """Informers of three kinds, each of which has had its answer."""
@@ -63,6 +48,20 @@ async def following(cloud: ScriptableCloud) -> AsyncIterator[Informers]:
 
 @pytest.mark.parametrize("refuse", [False, True])
 async def test_missing_kinds_are_made_once(refuse: bool) -> None:
+    class Created(WriteClient):
+        """An API that notes what is created, and may refuse it."""
+
+        def __init__(self, *, refuse: bool = False) -> None:
+            self.names: list[str] = []
+            self._refuse = refuse
+
+        async def create(self, resource: ResourceType, obj: dict[str, Any]) -> dict[str, Any]:
+            assert resource == CRDS
+            self.names.append(obj["metadata"]["name"])
+            if self._refuse:
+                raise forbidden("no")
+            return obj
+
     plain = [each for each in RESOURCES if each.group not in ("apps.openyurt.io", "superedge.io")]
     async with ScriptableCloud(resources=plain) as cloud, following(cloud) as informers:
         api, tried = Created(refuse=refuse), set[str]()

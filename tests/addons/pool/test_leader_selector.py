@@ -35,8 +35,6 @@ A, B = LeaderHub("a", "10.0.0.1"), LeaderHub("b", "10.0.0.2")
 POOL = PoolConfig((A, B), (SERVICES,), is_shared=True)
 HOSTS = {"10.0.0.1": "a", "10.0.0.2": "b", "10.0.0.12": "n2", "10.0.0.13": "n3"}
 MEMBERS = ["a", "b", "n1", "n2", "n3", "n4"]
-LAST = "n4"
-"""The last of the four followers to go to the cloud, 3 s after the first."""
 PATIENCE = 20.0
 """Seconds that a test waits for what takes one."""
 
@@ -160,15 +158,6 @@ async def scene() -> AsyncIterator[Scene]:
         yield made
 
 
-async def _lose_the_leaders(scene: Scene) -> None:
-    """Let the last follower read from a leader, and then fail both leaders."""
-    scene.selector._node = LAST
-    scene.update()
-    await scene.server()
-    scene.fail("a")
-    scene.fail("b")
-
-
 @asynccontextmanager
 async def _running(made: Scene) -> AsyncIterator[Scene]:
     async with beside(made.selector.run()), beside(made.peers.run()):
@@ -261,6 +250,17 @@ async def test_a_leader_that_fails_is_left_and_its_connections_are_cut(scene: Sc
 
 
 async def test_without_leaders_the_node_goes_to_the_cloud_after_its_delay(scene: Scene) -> None:
+    # The last of the four followers to go to the cloud, 3 s after the first.
+    last = "n4"
+
+    async def _lose_the_leaders(scene: Scene) -> None:
+        """Let the last follower read from a leader, and then fail both leaders."""
+        scene.selector._node = last
+        scene.update()
+        await scene.server()
+        scene.fail("a")
+        scene.fail("b")
+
     await _lose_the_leaders(scene)
     assert scene.selector._choose(scene.reader, resumes=True).wait == 3.0
     scene.now += 2.9

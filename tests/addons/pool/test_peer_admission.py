@@ -51,10 +51,6 @@ def door(tmp_path: Path) -> Door:
     return Door(tmp_path)
 
 
-def refused(reason: str) -> float:
-    return metrics.REGISTRY.get_sample_value("edgehub_peer_refused_total", {"reason": reason}) or 0.0
-
-
 def test_a_node_of_the_pool_is_admitted_as_long_as_it_is_one(door: Door) -> None:
     door.connect("one", AUTHORITY.issue_node("a"))
     assert door.admission.admit("one", [("Accept", "*/*")], "10.0.0.1") == "a"
@@ -98,6 +94,9 @@ def test_a_node_that_is_admitted_says_where_its_own_peer_port_is(door: Door) -> 
 def test_nobody_else_is(
     door: Door, credential: Credential | None, headers: list[tuple[str, str]], code: int, reason: str
 ) -> None:
+    def refused(reason: str) -> float:
+        return metrics.REGISTRY.get_sample_value("edgehub_peer_refused_total", {"reason": reason}) or 0.0
+
     door.connect("one", credential)
     before = refused(reason)
     with refuses(code):

@@ -162,12 +162,11 @@ def give(hub: Hub, folder: Path) -> None:
     hub.certificate.changed()
 
 
-def shown_role() -> list[str]:
-    value = metrics.REGISTRY.get_sample_value
-    return [role for role in Role if value("edgehub_pool_role", {"role": role}) == 1]
-
-
 async def test_until_there_is_a_certificate_a_hub_follows_and_then_it_leads(hub: Hub, tmp_path: Path) -> None:
+    def shown_role() -> list[str]:
+        value = metrics.REGISTRY.get_sample_value
+        return [role for role in Role if value("edgehub_pool_role", {"role": role}) == 1]
+
     assert shown_role() == ["none"]
     hub.facts.say(A, B)
     assert hub.pool.role is Role.FOLLOWER

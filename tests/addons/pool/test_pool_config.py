@@ -199,10 +199,6 @@ async def test_what_the_cloud_did_not_take_is_written_again(caplog: pytest.LogCa
     assert "not written yet: gone" in caplog.text
 
 
-async def closed(_wanted: bool) -> None:
-    """The port stays as it is."""
-
-
 @pytest.mark.parametrize(
     ("given", "kind"),
     [
@@ -214,6 +210,9 @@ async def closed(_wanted: bool) -> None:
 async def test_the_certificate_is_the_operators_or_asked_for_and_a_relay_announces_nothing(
     given: dict[str, Any], kind: type, tmp_path: Path
 ) -> None:
+    async def closed(_wanted: bool) -> None:
+        """The port stays as it is."""
+
     settings = replace(parse_settings(values(**given)), state_dir=tmp_path)
     async with ScriptableCloud() as cloud, HubWorld(cloud) as parts:
         client = ScriptedClient(lambda _: {})

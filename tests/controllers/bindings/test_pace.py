@@ -22,8 +22,6 @@ from kube.json_type import Json
 from tests.controllers.support.pretended import PretendedCluster, working
 from tests.controllers.support.workloads import DEPLOYMENT, image
 
-MANY = 110
-
 
 def deployment(number: int) -> Json:
     """One of the many of a YurtAppSet."""
@@ -53,8 +51,9 @@ def written(cluster: PretendedCluster, resource: str) -> list[float]:
 
 @pytest.mark.looptime
 async def test_in_no_second_more_workloads_are_written_and_all_in_the_end() -> None:
+    many = 110
     cluster = PretendedCluster()
-    for number in range(MANY):
+    for number in range(many):
         cluster.put(WORKLOAD_TYPES["Deployment"], deployment(number))
     async with working(cluster, ConfigBindingController):
         cluster.put(BINDING_TYPE, binding("app:2", 1))
@@ -66,12 +65,12 @@ async def test_in_no_second_more_workloads_are_written_and_all_in_the_end() -> N
         cluster.put(BINDING_TYPE, binding("app:4", 3))
         await asyncio.sleep(60)
     times = written(cluster, "deployments")
-    assert len(first) == MANY
-    assert MANY * 2 < len(times) < MANY * 3, "those that the middle one had not reached are written once"
+    assert len(first) == many
+    assert many * 2 < len(times) < many * 3, "those that the middle one had not reached are written once"
     seconds = zip(times, times[WRITES_A_SECOND:], strict=False)
     assert min(later - earlier for earlier, later in seconds) > 1 - 1e-6
     # They are no slower than that either.
-    assert first[-1] - first[0] == pytest.approx((MANY - 1) // WRITES_A_SECOND, abs=0.1)
+    assert first[-1] - first[0] == pytest.approx((many - 1) // WRITES_A_SECOND, abs=0.1)
 
 
 @pytest.mark.looptime
@@ -89,20 +88,19 @@ async def test_the_changes_of_many_workloads_become_few_statuses() -> None:
     assert all(gap > STATUS_DELAY - 1e-6 for gap in gaps)
 
 
-class OtherWebhook(PretendedCluster):
-    """A cluster in which an admission step after the binding's sets the image of a workload."""
-
-    def _patch(self, path: str, patch: Json) -> Json:
-        if "/deployments/" in path:
-            patch = copy.deepcopy(patch)
-            patch["spec"] = {
-                "template": {"spec": {"containers": DEPLOYMENT["spec"]["template"]["spec"]["containers"]}}
-            }
-        return super()._patch(path, patch)
-
-
 @pytest.mark.looptime
 async def test_what_another_webhook_sets_is_tried_with_a_pause_and_then_left_for_long() -> None:
+    class OtherWebhook(PretendedCluster):
+        """A cluster in which an admission step after the binding's sets the image of a workload."""
+
+        def _patch(self, path: str, patch: Json) -> Json:
+            if "/deployments/" in path:
+                patch = copy.deepcopy(patch)
+                patch["spec"] = {
+                    "template": {"spec": {"containers": DEPLOYMENT["spec"]["template"]["spec"]["containers"]}}
+                }
+            return super()._patch(path, patch)
+
     cluster = OtherWebhook()
     cluster.put(WORKLOAD_TYPES["Deployment"], deployment(1))
     async with working(cluster, ConfigBindingController):

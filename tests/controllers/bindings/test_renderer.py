@@ -20,14 +20,7 @@ from tests.controllers.support.workloads import DEPLOYMENT, POOL, container, ima
 
 EVERY = frozenset("*")
 SECOND = Binding("ns", "b", kind="Deployment", subject="web", pools=EVERY, fields=(image("second"),))
-FIRST = Binding(
-    "ns", "a", kind="Deployment", subject="web", pools=EVERY, fields=(image("first"), {"replicas": 9})
-)
 OTHER = Binding("ns", "c", kind="Deployment", subject="other", pools=EVERY, fields=(image("other"),))
-ELSEWHERE = Binding(
-    "ns", "d", kind="Deployment", subject="web", pools=frozenset({"beijing"}), fields=(image("x"),)
-)
-AUTOSCALER = Autoscaler("ns", "Deployment", "web")
 
 
 class Known:
@@ -61,7 +54,10 @@ def renderer(*bindings: Binding, autoscalers: list[Autoscaler] | None = None) ->
 
 
 def test_matching_bindings() -> None:
-    found = renderer(SECOND, OTHER, ELSEWHERE).matching(read_workload(DEPLOYMENT))
+    elsewhere = Binding(
+        "ns", "d", kind="Deployment", subject="web", pools=frozenset({"beijing"}), fields=(image("x"),)
+    )
+    found = renderer(SECOND, OTHER, elsewhere).matching(read_workload(DEPLOYMENT))
     assert [each.name for each in found] == ["b"]
     assert renderer(replace(SECOND, deleting=True)).matching(read_workload(DEPLOYMENT)) == []
 
@@ -74,7 +70,11 @@ def test_a_binding_selects_its_pools_by_the_labels_of_node_pools(region: str, ma
 
 
 async def test_an_autoscaler_is_found_by_its_target() -> None:
-    known = renderer(FIRST, autoscalers=[AUTOSCALER])
+    autoscaler = Autoscaler("ns", "Deployment", "web")
+    first = Binding(
+        "ns", "a", kind="Deployment", subject="web", pools=EVERY, fields=(image("first"), {"replicas": 9})
+    )
+    known = renderer(first, autoscalers=[autoscaler])
     rendering = await known.render(read_workload(DEPLOYMENT), DEPLOYMENT, {})
     assert [each.reason for each in rendering.skipped] == ["AutoscalerOwnsReplicas"]
 

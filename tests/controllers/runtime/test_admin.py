@@ -22,17 +22,6 @@ from tests.cloud.ports import LOOPBACK, free_port
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.faults import Refuse
 
-COUNTED = (
-    "leader",
-    "queue_depth",
-    "busy",
-    "work_seconds",
-    "work_total",
-    "retries_total",
-    "writes_total",
-    "objects",
-)
-
 
 async def nobody(_: web.Request) -> web.Response:
     """In the place of the page of the fleet."""
@@ -40,6 +29,16 @@ async def nobody(_: web.Request) -> web.Response:
 
 
 async def test_it_says_why_it_is_not_ready() -> None:
+    counted = (
+        "leader",
+        "queue_depth",
+        "busy",
+        "work_seconds",
+        "work_total",
+        "retries_total",
+        "writes_total",
+        "objects",
+    )
     port, trouble = free_port(), ["nodes: not listed yet"]
     metrics.RETRIES.labels("test").inc()
     address = Address(LOOPBACK, port)
@@ -55,7 +54,7 @@ async def test_it_says_why_it_is_not_ready() -> None:
         assert await get("/readyz") == (200, "ok\n")
         status, page = await get("/metrics")
         assert status == 200
-        for name in COUNTED:
+        for name in counted:
             assert f"edgehub_manager_{name}" in page
         assert "_created" not in page, "it has no times of birth"
         assert (await get("/other"))[0] == 404

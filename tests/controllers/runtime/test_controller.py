@@ -47,15 +47,6 @@ async def run(controller: Controller, seconds: float) -> None:
     controller.queue.close()
 
 
-def counted(name: str, result: str) -> float:
-    return (
-        metrics.REGISTRY.get_sample_value(
-            "edgehub_manager_work_total", {"controller": name, "result": result}
-        )
-        or 0.0
-    )
-
-
 @pytest.mark.parametrize(
     ("error", "result"),
     [
@@ -68,6 +59,14 @@ def counted(name: str, result: str) -> float:
     ],
 )
 async def test_one_bad_object_is_retried_ever_later_and_blocks_nobody(error: Exception, result: str) -> None:
+    def counted(name: str, result: str) -> float:
+        return (
+            metrics.REGISTRY.get_sample_value(
+                "edgehub_manager_work_total", {"controller": name, "result": result}
+            )
+            or 0.0
+        )
+
     async def work(key: Key) -> None:
         if key[1] == "bad":
             raise error

@@ -119,16 +119,16 @@ DEEP = 5_000
 """Objects in each other: as many as a kube-apiserver takes in managedFields, of whoever may write the object."""
 
 
-def nested(levels: int) -> Json:
-    value: Json = {}
-    for _ in range(levels):
-        value = {"f:a": value}
-    return value
-
-
 @pytest.mark.parametrize("levels", [300, DEEP])
 async def test_an_object_that_is_nested_deep_stops_no_other(levels: int) -> None:
     """Neither in a list nor in a watch, wherever its depth is; and it is read itself."""
+
+    def nested(levels: int) -> Json:
+        value: Json = {}
+        for _ in range(levels):
+            value = {"f:a": value}
+        return value
+
     deep = config_map("deep", value="d") | {"data": nested(levels)}
     deep["metadata"] |= {"resourceVersion": "2", "managedFields": [{"fieldsV1": nested(levels)}]}
     store = _TransformingStore(without_managed_fields)

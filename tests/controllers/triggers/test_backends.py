@@ -12,13 +12,6 @@ from controllers.triggers.backends import Backends, endpoint_slices_resource, en
 from kube.json_type import Json
 
 TRIGGER = "openyurt.io/updateTrigger"
-META: Json = {
-    "namespace": "ns",
-    "name": "web-1",
-    "resourceVersion": "7",
-    "labels": {"kubernetes.io/service-name": "web", "other": "x"},
-    "annotations": {TRIGGER: "1700000000", "large": "x" * 300_000},
-}
 
 
 def stored(kind: WatchedResource[Backends], obj: Json) -> tuple[Backends, Json]:
@@ -38,8 +31,15 @@ def test_endpoints_count_addresses_that_are_not_ready() -> None:
 
 @pytest.mark.parametrize("part", [None, "x", [], [None], {}])
 def test_garbage_names_no_node(part: Any) -> None:
+    meta: Json = {
+        "namespace": "ns",
+        "name": "web-1",
+        "resourceVersion": "7",
+        "labels": {"kubernetes.io/service-name": "web", "other": "x"},
+        "annotations": {TRIGGER: "1700000000", "large": "x" * 300_000},
+    }
     for kind, name in (
         (endpoint_slices_resource(TRIGGER), "endpoints"),
         (endpoints_resource(TRIGGER), "subsets"),
     ):
-        assert stored(kind, {"metadata": META, name: part})[0].nodes == frozenset()
+        assert stored(kind, {"metadata": meta, name: part})[0].nodes == frozenset()

@@ -31,7 +31,6 @@ from kube.json_type import Json
 NOW = datetime(2026, 1, 2, 12, 0, 10, tzinfo=UTC)
 READY_SINCE = "2026-01-02T12:00:00Z"
 SET = DaemonSet("shop", "web", "set-1", Strategy.ADVANCED, max_unavailable="1", desired=3, template="t2")
-OLD = Revision("shop", "web", "set-1", "h1", 1, "t1")
 NEW = Revision("shop", "web", "set-1", "h2", 2, "t2")
 NODES = frozenset({"n1", "n2", "n3"})
 MESSAGE = "controllerrevision: h2"
@@ -67,7 +66,8 @@ def test_numbers_of_revisions_decide(revision: str, is_outdated: bool | None) ->
 
 def test_a_pod_of_a_template_that_is_not_known_here_yet_is_not_an_old_one() -> None:
     """Its revision has come, and the change of the DaemonSet has not."""
-    behind = Rollout(replace(SET, template="t1"), OLD, {"h1": 1, "h2": 2})
+    old = Revision("shop", "web", "set-1", "h1", 1, "t1")
+    behind = Rollout(replace(SET, template="t1"), old, {"h1": 1, "h2": 2})
     daemon = pod("n1", "h2").daemon
     assert daemon is not None
     assert behind.is_outdated(daemon) is False

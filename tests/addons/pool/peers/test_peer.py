@@ -14,16 +14,6 @@ from kube.peers import LeaderHub
 NOW = 100.0
 
 
-def leader(text: str) -> PeerHub:
-    """`a` is usable, `a!` has failed, `a~` is used again later, `a9` lost the cloud 9 s ago."""
-    made = PeerHub.at(Server("https", "10.0.0.1", 10269, text[0]))
-    made.said = PeerAnswer(age=float(text[1:] or 0) if text[1:].isdecimal() else 0.0)
-    made.usable_from = NOW + 1 if "~" in text else 0.0
-    if "!" in text:
-        made.failed("refused", NOW)
-    return made
-
-
 @pytest.mark.parametrize(
     ("order", "cloud_is_up", "cloud_from", "expected"),
     [
@@ -44,6 +34,15 @@ def leader(text: str) -> PeerHub:
     ],
 )
 def test_choice(order: list[str], cloud_is_up: bool, cloud_from: float, expected: str | Choice) -> None:
+    def leader(text: str) -> PeerHub:
+        """`a` is usable, `a!` has failed, `a~` is used again later, `a9` lost the cloud 9 s ago."""
+        made = PeerHub.at(Server("https", "10.0.0.1", 10269, text[0]))
+        made.said = PeerAnswer(age=float(text[1:] or 0) if text[1:].isdecimal() else 0.0)
+        made.usable_from = NOW + 1 if "~" in text else 0.0
+        if "!" in text:
+            made.failed("refused", NOW)
+        return made
+
     states = [leader(each) for each in order]
     found = choose(states, NOW, cloud_is_up=cloud_is_up, cloud_from=cloud_from)
     if isinstance(expected, Choice):

@@ -27,7 +27,6 @@ pytestmark = pytest.mark.looptime
 
 KEY = ("default", "web-0")
 REPORT = PodReport("web-0", "u", {"app": "web"}, ("10.0.0.2",), True, False, "12:03")
-OF_POD = (InputKind.POD_REPORT, "default", "web-0")
 CUT_AT = 15
 """The version of the slices when the cloud went away."""
 
@@ -106,7 +105,7 @@ async def test_however_often_a_node_speaks_slices_are_filtered_twice_a_second(sc
     assert scene.report is not None
     assert scene.report.addresses == ("10.0.1.99",)
     assert 2 <= len(scene.notified) <= 4
-    assert set().union(*scene.notified) == {OF_POD}
+    assert set().union(*scene.notified) == {(InputKind.POD_REPORT, "default", "web-0")}
 
 
 async def test_it_ends_when_this_nodes_slices_show_it_and_not_when_the_nodes_do(scene: Scene) -> None:

@@ -363,12 +363,12 @@ def test_garbage_has_no_place(workload: Json) -> None:
     assert {each.reason for each in made.skipped} == {"ContainerNotFound"}
 
 
-def reached_work() -> float:
-    return float(metrics.BOUNDS_REACHED.labels("work of a rendering")._value.get())
-
-
 def test_a_record_that_costs_too_much_is_no_record() -> None:
     """Whoever may edit a workload writes both: what is looked for, and the lists in which it is."""
+
+    def reached_work() -> float:
+        return float(metrics.BOUNDS_REACHED.labels("work of a rendering")._value.get())
+
     before, live = reached_work(), copy.deepcopy(DEPLOYMENT)
     entries: Json = {
         f'field/tolerations/{{"key":"k{number}"}}': {"was": None, "set": {}} for number in range(600)

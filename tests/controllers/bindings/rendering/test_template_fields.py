@@ -109,16 +109,15 @@ SPECS = st.dictionaries(st.sampled_from(["containers", "volumes", "args", "other
 )
 @given(SPECS, SPECS)
 def test_every_difference_is_undone(before: Json, after: Json) -> None:
+    def without_empty(spec: Json) -> Json:
+        """A list that became empty as its elements went is not there any more: the API server keeps none."""
+        return {name: value for name, value in spec.items() if value not in ([], {})}
+
     changes = differences(before, after)
     assert {parse_path(format_path(path)) for path in changes} == set(changes)
     spec = copy.deepcopy(after)
     restore(spec, changes)
     assert without_empty(spec) == without_empty(before)
-
-
-def without_empty(spec: Json) -> Json:
-    """A list that became empty as its elements went is not there any more: the API server keeps none."""
-    return {name: value for name, value in spec.items() if value not in ([], {})}
 
 
 def test_a_writer_keeps_what_it_changed() -> None:
@@ -169,18 +168,17 @@ def test_a_live_value_is_what_was_wanted(live: Any, wanted: Any, path: tuple[str
     assert covers(live, wanted, path) is does
 
 
-class Counted(list[Any]):
-    """A list that counts how often it is read from the start."""
-
-    reads = 0
-
-    def __iter__(self) -> Iterator[Any]:
-        self.reads += 1
-        return super().__iter__()
-
-
 @pytest.mark.parametrize("wanted", ["a{}", "b{}"], ids=["there", "gone"])
 def test_a_list_is_read_a_few_times_however_many_of_its_elements_a_record_names(wanted: str) -> None:
+    class Counted(list[Any]):
+        """A list that counts how often it is read from the start."""
+
+        reads = 0
+
+        def __iter__(self) -> Iterator[Any]:
+            self.reads += 1
+            return super().__iter__()
+
     args = Counted(f"a{number}" for number in range(500))
     names = [wanted.format(number) for number in range(300)]
     changes = {parse_path(f'args/"{name}"'): FieldChange(None, name) for name in names}
