@@ -26,7 +26,7 @@ from addons.telemetry import metrics
 from kube.errors import StatusError
 from kube.http.kubeconfig import Credentials, DataOrFile
 from tests.addons.support.cutting import Cut
-from tests.addons.support.egress_parts import NO_SERVER, A, B, counted, egress_on, flow_of, way_of
+from tests.addons.support.egress_parts import NO_SERVER, A, B, counted, egress_on, flow_of, pool_key_of
 from tests.addons.support.observed import notifications_of, value_of
 from tests.addons.support.routed import NoAnswerer
 from tests.addons.support.samples import HUB, NOBODY, POD
@@ -47,7 +47,7 @@ def test_a_relay_goes_to_a_server_that_is_up(egress: Egress) -> None:
     flow = flow_of()
     egress.requestheaders(flow)
     assert (flow.request.host, flow.request.port, flow.request.scheme) == ("b", 6443, "https")
-    assert way_of(flow).server == B
+    assert pool_key_of(flow).server == B
 
 
 def test_a_server_owes_an_answer_to_what_is_relayed(egress: Egress) -> None:
@@ -214,7 +214,7 @@ def test_what_the_hub_was_to_answer_is_led_to_a_server_in_whole(egress: Egress) 
     assert made.upstream is None
     made.answerer, flow.request.content = None, b"abc"
     egress.relay(flow)
-    assert way_of(flow).server == egress.link.cloud.servers[0].server
+    assert pool_key_of(flow).server == egress.link.cloud.servers[0].server
     assert not flow.request.stream
     assert counted("up") - up == 3
     for health in egress.link.cloud.servers:
@@ -320,14 +320,14 @@ def test_a_bad_token_disturbs_no_connection_of_the_hub_or_of_good_callers(egress
         egress.requestheaders(flow)
         flow.response = http.Response.make(status)
         egress.responseheaders(flow)
-        return way_of(flow)
+        return pool_key_of(flow)
 
     new = {lane_of(egress, token, 200) for token in ("good", "other")}
     good, other, again = (lane_of(egress, token, 200) for token in ("good", "other", "good"))
     bad = [lane_of(egress, f"bad {number}", 401) for number in range(1000)]
     flow = flow_of()
     egress.requestheaders(flow)
-    hub = way_of(flow)
+    hub = pool_key_of(flow)
     assert good == again
     assert len({good, other, hub}) == 3
     assert {good, other, hub}.isdisjoint(bad)

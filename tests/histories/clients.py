@@ -235,7 +235,7 @@ class Reflector:
 
     async def _read(self, hub: Hub, options: str) -> Json:
         exchange = self._ask(hub, options)
-        status, body = await exchange.status, await exchange.whole()
+        status, body = await exchange.status, await exchange.read_body()
         if status == 410 and "continue" in options:
             raise Expired
         if status != 200:
@@ -268,7 +268,7 @@ class Reflector:
             status = await exchange.status
             if status != 200:
                 self._refuse(status)
-                raise Refused(f"watch {start}: {status} {(await exchange.whole())[:200]!r}")
+                raise Refused(f"watch {start}: {status} {(await exchange.read_body())[:200]!r}")
             async for line in _lines(exchange):
                 begins = new is not None
                 new = self._take(json.loads(line), new)

@@ -331,7 +331,7 @@ class World:
         exchange = self.hub.ask("kubelet", f"/api/v1/nodes/{NODE}")
         try:
             async with asyncio.timeout(20):
-                status, body = await exchange.status, await exchange.whole()
+                status, body = await exchange.status, await exchange.read_body()
         except (TimeoutError, ConnectionError):
             return
         reported = self.accepted.get("status")

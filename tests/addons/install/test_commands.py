@@ -75,7 +75,7 @@ def test_the_doctor_says_all(root: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize(
-    ("flags", "words"),
+    ("flags", "message"),
     [
         (["--token", "abcdef.0123456789abcdef"], "needs all of --server https://…, --token and --ca-hash"),
         (["--server", "http://c", "--token", "a", "--ca-hash", "b"], "needs all of --server https://"),
@@ -85,10 +85,10 @@ def test_the_doctor_says_all(root: Path, capsys: pytest.CaptureFixture[str]) -> 
     ],
 )
 def test_half_of_a_bootstrap_is_refused(
-    root: Path, capsys: pytest.CaptureFixture[str], flags: list[str], words: str
+    root: Path, capsys: pytest.CaptureFixture[str], flags: list[str], message: str
 ) -> None:
     assert run(["install", "--root", str(root), "--dry-run", *flags]) == 1
-    assert words in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_a_bootstrap_kubeconfig_may_name_files_beside_it(
@@ -164,7 +164,7 @@ def test_a_node_without_kubelet_is_told(root: Path, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize(
-    ("sign", "words"),
+    ("sign", "message"),
     [
         ("var/lib/rancher/k3s/agent/kubelet.kubeconfig", "k3s: its agent writes kubelet's kubeconfig anew"),
         ("var/lib/rancher/rke2/agent/kubelet.kubeconfig", "RKE2: its agent writes kubelet's kubeconfig anew"),
@@ -178,14 +178,14 @@ def test_a_node_without_kubelet_is_told(root: Path, capsys: pytest.CaptureFixtur
 )
 @pytest.mark.parametrize("dry", [(), ("--dry-run",)])
 def test_an_installation_knows_the_distributions_as_the_doctor_does(
-    root: Path, capsys: pytest.CaptureFixture[str], sign: str, words: str, dry: tuple[str, ...]
+    root: Path, capsys: pytest.CaptureFixture[str], sign: str, message: str, dry: tuple[str, ...]
 ) -> None:
     (root / KUBELET).unlink()
     (root / sign).parent.mkdir(parents=True, exist_ok=True)
     (root / sign).write_text("ID=talos\n")
     assert run(["install", "--root", str(root), *dry]) == 1
     captured = capsys.readouterr()
-    assert captured.err.startswith(f"edgehub install: {words}")
+    assert captured.err.startswith(f"edgehub install: {message}")
 
 
 def test_a_relative_kubeconfig_is_one_of_the_folder(

@@ -188,12 +188,12 @@ def test_a_kubeconfig_that_is_a_link_stays_one(root: Path, spec: InstallSpec) ->
 def test_the_hub_stays_while_kubelets_kubeconfig_cannot_be_given_back(root: Path, spec: InstallSpec) -> None:
     before = files(root)
     installation(root).install(spec, 1)
-    (in_the_way := root / "etc/kubernetes/.kubelet.conf.edgehub-new").mkdir()
+    (obstacle := root / "etc/kubernetes/.kubelet.conf.edgehub-new").mkdir()
     with pytest.raises(JoinError, match=r"kubelet\.conf is not as it was: .*the hub goes on until then"):
         installation(root).uninstall()
     assert load_kubeconfig(root / KUBELET[1:]).server == spec.hub.plain_url
     assert (root / "etc/systemd/system/edgehub.service").exists()
-    in_the_way.rmdir()
+    obstacle.rmdir()
     installation(root).uninstall()
     assert files(root) == before
 
@@ -222,8 +222,8 @@ def test_the_diff_that_is_shown_is_what_is_written(root: Path, spec: InstallSpec
     }
     assert {f"/{name}" for name, data in after.items() if before.get(name) != data} == set(shown)
     for path, hunks in shown.items():
-        whole = patched(before.get(path[1:], b"").decode().splitlines(), hunks)
-        hidden = [line.replace("secret", "(not shown)") for line in whole]
+        patched_lines = patched(before.get(path[1:], b"").decode().splitlines(), hunks)
+        hidden = [line.replace("secret", "(not shown)") for line in patched_lines]
         assert hidden == after[path[1:]].decode().replace("secret", "(not shown)").splitlines(), path
 
 

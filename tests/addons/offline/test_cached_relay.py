@@ -31,7 +31,7 @@ from kube.wire.encoding import Encoding
 from tests.addons.support.copying import copies_in
 from tests.addons.support.exchange import Exchange
 from tests.addons.support.observed import until
-from tests.addons.support.offline_parts import STRATEGIC, Told, ToldClients
+from tests.addons.support.offline_parts import STRATEGIC, FixedClients, QueuedAnswers
 from tests.addons.support.offline_world import OfflineWorld, open_world
 from tests.addons.support.samples import HUB, POD, fill, raw, read_of
 from tests.addons.support.samples import node as node_object
@@ -67,8 +67,10 @@ class FakeCloud(AnsweringClient):
         """A cloud that reviews one token, and knows no other right than what its own answers say."""
         user = self.users.get(authorization, "")
         if self.is_gone:
-            return Told(*[Unreachable("gone")] * 2)
-        return Told({"status": {"userInfo": {"username": user}}} if user else unauthorized("Unauthorized"))
+            return QueuedAnswers(*[Unreachable("gone")] * 2)
+        return QueuedAnswers(
+            {"status": {"userInfo": {"username": user}}} if user else unauthorized("Unauthorized")
+        )
 
     def relayed(self) -> RawResponse | None:
         """The answer to a client's request; None where there is none."""
@@ -86,7 +88,7 @@ class Node(OfflineWorld):
         super().__init__(copies, self.upstream)
         self.is_up = True
         self.cached_relay = self.relay(
-            ToldClients(self.upstream, self.upstream), Reviews(self.upstream.of, 3600)
+            FixedClients(self.upstream, self.upstream), Reviews(self.upstream.of, 3600)
         )
 
     async def ask(self, target: str = OBJECT, caller: Caller = HUB) -> tuple[int, bytes, str]:
@@ -102,7 +104,7 @@ class Node(OfflineWorld):
     async def send_as(self, wanted: ClientRequest, target: str, body: bytes = b"") -> tuple[int, bytes, str]:
         exchange, asked = Exchange(), replace(wanted, target=target, headers=CIMultiDict(ASKS), body=body)
         exchange.start(self._answered(asked, exchange))
-        status, found = await exchange.status, await exchange.whole()
+        status, found = await exchange.status, await exchange.read_body()
         return status, found, exchange.headers.get("x-edgehub-answered", "")
 
     async def _answered(self, asked: ClientRequest, exchange: Exchange) -> Answer | None:

@@ -97,8 +97,8 @@ def test_what_has_no_room_is_the_least_used_of_the_parts() -> None:
         name: {**meta(SERVICES._replace(label_selector=name)), "asked": asked, "bytes": MAX_PARTS // 2}
         for name, asked in (("a=1", 3), ("a=2", 1), ("a=3", 2))
     }
-    whole = {"whole": {**meta(SERVICES), "asked": 0, "bytes": 10 * MAX_PARTS}}
-    assert beyond_limit(parts | whole) == ["a=3", "a=2"]
+    rows_of_copy = {"whole": {**meta(SERVICES), "asked": 0, "bytes": 10 * MAX_PARTS}}
+    assert beyond_limit(parts | rows_of_copy) == ["a=3", "a=2"]
     empty = {
         str(number): meta(SERVICES._replace(namespace="a")) for number in range(MAX_PARTS // OF_A_COPY + 1)
     }
@@ -144,7 +144,7 @@ class Node(OfflineWorld):
             self.uptime += INTERVAL
             await self.garbage.collect()
 
-    def are_kept(self, *list_watches: ListWatch) -> list[bool]:
+    def are_stored(self, *list_watches: ListWatch) -> list[bool]:
         return [source_name("", each) in self.copies.metas for each in list_watches]
 
 
@@ -167,9 +167,9 @@ async def test_what_nobody_asks_for_goes_after_its_days(node: Node) -> None:
     counted = metrics.GARBAGE.labels("unused")._value.get()
     await node.live(13.9)
     await node.ask(NODES)
-    assert node.are_kept(SERVICES, NODES) == [True, True]
+    assert node.are_stored(SERVICES, NODES) == [True, True]
     await node.live(1.2)
-    assert node.are_kept(SERVICES, NODES) == [False, True]
+    assert node.are_stored(SERVICES, NODES) == [False, True]
     assert not node.answers.index
     assert metrics.GARBAGE.labels("unused")._value.get() == counted + 2
 
@@ -185,7 +185,7 @@ async def test_parts_without_room_go_as_soon_as_nobody_follows_them(
     one = node.copies.metas[source_name("", parts[0])]["bytes"] + OF_A_COPY
     monkeypatch.setattr("addons.offline.garbage.MAX_PARTS", 2 * one)
     await node.garbage.collect()
-    assert node.are_kept(*parts) == [False, True, True]
+    assert node.are_stored(*parts) == [False, True, True]
 
 
 async def test_what_is_followed_stays(node: Node) -> None:
@@ -193,7 +193,7 @@ async def test_what_is_followed_stays(node: Node) -> None:
     await source.ready(5)
     await node.settled()
     await node.live(30)
-    assert node.are_kept(SERVICES) == [True]
+    assert node.are_stored(SERVICES) == [True]
 
 
 async def test_nothing_goes_without_a_cloud_nor_in_the_first_day_with_one(node: Node) -> None:
@@ -202,9 +202,9 @@ async def test_nothing_goes_without_a_cloud_nor_in_the_first_day_with_one(node: 
     await node.live(30)
     node.is_up = True
     await node.live(0.9)
-    assert node.are_kept(SERVICES) == [True]
+    assert node.are_stored(SERVICES) == [True]
     await node.live(0.2)
-    assert node.are_kept(SERVICES) == [False]
+    assert node.are_stored(SERVICES) == [False]
 
 
 async def test_a_clock_that_is_set_drops_nothing_that_is_asked_for(node: Node) -> None:
@@ -214,10 +214,10 @@ async def test_a_clock_that_is_set_drops_nothing_that_is_asked_for(node: Node) -
     await node.live(0.5)
     await node.ask(SERVICES)
     await node.live(0.6)
-    assert node.are_kept(SERVICES, NODES) == [True, False]
+    assert node.are_stored(SERVICES, NODES) == [True, False]
     node.wall -= 3600  # and is set back an hour
     await node.live(2)
-    assert node.are_kept(SERVICES) == [True]
+    assert node.are_stored(SERVICES) == [True]
 
 
 def pod(name: str, mounts: str, node: str = NODE) -> dict[str, Any]:
@@ -240,27 +240,27 @@ async def test_the_secret_of_a_gone_pod_goes_when_the_clouds_pods_are_known(
     secrets = [object_of("secrets", name) for name in ("used", "unused", "elsewhere")]
     await node.ask(*secrets)
     await node.garbage.collect()
-    assert node.are_kept(*secrets) == [True, True, True], "nobody knows which pods there are"
+    assert node.are_stored(*secrets) == [True, True, True], "nobody knows which pods there are"
     pods = node.sources.get(HUB_IDENTITY, PODS)
     await pods.ready(5)
     while pods.reflector.state != "watching":
         await pods.reflector.changed.wait()
     await node.garbage.collect()
-    assert node.are_kept(*secrets) == [True, True, False]
+    assert node.are_stored(*secrets) == [True, True, False]
     cloud.store.delete("pods", "gone", "default")
     while len(pods.store) > 1:
         await pods.store.next_update()
     node.is_up = False
     await node.garbage.collect()
-    assert node.are_kept(*secrets) == [True, True, False]
+    assert node.are_stored(*secrets) == [True, True, False]
     node.is_up = True
     await node.garbage.collect()
-    assert node.are_kept(*secrets) == [True, False, False]
+    assert node.are_stored(*secrets) == [True, False, False]
     followed = node.sources.get(HUB_IDENTITY, secrets[1])
     await followed.ready(5)
     await node.settled()
     await node.garbage.collect()
-    assert node.are_kept(*secrets) == [True, True, False]
+    assert node.are_stored(*secrets) == [True, True, False]
 
 
 async def test_a_look_that_fails_is_not_the_last(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

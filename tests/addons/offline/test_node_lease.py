@@ -18,14 +18,14 @@ from kube.json_type import Json
 from kube.requests.request_info import parse_request
 from tests.addons.support.exchange import Exchange
 from tests.addons.support.lease_parts import GONE, LEASE, LEASES, World, lease, protobuf_lease
-from tests.addons.support.offline_parts import JSON, PROTOBUF, Told, read
+from tests.addons.support.offline_parts import JSON, PROTOBUF, QueuedAnswers, read
 from tests.addons.support.refusals import refuses
 from tests.addons.support.samples import raw
 
 # -- what kubelet is answered --------------------------------------------------------------------------------------
 
 
-async def test_each_verb_is_answered(kubelet: World, lease_cloud: Told) -> None:
+async def test_each_verb_is_answered(kubelet: World, lease_cloud: QueuedAnswers) -> None:
     lease_cloud.says = [GONE]
 
     async def send(method: str, target: str, body: Json | None = None) -> tuple[int, Json]:
@@ -38,7 +38,7 @@ async def test_each_verb_is_answered(kubelet: World, lease_cloud: Told) -> None:
         )
         exchange = Exchange()
         exchange.start(kubelet.lease.answer(wanted, exchange))
-        found: Json = json.loads(await exchange.whole())
+        found: Json = json.loads(await exchange.read_body())
         return await exchange.status, found
 
     assert (await send("GET", LEASE))[0] == 404
@@ -51,7 +51,7 @@ async def test_each_verb_is_answered(kubelet: World, lease_cloud: Told) -> None:
 
 
 async def test_the_first_get_is_the_clouds_and_later_ones_are_not_asked_for(
-    kubelet: World, lease_cloud: Told
+    kubelet: World, lease_cloud: QueuedAnswers
 ) -> None:
     lease_cloud.usual = lease(version=7)
     for _ in range(2):
@@ -60,7 +60,7 @@ async def test_the_first_get_is_the_clouds_and_later_ones_are_not_asked_for(
     assert lease_cloud.lines == [("GET", LEASE)]
 
 
-async def test_an_update_is_kept_here_and_asks_nobody(kubelet: World, lease_cloud: Told) -> None:
+async def test_an_update_is_kept_here_and_asks_nobody(kubelet: World, lease_cloud: QueuedAnswers) -> None:
     sent = lease(version=5)
     code, body, _ = await kubelet.ask("PUT", sent)
     assert (code, read(body).encode()) == (200, raw(sent))
@@ -82,7 +82,7 @@ PATCHES = {
 @pytest.mark.parametrize("is_up", [True, False])
 @pytest.mark.parametrize("cached", [JSON, PROTOBUF])
 async def test_a_patch_is_answered_as_the_put_that_it_amounts_to(
-    kubelet: World, lease_cloud: Told, content_type: str, is_up: bool, cached: str
+    kubelet: World, lease_cloud: QueuedAnswers, content_type: str, is_up: bool, cached: str
 ) -> None:
     await kubelet.ask("PUT", lease() if cached == JSON else protobuf_lease(), cached, cached)
     kubelet.is_up = is_up
@@ -101,7 +101,7 @@ async def test_a_patch_is_answered_as_the_put_that_it_amounts_to(
 
 
 async def test_a_patch_of_a_lease_that_nobody_has_written_here_is_one_of_the_clouds(
-    kubelet: World, lease_cloud: Told
+    kubelet: World, lease_cloud: QueuedAnswers
 ) -> None:
     lease_cloud.says = [GONE]
     merge = "application/merge-patch+json"
@@ -142,7 +142,9 @@ async def test_a_server_side_apply_is_left_to_the_cloud(kubelet: World) -> None:
         await kubelet.ask("PATCH", raw(lease()), content_type="application/apply-patch+yaml")
 
 
-async def test_a_client_of_the_other_encoding_gets_the_clouds(kubelet: World, lease_cloud: Told) -> None:
+async def test_a_client_of_the_other_encoding_gets_the_clouds(
+    kubelet: World, lease_cloud: QueuedAnswers
+) -> None:
     await kubelet.ask("PUT", protobuf_lease(), PROTOBUF, PROTOBUF)
     lease_cloud.usual = lease(version=9)
     assert read((await kubelet.ask("GET", accept=JSON))[1]).version == 9
@@ -156,7 +158,7 @@ async def test_a_client_of_the_other_encoding_gets_the_clouds(kubelet: World, le
     [f"{JSON};as=Table;v=v1;g=meta.k8s.io,{JSON}", f"{JSON};as=PartialObjectMetadata;v=v1;g=meta.k8s.io,*/*"],
 )
 async def test_the_cloud_is_asked_for_whole_leases_alone(
-    kubelet: World, lease_cloud: Told, accept: str
+    kubelet: World, lease_cloud: QueuedAnswers, accept: str
 ) -> None:
     """A table that a person asked for must not become the lease that kubelet gets."""
     lease_cloud.usual = lease(version=7)
@@ -167,7 +169,7 @@ async def test_the_cloud_is_asked_for_whole_leases_alone(
 @pytest.mark.parametrize("is_up", [True, False])
 @pytest.mark.parametrize("accept", ["application/yaml", f"{JSON};as=Table;v=v1;g=meta.k8s.io"])
 async def test_a_form_that_is_not_made_here_is_a_406(
-    kubelet: World, lease_cloud: Told, accept: str, is_up: bool
+    kubelet: World, lease_cloud: QueuedAnswers, accept: str, is_up: bool
 ) -> None:
     kubelet.is_up = is_up
     with refuses(406):
@@ -177,14 +179,16 @@ async def test_a_form_that_is_not_made_here_is_a_406(
     assert not lease_cloud.heard
 
 
-async def test_a_lease_that_was_created_is_the_clouds(kubelet: World, lease_cloud: Told) -> None:
+async def test_a_lease_that_was_created_is_the_clouds(kubelet: World, lease_cloud: QueuedAnswers) -> None:
     lease_cloud.usual = lease(version=12)
     code, body, _ = await kubelet.ask("POST", lease())
     assert (code, read(body).version) == (201, 12)
     assert lease_cloud.lines == [("POST", LEASES)]
 
 
-async def test_a_lease_that_is_there_already_is_not_created(kubelet: World, lease_cloud: Told) -> None:
+async def test_a_lease_that_is_there_already_is_not_created(
+    kubelet: World, lease_cloud: QueuedAnswers
+) -> None:
     lease_cloud.says = [StatusError(409, "AlreadyExists", "there")]
     with refuses(409):
         await kubelet.ask("POST", lease())
@@ -196,7 +200,9 @@ async def test_a_lease_that_is_there_already_is_not_created(kubelet: World, leas
 
 
 @pytest.mark.parametrize("how", ["known to be gone", "found to be gone"])
-async def test_a_lease_is_created_without_a_cloud(kubelet: World, lease_cloud: Told, how: str) -> None:
+async def test_a_lease_is_created_without_a_cloud(
+    kubelet: World, lease_cloud: QueuedAnswers, how: str
+) -> None:
     if how == "known to be gone":
         kubelet.is_up = False
     lease_cloud.says = [Unreachable("no route")]
@@ -209,7 +215,7 @@ async def test_a_lease_is_created_without_a_cloud(kubelet: World, lease_cloud: T
     ("method", "name", "code"), [("PUT", "n2", 400), ("POST", "n2", 403), ("PUT", "", 400), ("POST", "", 400)]
 )
 async def test_no_other_nodes_lease_is_taken(
-    kubelet: World, lease_cloud: Told, method: str, name: str, code: int
+    kubelet: World, lease_cloud: QueuedAnswers, method: str, name: str, code: int
 ) -> None:
     with refuses(code):
         await kubelet.ask(method, lease(name))
@@ -238,7 +244,7 @@ async def test_what_is_no_lease_is_no_sign_of_life(
     ],
 )
 async def test_an_answer_that_is_no_lease_is_as_no_answer(
-    kubelet: World, lease_cloud: Told, answer: ApiResponse
+    kubelet: World, lease_cloud: QueuedAnswers, answer: ApiResponse
 ) -> None:
     lease_cloud.usual = answer
     with refuses(503):

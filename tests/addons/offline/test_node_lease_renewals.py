@@ -17,16 +17,18 @@ from kube.objects.object_patches import MERGE_PATCH
 from kube.wire.json_fields import write_json
 from tests.addons.support.lease_parts import GONE, LEASE, World, lease
 from tests.addons.support.observed import until, value_of
-from tests.addons.support.offline_parts import Told
+from tests.addons.support.offline_parts import QueuedAnswers
 from tests.addons.support.refusals import refuses
 
 
-def renewals(lease_cloud: Told) -> list[Json]:
+def renewals(lease_cloud: QueuedAnswers) -> list[Json]:
     return [each.document["spec"] for each in lease_cloud.heard if each.method == "PATCH"]
 
 
 @pytest.mark.looptime
-async def test_what_the_hub_says_goes_with_the_next_renewal_once(kubelet: World, lease_cloud: Told) -> None:
+async def test_what_the_hub_says_goes_with_the_next_renewal_once(
+    kubelet: World, lease_cloud: QueuedAnswers
+) -> None:
     lease_cloud.says = [lease(version=33)]
 
     def reported() -> list[str]:
@@ -53,7 +55,7 @@ async def test_what_the_hub_says_goes_with_the_next_renewal_once(kubelet: World,
 
 @pytest.mark.looptime
 async def test_while_kubelet_lives_its_lease_is_brought_to_the_cloud_and_renewed(
-    kubelet: World, lease_cloud: Told
+    kubelet: World, lease_cloud: QueuedAnswers
 ) -> None:
     lease_cloud.says = [lease(version=33)]
     before = value_of(metrics.LEASE_RENEWALS.labels("ok"))
@@ -81,7 +83,7 @@ async def test_while_kubelet_lives_its_lease_is_brought_to_the_cloud_and_renewed
 
 
 @pytest.mark.looptime
-async def test_a_dead_kubelet_is_not_kept_alive(kubelet: World, lease_cloud: Told) -> None:
+async def test_a_dead_kubelet_is_not_kept_alive(kubelet: World, lease_cloud: QueuedAnswers) -> None:
     await kubelet.put()
     async with kubelet.running():
         await asyncio.sleep(DEFAULT_DURATION / RENEWALS + 1)
@@ -109,7 +111,7 @@ async def test_a_lease_says_itself_how_long_a_renewal_counts(
 @pytest.mark.looptime
 @pytest.mark.parametrize("duration", [2**31 - 1, -1])
 async def test_whoever_writes_an_odd_duration_delays_no_renewal_after_kubelets_next(
-    kubelet: World, lease_cloud: Told, duration: int
+    kubelet: World, lease_cloud: QueuedAnswers, duration: int
 ) -> None:
     """Any user of the node can write the Lease at the plain port; its renewals once ended with such a duration."""
     lease_cloud.usual = lease(version=33)
@@ -122,7 +124,7 @@ async def test_whoever_writes_an_odd_duration_delays_no_renewal_after_kubelets_n
         assert len(renewals(lease_cloud)) > heard
 
 
-async def test_reading_the_lease_is_no_sign_of_life(kubelet: World, lease_cloud: Told) -> None:
+async def test_reading_the_lease_is_no_sign_of_life(kubelet: World, lease_cloud: QueuedAnswers) -> None:
     lease_cloud.usual = lease(version=7)
     await kubelet.ask("GET")
     assert not kubelet.lease.describe()["renewing"]
@@ -130,7 +132,7 @@ async def test_reading_the_lease_is_no_sign_of_life(kubelet: World, lease_cloud:
 
 @pytest.mark.looptime
 async def test_without_a_cloud_nothing_is_renewed_and_with_one_at_once(
-    kubelet: World, lease_cloud: Told
+    kubelet: World, lease_cloud: QueuedAnswers
 ) -> None:
     kubelet.is_up = False
     await kubelet.put()
@@ -152,7 +154,7 @@ async def test_without_a_cloud_nothing_is_renewed_and_with_one_at_once(
     ],
 )
 async def test_a_renewal_that_failed_is_tried_again_soon(
-    kubelet: World, lease_cloud: Told, error: Exception
+    kubelet: World, lease_cloud: QueuedAnswers, error: Exception
 ) -> None:
     failed = metrics.LEASE_RENEWALS.labels("failed")
     before = value_of(failed)
@@ -172,7 +174,7 @@ async def test_a_renewal_that_failed_is_tried_again_soon(
 
 @pytest.mark.looptime
 async def test_a_renewal_that_failed_goes_out_again_as_soon_as_a_way_leads_to_the_cloud(
-    kubelet: World, lease_cloud: Told
+    kubelet: World, lease_cloud: QueuedAnswers
 ) -> None:
     """A lease whose way is gone must not wait when another one is there."""
     await kubelet.put()
@@ -191,7 +193,7 @@ async def test_a_renewal_that_failed_goes_out_again_as_soon_as_a_way_leads_to_th
 @pytest.mark.looptime
 @pytest.mark.parametrize("is_restarted", [False, True])
 async def test_a_lease_that_was_deleted_in_the_cloud_is_kubelets_to_make(
-    kubelet: World, lease_cloud: Told, is_restarted: bool
+    kubelet: World, lease_cloud: QueuedAnswers, is_restarted: bool
 ) -> None:
     """Its Node was deleted and registered again: the hub made the Lease of the former one anew, for ever."""
     await kubelet.put()
@@ -225,7 +227,7 @@ async def test_a_lease_that_was_deleted_in_the_cloud_is_kubelets_to_make(
 
 @pytest.mark.looptime
 async def test_a_lease_that_another_has_made_anew_is_not_written_over(
-    kubelet: World, lease_cloud: Told
+    kubelet: World, lease_cloud: QueuedAnswers
 ) -> None:
     other = lease()
     other["metadata"]["uid"] = "another"
@@ -242,7 +244,9 @@ async def test_a_lease_that_another_has_made_anew_is_not_written_over(
 
 
 @pytest.mark.looptime
-async def test_changed_metadata_is_pushed_and_not_only_the_time(kubelet: World, lease_cloud: Told) -> None:
+async def test_changed_metadata_is_pushed_and_not_only_the_time(
+    kubelet: World, lease_cloud: QueuedAnswers
+) -> None:
     await kubelet.put()
     async with kubelet.running():
         await until(lambda: len(lease_cloud.heard) == 3)
@@ -254,7 +258,7 @@ async def test_changed_metadata_is_pushed_and_not_only_the_time(kubelet: World, 
 
 @pytest.mark.looptime
 async def test_what_goes_wrong_in_a_renewal_does_not_end_the_renewals(
-    kubelet: World, lease_cloud: Told
+    kubelet: World, lease_cloud: QueuedAnswers
 ) -> None:
     await kubelet.put()
     lease_cloud.says = [ApiResponse("application/yaml", b"a: b"), RuntimeError("unforeseen")]
@@ -281,7 +285,7 @@ def wall(monkeypatch: pytest.MonkeyPatch) -> type[Wall]:
 
 
 async def test_a_clock_that_is_set_back_renews_no_earlier(
-    kubelet: World, lease_cloud: Told, wall: type[Wall]
+    kubelet: World, lease_cloud: QueuedAnswers, wall: type[Wall]
 ) -> None:
     await kubelet.put()
     assert await kubelet.lease._renew()
@@ -303,7 +307,7 @@ async def test_a_clock_that_is_set_back_renews_no_earlier(
 
 
 async def test_no_content_of_the_clouds_lease_ends_the_renewals(
-    kubelet: World, lease_cloud: Told, wall: type[Wall]
+    kubelet: World, lease_cloud: QueuedAnswers, wall: type[Wall]
 ) -> None:
     """A local user can have written it: a time behind which there is none, or managedFields that are nested deep."""
     deep: Json = {}
@@ -321,7 +325,7 @@ async def test_no_content_of_the_clouds_lease_ends_the_renewals(
 
 
 async def test_a_time_that_an_earlier_process_wrote_is_not_gone_behind(
-    kubelet: World, lease_cloud: Told, wall: type[Wall]
+    kubelet: World, lease_cloud: QueuedAnswers, wall: type[Wall]
 ) -> None:
     """Its clock may have been another."""
     wall.at -= datetime.timedelta(days=1)

@@ -22,7 +22,7 @@ from kube.requests.request_info import ResourceType
 from kube.store.store import Store
 from kube.wire.encoding import Encoding
 from tests.addons.support.copying import copies_in, settled
-from tests.addons.support.offline_parts import JSON, Told, asked, read
+from tests.addons.support.offline_parts import JSON, QueuedAnswers, asked, read
 from tests.addons.support.offline_world import OfflineWorld, open_world
 from tests.addons.support.samples import fill, metadata, raw, read_of, service
 from tests.addons.support.unfiltered import unfiltered
@@ -145,8 +145,8 @@ async def test_of_two_copies_the_newer_answers(its: Node, older_first: bool) -> 
 
 
 async def test_a_list_stands_in_the_order_of_the_keys(its: Node) -> None:
-    places = [("b", "x"), ("a", "z"), ("a-b", "y"), ("a", "c")]
-    its.hold(JSON_EVERYWHERE, 9, *(pod(name, 3, namespace=namespace) for namespace, name in places))
+    keys = [("b", "x"), ("a", "z"), ("a-b", "y"), ("a", "c")]
+    its.hold(JSON_EVERYWHERE, 9, *(pod(name, 3, namespace=namespace) for namespace, name in keys))
     found = await its.names("/api/v1/pods")
     assert isinstance(found, dict)
     assert list(found) == ["y", "c", "z", "x"]
@@ -178,11 +178,13 @@ async def test_an_object_that_a_newer_copy_has_in_another_encoding_is_not_absent
     assert await its.get(f"{TARGET}/q", protobuf) == 404
 
 
-@pytest.mark.parametrize(("kept_at", "shown"), [(4, {"p": 3}), (5, {"p": 3}), (9, {"p": 3, "q": 8})])
-async def test_a_kept_list_answers_where_it_is_newer(its: Node, kept_at: int, shown: dict[str, int]) -> None:
+@pytest.mark.parametrize(("cached_version", "shown"), [(4, {"p": 3}), (5, {"p": 3}), (9, {"p": 3, "q": 8})])
+async def test_a_kept_list_answers_where_it_is_newer(
+    its: Node, cached_version: int, shown: dict[str, int]
+) -> None:
     """A client that had seen q was told that there is none, because its event had not come before the outage."""
     store = its.hold(JSON_EVERYWHERE, 5, pod("p", 3))
-    its.keep(TARGET, listed(kept_at, pod("p", 3), pod("q", 8)))
+    its.keep(TARGET, listed(cached_version, pod("p", 3), pod("q", 8)))
     assert await its.names(TARGET) == shown
     store.amend(raw(pod("p", 3, phase="Running")))
     found = await its.get(TARGET)
@@ -206,11 +208,11 @@ async def test_a_kept_list_answers_where_it_is_newer(its: Node, kept_at: int, sh
         ("continue=x&limit=1", 410),
     ],
 )
-@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("is_cached", [True, False])
 async def test_a_version_that_is_asked_for_is_what_a_kube_apiserver_takes_it_for(
-    its: Node, query: str, shown: dict[str, int] | int, kept: bool
+    its: Node, query: str, shown: dict[str, int] | int, is_cached: bool
 ) -> None:
-    if kept:
+    if is_cached:
         its.keep(TARGET, listed(9, pod("p", 8)))
     else:
         its.hold(JSON_EVERYWHERE, 9, pod("p", 8))
@@ -296,9 +298,9 @@ async def test_a_copy_of_another_identity_is_never_refetched_as_the_hub(tmp_path
         await settled(copy)
         copy.close()
 
-        def client_of(identity: CloudIdentity) -> Told:
+        def client_of(identity: CloudIdentity) -> QueuedAnswers:
             credentials.append(identity.authorization)
-            return Told(Unreachable("gone"))
+            return QueuedAnswers(Unreachable("gone"))
 
         sources = Sources(client_of, unfiltered(), 300, copies, lambda: False)
         answers = CachedResponses(copies.access)

@@ -76,7 +76,7 @@ class Leader:
 
     async def ask(self, target: str, **how: Any) -> tuple[int, dict[str, Any]]:
         async with self.open(target, **how) as response:
-            return await response.status, json.loads(await response.whole())
+            return await response.status, json.loads(await response.read_body())
 
 
 def make(cloud: ScriptableCloud, name: str) -> None:
@@ -129,7 +129,7 @@ async def test_a_watch_of_whole_objects_ends_soon_and_one_of_differences_does_no
         leader.open(target, reads_differences=True) as of_hub,
         leader.open(target) as plain,
     ):
-        assert await plain.whole() == b""
+        assert await plain.read_body() == b""
         make(leader.parts.cloud, "three")
         assert await of_hub.next_piece()
 

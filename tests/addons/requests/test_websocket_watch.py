@@ -60,8 +60,8 @@ class Watching:
             self._taken = len(sent)
             if len(found) >= count:
                 return found
-            self.client.told.clear()
-            await self.client.told.wait()
+            self.client.part_added.clear()
+            await self.client.part_added.wait()
 
     def send(self, data: bytes | bytearray) -> None:
         self.client.inbox.put(bytes(data))
@@ -86,7 +86,7 @@ async def _serve(client: NotedRequest, answerer: Answerer) -> None:
 async def watching(content_type: str = Encoding.JSON) -> AsyncIterator[Watching]:
     client, events = NotedRequest(), Events(content_type)
     answering = asyncio.create_task(_serve(client, events))
-    await client.told.wait()
+    await client.part_added.wait()
     yield Watching(client, events)
     events.pieces.put_nowait(None)
     await answering

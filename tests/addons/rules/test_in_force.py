@@ -20,7 +20,7 @@ from kube.errors import StatusError
 from kube.http.client import ApiResponse, Client
 from tests.addons.support.hand_source import HandSource
 from tests.addons.support.observed import until, value_of
-from tests.addons.support.offline_parts import Told
+from tests.addons.support.offline_parts import QueuedAnswers
 from tests.addons.support.samples import config_map, fill, raw
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.faults import Refuse
@@ -305,7 +305,7 @@ async def test_a_cloud_that_is_away_harms_nothing(caplog: pytest.LogCaptureFixtu
         assert "was not sent" in caplog.text
 
 
-class Counted(Told):
+class Counted(QueuedAnswers):
     """A cloud that notes how many requests it has at once."""
 
     def __init__(self) -> None:

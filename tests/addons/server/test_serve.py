@@ -202,7 +202,7 @@ async def test_the_answers_that_are_held_have_a_bound_over_all_requests(
     monkeypatch.setattr(client_addresses, "MAX_ANSWERS_OF_ADDRESS", 50_000)
     server = Http2Server(100)
     async with server.serve(), connected(server) as (proxy, streams):
-        proxy.is_streamed, proxy.failover = False, proxy.turn
+        proxy.is_streamed, proxy.failover = False, proxy.lead_to_node
         proxy.stream_too_large = None if must_be_complete else bytes
         held, other = streams.get("/watch", {}), streams.get("/watch", {})
         await server.until(lambda: server.streams == [2])

@@ -198,7 +198,7 @@ def saying(size: int) -> bytes:
 async def holding() -> AsyncIterator[tuple[Proxy[Raw], Streams]]:
     """A client of a proxy that holds each answer, of MAX_CACHED bytes, until it has all of it."""
     async with connected(Raw(saying(MAX_CACHED))) as (proxy, streams):
-        proxy.is_streamed, proxy.failover = False, proxy.turn
+        proxy.is_streamed, proxy.failover = False, proxy.lead_to_node
         yield proxy, streams
 
 

@@ -38,7 +38,7 @@ class Answering:
 
 
 @dataclass
-class Whole:
+class ImmediateAnswers:
     """Answers each request at once, and notes what was asked."""
 
     says: Answer | Exception
@@ -53,7 +53,7 @@ class Whole:
 
 
 def answer_here[Server: Raw](
-    proxy: Proxy[Server], answerer: Answering | Whole, kind: RouteKind = RouteKind.VIEW
+    proxy: Proxy[Server], answerer: Answering | ImmediateAnswers, kind: RouteKind = RouteKind.VIEW
 ) -> None:
     """Answer each request in the hub, like the router does."""
 

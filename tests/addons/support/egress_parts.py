@@ -45,7 +45,7 @@ def flow_of(
     return flow
 
 
-def way_of(flow: http.HTTPFlow) -> PoolKey:
+def pool_key_of(flow: http.HTTPFlow) -> PoolKey:
     """By which connections a request goes."""
     context = context_of(flow)
     assert context is not None

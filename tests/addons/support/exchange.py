@@ -9,7 +9,7 @@ from typing import Any
 from addons.requests.answers import Answer, status_answer
 from kube.errors import StatusError
 
-ROOM = 64 * 1024
+BUFFER_LIMIT = 64 * 1024
 """Bytes that a client takes before it has read any."""
 
 
@@ -88,7 +88,7 @@ class Exchange:
         while piece := await self.next_piece():
             yield piece
 
-    async def whole(self) -> bytes:
+    async def read_body(self) -> bytes:
         return b"".join([piece async for piece in self.pieces()])
 
     async def begin(self, headers: Mapping[str, str]) -> None:
@@ -100,7 +100,7 @@ class Exchange:
 
     async def write(self, data: bytes) -> None:
         await self.reads.wait()
-        while self._unread > ROOM:
+        while self._unread > BUFFER_LIMIT:
             self._taken.clear()
             await self._taken.wait()
         self._put(data)
@@ -113,10 +113,10 @@ class Exchange:
     @property
     def outlet(self) -> Callable[[bytes], bool]:
         def send(data: bytes) -> bool:
-            has_room = self.reads.is_set() and self._unread <= ROOM
-            if has_room:
+            is_writable = self.reads.is_set() and self._unread <= BUFFER_LIMIT
+            if is_writable:
                 self._put(data)
-            return has_room
+            return is_writable
 
         return send
 

@@ -26,8 +26,8 @@ async def opened(
     target = f"{target}?resourceVersion=0"
     context = parts.context(target, component, accept=accept)
     async with parts.open(context, target) as answer:
-        assert await answer.status == 200, await answer.whole()
-        return FlowRecord(filtered(parts, context), USUALLY), await answer.whole()
+        assert await answer.status == 200, await answer.read_body()
+        return FlowRecord(filtered(parts, context), USUALLY), await answer.read_body()
 
 
 async def services(parts: HubWorld) -> tuple[FlowRecord, bytes]:

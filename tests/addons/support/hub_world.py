@@ -160,7 +160,7 @@ class HubWorld:
     async def ask(self, target: str, component: str = "cached", **how: Any) -> tuple[int, Json]:
         """The code and the JSON document of an answer."""
         async with self.open(self.context(target, component, **how), target) as response:
-            return await response.status, json.loads(await response.whole())
+            return await response.status, json.loads(await response.read_body())
 
     async def names(self, target: str, component: str = "cached", **how: Any) -> list[str]:
         code, found = await self.ask(target, component, **how)
@@ -170,7 +170,7 @@ class HubWorld:
     @asynccontextmanager
     async def watch(self, target: str, component: str = "cached", **how: Any) -> AsyncIterator[Watching]:
         async with self.open(self.context(target, component, **how), target) as response:
-            assert await response.status == 200, await response.whole()
+            assert await response.status == 200, await response.read_body()
             yield Watching(response)
 
     async def source(self, of: ResourceType | ListWatch = SERVICES) -> Source:

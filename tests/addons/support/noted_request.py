@@ -26,7 +26,7 @@ class NotedRequest(ServedRequest):
         made.request.method = method
         super().__init__(NoSocket(made.client_conn, serve), made.request, has_body=body is not None)
         self.parts: list[Part] = []
-        self.told = asyncio.Event()
+        self.part_added = asyncio.Event()
         """Set at each part."""
         self.reads = asyncio.Event()
         self.reads.set()
@@ -36,7 +36,7 @@ class NotedRequest(ServedRequest):
 
     def _note(self, part: Part) -> None:
         self.parts.append(part)
-        self.told.set()
+        self.part_added.set()
 
     def switch(self, fields: AnswerFields) -> None:
         self.has_begun = True

@@ -73,7 +73,7 @@ async def journal_in(folder: Path, disk: Disk | None = None) -> AsyncIterator[Jo
         access.close()
 
 
-class Told(AnsweringClient):
+class QueuedAnswers(AnsweringClient):
     """A cloud that gives the answers of `says`, one after the other, and then `usual`."""
 
     def __init__(self, *says: Json | ApiResponse | Exception) -> None:
@@ -94,7 +94,7 @@ class Told(AnsweringClient):
         return said if isinstance(said, ApiResponse) else ApiResponse(JSON, raw(said))
 
 
-class ToldClients(Clients):
+class FixedClients(Clients):
     """Clients of a cloud that a test made: one for the hub's requests, one for those of callers."""
 
     def __init__(self, own: Client, relaying: Client) -> None:

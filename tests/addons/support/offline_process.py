@@ -15,7 +15,7 @@ from addons.offline.offline_mode import Offline
 from addons.settings import parse_settings
 from addons.views.reviews import Reviews
 from addons.views.sources import Sources
-from tests.addons.support.offline_parts import Told, ToldClients
+from tests.addons.support.offline_parts import FixedClients, QueuedAnswers
 from tests.addons.support.unfiltered import unfiltered
 
 SERVER = "https://a:6443"
@@ -29,16 +29,16 @@ class Process:
         self.offline = Offline(folder)
         self.health = ServerHealth(parse_server(SERVER))
         self.cloud = Cloud([self.health], "priority")
-        self.own, self.relaying = Told(), Told()
-        self.words = FilterInputs(SETTINGS.node, "", HubAddress((), 0)).kubelet_reports
+        self.own, self.relaying = QueuedAnswers(), QueuedAnswers()
+        self.reports = FilterInputs(SETTINGS.node, "", HubAddress((), 0)).kubelet_reports
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Offline]:
         await self.offline.open()
         sources = Sources(lambda _: self.own, unfiltered(), 300, self.offline.copies)
         reviews = Reviews(lambda _: self.own, 3600)
-        clients = ToldClients(self.own, self.relaying)
-        self.offline.build(SETTINGS, clients, self.cloud, reviews, sources, self.words, frozenset)
+        clients = FixedClients(self.own, self.relaying)
+        self.offline.build(SETTINGS, clients, self.cloud, reviews, sources, self.reports, frozenset)
         try:
             yield self.offline
         finally:

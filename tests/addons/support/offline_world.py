@@ -38,7 +38,7 @@ from kube.wire.codec import codec_for
 from kube.wire.encoded_objects import Encoded
 from kube.wire.encoding import Encoding
 from kube.wire.json_fields import parse_object
-from tests.addons.support.offline_parts import JSON, PROTOBUF, Told, ToldClients, asked
+from tests.addons.support.offline_parts import JSON, PROTOBUF, FixedClients, QueuedAnswers, asked
 from tests.addons.support.samples import raw, read_of
 from tests.addons.support.unfiltered import unfiltered
 from tests.kube.support.answering import AnsweringClient, Asked
@@ -59,7 +59,7 @@ class OfflineWorld:
 
     def __init__(self, copies: DiskCopies, reader: Client | None = None) -> None:
         self.now = 1000.0
-        self.cloud = Told()
+        self.cloud = QueuedAnswers()
         """Answers what the hub asks by itself."""
         self.is_up = False
         """Whether the sources know of a cloud."""
@@ -77,7 +77,7 @@ class OfflineWorld:
         creations = Creations(self.reads, self.answers)
         self.writes = OfflineWrites(self.statuses, creations, self.journal, self.replay)
 
-    def relay(self, clients: ToldClients, reviews: Reviews) -> CachedRelay:
+    def relay(self, clients: FixedClients, reviews: Reviews) -> CachedRelay:
         """The part that has requests relayed while there is a cloud, and answers them without one."""
         return CachedRelay(
             *("n1", clients, self.servers, reviews, self.reads, self.answers, self.writes),

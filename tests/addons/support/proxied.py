@@ -196,8 +196,8 @@ class Http2Server(Listening):
         conn, writer = self._open[which]
         for key in self._much:
             is_open = key[0] == which and key[1] in conn.streams and not conn.streams[key[1]].closed
-            while is_open and self._much[key] and (room := conn.local_flow_control_window(key[1])):
-                size = min(self._much[key], room, conn.max_outbound_frame_size)
+            while is_open and self._much[key] and (window := conn.local_flow_control_window(key[1])):
+                size = min(self._much[key], window, conn.max_outbound_frame_size)
                 conn.send_data(key[1], bytes(size))
                 self.sent += size
                 self._much[key] -= size
@@ -276,7 +276,7 @@ class Proxy[Server: Raw | Http2Server]:
         self.handlers: list[Handler] = []
         self.hooks: list[str] = []
         """The names of the flow's hooks, in their order."""
-        self.failover: Callable[[http.HTTPFlow], None] | None = self.turn
+        self.failover: Callable[[http.HTTPFlow], None] | None = self.lead_to_node
         self.stream_too_large: Callable[[bytes], bytes] | None = None
         self.is_streamed = False
         self.is_request_streamed = False
@@ -296,7 +296,7 @@ class Proxy[Server: Raw | Http2Server]:
         assert served is not None
         return served
 
-    def turn(self, flow: http.HTTPFlow) -> None:
+    def lead_to_node(self, flow: http.HTTPFlow) -> None:
         context = context_of(flow)
         assert context is not None
         lead(context, self.to_node)

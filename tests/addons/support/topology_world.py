@@ -88,10 +88,10 @@ class World:
                 return self._share(node, key)
         return False
 
-    def _in_scope(self, word: str, node: str | None) -> bool:
-        if word == "kubernetes.io/hostname":
+    def _in_scope(self, topology: str, node: str | None) -> bool:
+        if topology == "kubernetes.io/hostname":
             return node == OWN
-        if word not in ("openyurt.io/nodepool", "kubernetes.io/zone"):
+        if topology not in ("openyurt.io/nodepool", "kubernetes.io/zone"):
             return True
         pool = self.nodes.get(OWN, {}).get(POOL_LABEL, "")
         if not self.has_pools:
@@ -105,13 +105,13 @@ class World:
         return key in self.nodes[OWN] and self.nodes[node].get(key) == self.nodes[OWN][key]
 
     def _ready(self, service: str, annotations: dict[str, str]) -> set[str]:
-        word = annotations.get("openyurt.io/topologyKeys", "")
+        topology = annotations.get("openyurt.io/topologyKeys", "")
         return {
             node
             for each in self.slices.values()
             if each.service == service
             for _, node, ready in each.endpoints
-            if ready and node is not None and node not in self.unhealthy and self._in_scope(word, node)
+            if ready and node is not None and node not in self.unhealthy and self._in_scope(topology, node)
         }
 
 

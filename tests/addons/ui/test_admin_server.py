@@ -167,8 +167,8 @@ async def test_what_is_answered(served: Served, asked: bytes, starts: bytes, end
 
 
 async def test_a_body_is_read_up_to_its_limit(served: Served) -> None:
-    whole = request("/body", "POST", CLOSE, f"Content-Length: {LIMIT}", body=b"b" * LIMIT)
-    assert (await said(served.port, whole)).startswith(b"HTTP/1.1 200 ")
+    complete = request("/body", "POST", CLOSE, f"Content-Length: {LIMIT}", body=b"b" * LIMIT)
+    assert (await said(served.port, complete)).startswith(b"HTTP/1.1 200 ")
     assert served.read == [b"b" * LIMIT]
     asked = request("/body", "POST", "Expect: 100-continue", f"Content-Length: {LIMIT + 1}")
     answer = await said(served.port, asked + b"b" * (LIMIT + 1) + request("/", "GET", CLOSE))

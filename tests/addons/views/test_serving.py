@@ -192,7 +192,7 @@ async def test_an_exact_version_is_that_one_or_gone(parts: HubWorld, cloud: Scri
 async def test_each_encoding_has_its_copy(parts: HubWorld, cloud: ScriptableCloud) -> None:
     async with parts.open(parts.context(ZERO, accept=PROTOBUF)) as response:
         assert response.content_type == PROTOBUF
-        assert (await response.whole()).startswith(b"k8s\x00")
+        assert (await response.read_body()).startswith(b"k8s\x00")
     assert await parts.names(ZERO) == ["lb", "web"]
     assert cloud.requests.count(verb="list", resource="services") == 2
 
@@ -294,5 +294,5 @@ async def test_a_caller_whose_credential_the_hub_cannot_show_is_no_hub(
     asked = parts.context(target)
     asked.caller = Caller(CredentialSource.OWN, "")
     async with parts.open(asked) as response:
-        assert await response.status in (401, 403), await response.whole()
+        assert await response.status in (401, 403), await response.read_body()
     assert cloud.requests.where(matching(user="system:node:n1", verb="list")) == []

@@ -221,7 +221,7 @@ async def test_a_list_in_one_encoding_and_a_watch_in_another_miss_nothing_that_t
 async def _listed_in_protobuf(parts: HubWorld) -> int:
     context = parts.context(SERVICES, accept=f"{Encoding.PROTOBUF},{Encoding.JSON}")
     async with parts.open(context, SERVICES) as response:
-        return codec_for(Encoding.PROTOBUF).decode_list(await response.whole()).version
+        return codec_for(Encoding.PROTOBUF).decode_list(await response.read_body()).version
 
 
 def full_services(encoding: Encoding) -> ListWatch:

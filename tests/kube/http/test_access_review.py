@@ -8,7 +8,7 @@ from kube.http.access_review import PATH, is_allowed, right_to, spec_of
 from kube.http.client import ApiResponse, Unreachable
 from kube.json_type import Json
 from kube.requests.request_info import parse_request
-from tests.addons.support.offline_parts import JSON, Told
+from tests.addons.support.offline_parts import JSON, QueuedAnswers
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ from tests.addons.support.offline_parts import JSON, Told
 async def test_the_authorizer_is_asked_for_exactly_this_write(
     method: str, target: str, attributes: Json, allowed: bool
 ) -> None:
-    cloud = Told({"status": {"allowed": allowed}})
+    cloud = QueuedAnswers({"status": {"allowed": allowed}})
     assert await is_allowed(cloud, spec_of(right_to(parse_request(method, target)))) is allowed
     (heard,) = cloud.heard
     assert (heard.method, heard.path) == ("POST", PATH)
@@ -41,4 +41,4 @@ async def test_the_authorizer_is_asked_for_exactly_this_write(
 @pytest.mark.parametrize("body", [b"{", b"[]", b'{"status": {}}'])
 async def test_an_answer_that_cannot_be_read_says_nothing(body: bytes) -> None:
     with pytest.raises(Unreachable):
-        await is_allowed(Told(ApiResponse(JSON, body)), spec_of(("get", "/version")))
+        await is_allowed(QueuedAnswers(ApiResponse(JSON, body)), spec_of(("get", "/version")))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.addons.support.kept_maps import World, world_in
+from tests.addons.support.stored_maps import World, world_in
 
 
 @pytest.fixture

@@ -13,22 +13,22 @@ import pytest
 from addons.requests.cloud_identity import HUB_IDENTITY
 from kube.json_type import Json
 from kube.wire.encoding import Encoding
-from tests.addons.support.kept_maps import (
+from tests.addons.support.offline_parts import JSON, PROTOBUF, asked
+from tests.addons.support.samples import raw
+from tests.addons.support.stored_maps import (
     EVERYWHERE,
     FORMER_ROWS,
-    KEPT,
     LIST,
     MAPS,
     OTHER,
     PATH,
+    STORED_BEFORE,
     TABLE,
     World,
     config_map,
     list_of,
     world_in,
 )
-from tests.addons.support.offline_parts import JSON, PROTOBUF, asked
-from tests.addons.support.samples import raw
 
 GONE: Json = {
     "kind": "Status",
@@ -72,32 +72,32 @@ WRITES = {
 }
 
 
-@pytest.mark.parametrize("kept", KEPT)
+@pytest.mark.parametrize("stored", STORED_BEFORE)
 @pytest.mark.parametrize("kind", WRITES)
-async def test_nothing_that_is_kept_undoes_a_write(world: World, kind: str, kept: str) -> None:
+async def test_nothing_that_is_kept_undoes_a_write(world: World, kind: str, stored: str) -> None:
     write = WRITES[kind]
-    KEPT[kept](world)
+    STORED_BEFORE[stored](world)
     await world.write(*write[:4], accept=write.accept)
     await check(world, write.value)
 
 
-@pytest.mark.parametrize("kept", ["both", "a copy in protobuf", "a list"])
+@pytest.mark.parametrize("stored", ["both", "a copy in protobuf", "a list"])
 @pytest.mark.parametrize(
     "kind", ["PUT", "a scale", "DELETE, gone", "DELETE, finalizers", "a creation, generated"]
 )
 async def test_nor_after_a_hub_that_was_killed_right_after_the_answer(
-    tmp_path: Path, kind: str, kept: str
+    tmp_path: Path, kind: str, stored: str
 ) -> None:
     write = WRITES[kind]
     async with world_in(tmp_path) as world:
-        KEPT[kept](world)
+        STORED_BEFORE[stored](world)
         await world.answers.written()
         await world.write(*write[:4], accept=write.accept)
         copy_of_disk = tmp_path / "as it was"
         await asyncio.to_thread(shutil.copytree, tmp_path / "cache", copy_of_disk / "cache")
     async with world_in(copy_of_disk) as again:
-        if "copy" in kept:
-            KEPT[kept](again)  # as an earlier process wrote it
+        if "copy" in stored:
+            STORED_BEFORE[stored](again)  # as an earlier process wrote it
             for source in again.sources:
                 again.copies.on_read[0](source.list_watch, source.store)
         await check(again, write.value)
@@ -118,14 +118,14 @@ async def check(world: World, value: str) -> None:
             assert listed.get("y", "as it was") == "as it was"
 
 
-@pytest.mark.parametrize("kept", [JSON, PROTOBUF])
+@pytest.mark.parametrize("stored", [JSON, PROTOBUF])
 @pytest.mark.parametrize("accept", [JSON, PROTOBUF])
 async def test_what_was_written_is_given_in_each_encoding_to_each_who_had_the_former(
-    world: World, accept: str, kept: str
+    world: World, accept: str, stored: str
 ) -> None:
     """Two CSI drivers registered at a first boot; the outage after it showed the one that was there first."""
     for identity in (HUB_IDENTITY, OTHER):
-        world.keep(PATH, config_map("old", 4), accept=kept, identity=identity)
+        world.keep(PATH, config_map("old", 4), accept=stored, identity=identity)
     await world.write("PUT", PATH, 200, config_map("new", 9), accept)
     for identity in (HUB_IDENTITY, OTHER):
         assert [await world.value(accept=each, identity=identity) for each in (JSON, PROTOBUF)] == ["new"] * 2

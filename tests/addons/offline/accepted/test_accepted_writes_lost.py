@@ -8,36 +8,36 @@ import pytest
 
 from addons.offline.accepted import accepted_writes
 from kube.requests.object_ref import ObjectRef
-from tests.addons.support.kept_maps import (
+from tests.addons.support.offline_parts import PROTOBUF, asked
+from tests.addons.support.samples import raw
+from tests.addons.support.stored_maps import (
     EVERYWHERE,
-    KEPT,
     LIST,
     MAPS,
     PATH,
+    STORED_BEFORE,
     World,
     config_map,
     list_of,
     world_in,
 )
-from tests.addons.support.offline_parts import PROTOBUF, asked
-from tests.addons.support.samples import raw
 
 # -- a write without an answer -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kept", KEPT)
+@pytest.mark.parametrize("stored", STORED_BEFORE)
 @pytest.mark.parametrize("is_killed", [False, True])
-async def test_a_lost_answer_leaves_the_object_unknown(tmp_path: Path, kept: str, is_killed: bool) -> None:
+async def test_a_lost_answer_leaves_the_object_unknown(tmp_path: Path, stored: str, is_killed: bool) -> None:
     put = asked("PUT", PATH).info
     async with world_in(tmp_path) as world:
-        KEPT[kept](world)
+        STORED_BEFORE[stored](world)
         await world.accepted.begin(put)
         if not is_killed:
             world.accepted.lost(put)
             assert [await world.get(PATH), await world.get(PATH, PROTOBUF)] == [None, None]
             return
     async with world_in(tmp_path) as again:
-        KEPT[kept](again) if "copy" in kept else None
+        STORED_BEFORE[stored](again) if "copy" in stored else None
         assert [await again.get(PATH), await again.get(PATH, PROTOBUF)] == [None, None]
 
 

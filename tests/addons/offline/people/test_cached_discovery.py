@@ -70,7 +70,7 @@ class Api(AnsweringClient):
         return RawResponse(status, CIMultiDictProxy(typed), body)
 
 
-class Kept:
+class DiscoveryScene:
     def __init__(self, answers: CachedResponses) -> None:
         self.api, self.changed, self.is_up = Api(), Notifier(), True
         self.discovery = Discovery(self.api, answers, cast(Cloud, self))
@@ -81,36 +81,38 @@ class Kept:
         assert found is None or "content-encoding" not in found.headers
         return found.body if found is not None else None
 
-    async def is_kept(self, target: str) -> None:
+    async def wait_until_cached(self, target: str) -> None:
         """Return when there is an answer. The disk's thread works in real time, and notifies nobody."""
         while await self.ask(target) is None:  # noqa: ASYNC110 - as said above
             await asyncio.sleep(0.01)
 
 
 @pytest.fixture
-async def kept(tmp_path: Path) -> AsyncIterator[Kept]:
+async def scene(tmp_path: Path) -> AsyncIterator[DiscoveryScene]:
     async with copies_in(tmp_path) as copies:
-        made = Kept(CachedResponses(copies.access))
+        made = DiscoveryScene(CachedResponses(copies.access))
         yield made
         made.task.cancel()
 
 
 @pytest.mark.looptime
-async def test_what_nobody_asked_for_is_there(kept: Kept) -> None:
-    await kept.is_kept("/apis")
-    assert [await kept.ask(path) for path in DISCOVERY_PATHS] == [
+async def test_what_nobody_asked_for_is_there(scene: DiscoveryScene) -> None:
+    await scene.wait_until_cached("/apis")
+    assert [await scene.ask(path) for path in DISCOVERY_PATHS] == [
         f'{path} "0"'.encode() for path in DISCOVERY_PATHS
     ]
-    assert await kept.ask("/version?timeout=32s", None) == b'/version "0"'
+    assert await scene.ask("/version?timeout=32s", None) == b'/version "0"'
 
 
 @pytest.mark.looptime
 @pytest.mark.parametrize(
     ("target", "accept"), [("/apis", JSON), ("/apis", None), ("/apis/apps/v1", KUBECTL), ("/healthz", JSON)]
 )
-async def test_another_form_or_path_is_not_made_up(kept: Kept, target: str, accept: str | None) -> None:
+async def test_another_form_or_path_is_not_made_up(
+    scene: DiscoveryScene, target: str, accept: str | None
+) -> None:
     await asyncio.sleep(1)
-    assert await kept.ask(target, accept) is None
+    assert await scene.ask(target, accept) is None
 
 
 async def test_an_older_server_answers_with_its_plain_lists(tmp_path: Path) -> None:
@@ -129,21 +131,21 @@ async def test_an_older_server_answers_with_its_plain_lists(tmp_path: Path) -> N
 
 
 @pytest.mark.looptime
-async def test_what_the_cloud_packed_badly_is_not_there(kept: Kept) -> None:
-    await kept.is_kept("/apis")
-    kept.task.cancel()
+async def test_what_the_cloud_packed_badly_is_not_there(scene: DiscoveryScene) -> None:
+    await scene.wait_until_cached("/apis")
+    scene.task.cancel()
     question = Question("GET", "/apis", DISCOVERY_PATHS["/apis"])
-    kept.discovery._answers.keep(question.key, {"content-encoding": "gzip"}, b"no gzip")
-    assert await kept.ask("/apis") is None
+    scene.discovery._answers.keep(question.key, {"content-encoding": "gzip"}, b"no gzip")
+    assert await scene.ask("/apis") is None
 
 
-async def test_what_did_not_change_is_not_fetched_again(kept: Kept) -> None:
-    kept.task.cancel()
-    answered = kept.api.answered
+async def test_what_did_not_change_is_not_fetched_again(scene: DiscoveryScene) -> None:
+    scene.task.cancel()
+    answered = scene.api.answered
     for etag, statuses in (('"1"', [200, 200, 200]), ('"1"', [200, 304, 304]), ('"2"', [200, 200, 200])):
         answered.clear()
-        kept.api.etag = etag
-        assert await kept.discovery._renew()
+        scene.api.etag = etag
+        assert await scene.discovery._renew()
         assert answered == list(zip(DISCOVERY_PATHS, statuses, strict=True))
 
 
@@ -152,8 +154,8 @@ async def test_a_restart_and_a_break_of_the_link_ask_nothing_anew(tmp_path: Path
     """Each cost 1.1 KB, for what is asked once an hour."""
     async with copies_in(tmp_path) as copies:
         answers = CachedResponses(copies.access)
-        first = Kept(answers)
-        await first.is_kept("/apis")
+        first = DiscoveryScene(answers)
+        await first.wait_until_cached("/apis")
         for _ in range(3):
             first.changed.notify()
             await asyncio.sleep(1)
@@ -165,12 +167,12 @@ async def test_a_restart_and_a_break_of_the_link_ask_nothing_anew(tmp_path: Path
         await answers.open()
         while len(answers.index) < len(DISCOVERY_PATHS):  # noqa: ASYNC110 - the disk's thread works in real time
             await asyncio.sleep(0.01)
-        second = Kept(answers)
+        second = DiscoveryScene(answers)
         await asyncio.sleep(INTERVAL / 2)
         assert second.api.answered == []
         answers.forget_all()
         second.changed.notify()
-        await second.is_kept("/apis")
+        await second.wait_until_cached("/apis")
         assert len(second.api.answered) == len(DISCOVERY_PATHS), "a restored cloud is asked"
         await asyncio.sleep(INTERVAL + 1)
         assert len(second.api.answered) == 2 * len(DISCOVERY_PATHS)
@@ -180,14 +182,14 @@ async def test_a_restart_and_a_break_of_the_link_ask_nothing_anew(tmp_path: Path
 @pytest.mark.looptime
 async def test_a_cloud_that_is_away_at_first_is_asked_when_it_comes(tmp_path: Path) -> None:
     async with copies_in(tmp_path) as copies:
-        kept = Kept(CachedResponses(copies.access))
-        kept.is_up, kept.api.is_gone = False, True
+        scene = DiscoveryScene(CachedResponses(copies.access))
+        scene.is_up, scene.api.is_gone = False, True
         await asyncio.sleep(INTERVAL)
-        assert kept.api.answered == []
-        kept.is_up, kept.api.is_gone = True, False
-        kept.changed.notify()
-        await kept.is_kept("/apis")
-        kept.task.cancel()
+        assert scene.api.answered == []
+        scene.is_up, scene.api.is_gone = True, False
+        scene.changed.notify()
+        await scene.wait_until_cached("/apis")
+        scene.task.cancel()
 
 
 async def test_what_the_cloud_refuses_is_kept_no_longer_and_holds_up_nothing(tmp_path: Path) -> None:
@@ -349,7 +351,7 @@ METADATA_IN_PROTOBUF = f"{Encoding.PROTOBUF};as=PartialObjectMetadataList;v=v1;g
 
 
 @pytest.mark.parametrize(
-    ("kept", "kind", "accept", "form"),
+    ("encoding", "kind", "accept", "form"),
     [
         (Encoding.PROTOBUF, "Service", Encoding.PROTOBUF, "whole"),
         (Encoding.PROTOBUF, "Service", Encoding.JSON, "whole as JSON"),
@@ -364,9 +366,11 @@ METADATA_IN_PROTOBUF = f"{Encoding.PROTOBUF};as=PartialObjectMetadataList;v=v1;g
         (Encoding.JSON, "Odd", METADATA_IN_PROTOBUF, "metadata as PROTOBUF"),
     ],
 )
-def test_the_first_choice_that_can_be_made(kept: Encoding, kind: str, accept: str, form: str | None) -> None:
+def test_the_first_choice_that_can_be_made(
+    encoding: Encoding, kind: str, accept: str, form: str | None
+) -> None:
     store, read = Store(), read_of("/api/v1/services", accept)
-    raws = [recorded.single("services.single", kept)[2]] if kind == "Service" else []
-    store.replace(codec_for(kept), "v1", kind, 9, raws)
+    raws = [recorded.single("services.single", encoding)[2]] if kind == "Service" else []
+    store.replace(codec_for(encoding), "v1", kind, 9, raws)
     found = first_form(read.accepted, read, store)
     assert (found.name if found is not None else None) == form

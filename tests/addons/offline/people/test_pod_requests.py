@@ -30,7 +30,7 @@ from kube.store.store import Item, Store
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.addons.support.copying import copies_in
-from tests.addons.support.offline_parts import PROTOBUF, Told, asked
+from tests.addons.support.offline_parts import PROTOBUF, QueuedAnswers, asked
 from tests.addons.support.refusals import refuses
 from tests.addons.support.samples import fill
 from tests.addons.views.test_reviews import TOKEN, Cloud
@@ -238,7 +238,7 @@ async def nothing(_info: RequestInfo) -> list[Item]:
 
 def requests_of(access: KubeletAccess, answers: CachedResponses) -> PodRequests:
     """On a node where nobody asks for logs."""
-    return PodRequests(access, nothing, Reviews(lambda _: Told(), 0), answers)
+    return PodRequests(access, nothing, Reviews(lambda _: QueuedAnswers(), 0), answers)
 
 
 @pytest.fixture

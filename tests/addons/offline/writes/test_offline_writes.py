@@ -26,7 +26,7 @@ from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import parse_request
 from tests.addons.support import replay_parts
 from tests.addons.support.copying import copies_in
-from tests.addons.support.offline_parts import JSON, STRATEGIC, Told, asked, read
+from tests.addons.support.offline_parts import JSON, STRATEGIC, QueuedAnswers, asked, read
 from tests.addons.support.samples import HUB, POD, node, raw
 
 NODE = "/api/v1/nodes/n1"
@@ -47,7 +47,7 @@ class World:
         self.answers, self.journal, self.replaying = answers, replaying.journal, replaying
         accepted = AcceptedWrites(copies.access, answers, copies)
         objects = OfflineReads(cast(Sources, NoSources()), answers, accepted, 0)
-        status = StatusWrites("n1", objects, answers, self.journal, Told())
+        status = StatusWrites("n1", objects, answers, self.journal, QueuedAnswers())
         creations = Creations(objects, answers)
         self.writes = OfflineWrites(status, creations, self.journal, replaying.replay)
 
@@ -165,7 +165,9 @@ async def test_a_body_larger_than_a_server_takes_is_a_413(world: World) -> None:
     assert await world.refusal("POST", EVENTS, b" " * (MAX_WRITE + 1)) == 413
 
 
-async def test_a_patch_of_an_event_comes_after_those_that_wait(world: World, cloud_says: Told) -> None:
+async def test_a_patch_of_an_event_comes_after_those_that_wait(
+    world: World, cloud_says: QueuedAnswers
+) -> None:
     """The cloud was back, and what waited went over a patch that the hub had relayed meanwhile."""
     later = asked("PATCH", f"{EVENTS}/e", {"count": 3}, content_type=STRATEGIC)
     assert not world.writes.is_pending(later.info)
@@ -194,7 +196,9 @@ async def test_whatever_else_writes_needs_the_cloud(world: World) -> None:
         ("GET", "/version"),
     ],
 )
-async def test_other_requests_owe_nothing(world: World, cloud_says: Told, method: str, target: str) -> None:
+async def test_other_requests_owe_nothing(
+    world: World, cloud_says: QueuedAnswers, method: str, target: str
+) -> None:
     def owe(world: World) -> StatusEntry:
         return world.replaying.put("n1", Ready="False")
 

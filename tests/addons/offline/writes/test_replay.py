@@ -15,7 +15,7 @@ from kube.http.client import Client, Unreachable
 from kube.json_type import Json
 from tests.addons.support.hub_world import HUB_TOKEN
 from tests.addons.support.observed import until
-from tests.addons.support.offline_parts import STRATEGIC, Told, journal_in
+from tests.addons.support.offline_parts import STRATEGIC, QueuedAnswers, journal_in
 from tests.addons.support.replay_parts import (
     CONFLICT,
     EXPIRED,
@@ -37,7 +37,7 @@ from tests.cloud.sessions import new_session
 
 
 async def test_a_status_goes_as_what_changed_of_the_object_that_was_meant(
-    replaying: World, cloud_says: Told
+    replaying: World, cloud_says: QueuedAnswers
 ) -> None:
     before = replayed(STATUS)
     replaying.put(Ready="False")
@@ -76,7 +76,7 @@ async def test_a_real_object_keeps_what_others_wrote(tmp_path: Path, cloud: Scri
 
 
 async def test_somebody_elses_write_between_is_no_reason_to_give_up(
-    replaying: World, cloud_says: Told
+    replaying: World, cloud_says: QueuedAnswers
 ) -> None:
     mine: Json = {"metadata": {"uid": "u"}}
     cloud_says.says = [CONFLICT, mine, CONFLICT, mine, {}]
@@ -89,7 +89,7 @@ async def test_somebody_elses_write_between_is_no_reason_to_give_up(
 
 @pytest.mark.parametrize("found", [{"metadata": {"uid": "another"}}, GONE])
 async def test_another_object_of_that_name_never_gets_the_status(
-    replaying: World, cloud_says: Told, found: Json | StatusError
+    replaying: World, cloud_says: QueuedAnswers, found: Json | StatusError
 ) -> None:
     before = dropped(STATUS, "gone")
     cloud_says.says = [CONFLICT, found]
@@ -102,7 +102,9 @@ async def test_another_object_of_that_name_never_gets_the_status(
 
 
 @pytest.mark.looptime
-async def test_conflicts_without_end_are_tried_again_later(replaying: World, cloud_says: Told) -> None:
+async def test_conflicts_without_end_are_tried_again_later(
+    replaying: World, cloud_says: QueuedAnswers
+) -> None:
     cloud_says.says = [CONFLICT, {"metadata": {"uid": "u"}}] * MAX_CONFLICTS
     replaying.put(Ready="False")
     began = asyncio.get_running_loop().time()
@@ -114,7 +116,7 @@ async def test_conflicts_without_end_are_tried_again_later(replaying: World, clo
 
 @pytest.mark.parametrize("code", [400, 403, 413, 415, 422])
 async def test_a_status_that_the_cloud_refuses_is_dropped_and_taken_back(
-    replaying: World, cloud_says: Told, code: int
+    replaying: World, cloud_says: QueuedAnswers, code: int
 ) -> None:
     before = dropped(STATUS, "refused")
     cloud_says.says = [StatusError(code, "Invalid", "no")]
@@ -141,7 +143,7 @@ async def test_a_status_that_the_cloud_refuses_is_dropped_and_taken_back(
     ],
 )
 async def test_what_the_cloud_could_not_take_now_waits_longer_each_time(
-    replaying: World, cloud_says: Told, error: Exception
+    replaying: World, cloud_says: QueuedAnswers, error: Exception
 ) -> None:
     loop = asyncio.get_running_loop()
     cloud_says.says = [error] * 4
@@ -156,7 +158,9 @@ async def test_what_the_cloud_could_not_take_now_waits_longer_each_time(
 
 
 @pytest.mark.looptime
-async def test_a_cloud_that_asks_for_time_is_sent_nothing_else(replaying: World, cloud_says: Told) -> None:
+async def test_a_cloud_that_asks_for_time_is_sent_nothing_else(
+    replaying: World, cloud_says: QueuedAnswers
+) -> None:
     """A cloud that asked for 30 s was once sent 250 entries in 20 s."""
     cloud_says.says = [too_many_requests("slow down", retry_after=30)]
     replaying.put("n1", Ready="False")
@@ -177,7 +181,7 @@ CANNOT_SAY: list[Json | Exception] = [OVERLOADED, Unreachable("no route"), {}, {
     [[OVERLOADED], *([CONFLICT, each] for each in CANNOT_SAY)],
 )
 async def test_settling_gives_up_at_once_where_the_cloud_cannot_decide(
-    replaying: World, cloud_says: Told, says: list[Json | Exception]
+    replaying: World, cloud_says: QueuedAnswers, says: list[Json | Exception]
 ) -> None:
     cloud_says.says = list(says)
     entry = replaying.put(Ready="False")
@@ -187,7 +191,9 @@ async def test_settling_gives_up_at_once_where_the_cloud_cannot_decide(
 
 
 @pytest.mark.looptime
-async def test_one_that_must_wait_does_not_hold_up_the_others(replaying: World, cloud_says: Told) -> None:
+async def test_one_that_must_wait_does_not_hold_up_the_others(
+    replaying: World, cloud_says: QueuedAnswers
+) -> None:
     cloud_says.says = [OVERLOADED]
     waits = replaying.put("n1", Ready="False")
     replaying.put("n2", Ready="False")
@@ -201,7 +207,9 @@ async def test_one_that_must_wait_does_not_hold_up_the_others(replaying: World, 
 
 
 @pytest.mark.looptime
-async def test_whatever_goes_wrong_with_one_the_replay_goes_on(replaying: World, cloud_says: Told) -> None:
+async def test_whatever_goes_wrong_with_one_the_replay_goes_on(
+    replaying: World, cloud_says: QueuedAnswers
+) -> None:
     """Were it to end, nothing of the journal would reach the cloud until the next start."""
     replaying.fails = RuntimeError("unforeseen")
     cloud_says.says = [StatusError(400, "BadRequest", "no")]
@@ -214,7 +222,7 @@ async def test_whatever_goes_wrong_with_one_the_replay_goes_on(replaying: World,
 
 @pytest.mark.looptime
 async def test_a_status_that_the_cloud_has_already_is_taken_back_before_it_is_forgotten(
-    replaying: World, cloud_says: Told
+    replaying: World, cloud_says: QueuedAnswers
 ) -> None:
     """No event follows. A kill before would leave the node's form for ever."""
     replaying.fails = Unreachable("gone again")
@@ -229,7 +237,9 @@ async def test_a_status_that_the_cloud_has_already_is_taken_back_before_it_is_fo
     assert replaying.taken_back == [entry, entry]
 
 
-async def test_what_comes_while_it_is_sent_is_sent_after_it(replaying: World, cloud_says: Told) -> None:
+async def test_what_comes_while_it_is_sent_is_sent_after_it(
+    replaying: World, cloud_says: QueuedAnswers
+) -> None:
     first = replaying.put(Ready="False")
     newer: list[StatusEntry] = []
     send = cloud_says.request
@@ -249,7 +259,7 @@ async def test_what_comes_while_it_is_sent_is_sent_after_it(replaying: World, cl
 
 
 async def test_a_status_whose_answer_was_lost_is_overwritten_by_the_former_one(
-    replaying: World, cloud_says: Told
+    replaying: World, cloud_says: QueuedAnswers
 ) -> None:
     """The cloud took the middle one; the difference of the former one to itself was empty, and it stayed."""
     cloud_says.says = [Unreachable("the answer was lost")]
@@ -267,7 +277,7 @@ async def test_a_status_whose_answer_was_lost_is_overwritten_by_the_former_one(
 @pytest.mark.looptime
 @pytest.mark.parametrize("answers", [[EXPIRED], [FORBIDDEN, EXPIRED], [FORBIDDEN, FORBIDDEN]])
 async def test_the_journal_outlives_expired_credentials(
-    replaying: World, cloud_says: Told, answers: list[Exception], caplog: pytest.LogCaptureFixture
+    replaying: World, cloud_says: QueuedAnswers, answers: list[Exception], caplog: pytest.LogCaptureFixture
 ) -> None:
     """20 events and a status were once discarded after an outage that outlived the node's certificate."""
     before = dropped(STATUS, "refused"), dropped(EVENT, "refused")
@@ -292,7 +302,7 @@ async def test_the_journal_outlives_expired_credentials(
     "answers", [[FORBIDDEN, MAY_NOT], [FORBIDDEN, OVERLOADED], [FORBIDDEN, Unreachable("gone")]]
 )
 async def test_a_right_that_is_missing_keeps_one_entry_and_no_other(
-    replaying: World, cloud_says: Told, answers: list[Json | Exception]
+    replaying: World, cloud_says: QueuedAnswers, answers: list[Json | Exception]
 ) -> None:
     waits, other = replaying.put("n1", Ready="False"), replaying.put("n2", Ready="False")
     cloud_says.says = list(answers)
@@ -306,7 +316,7 @@ async def test_a_right_that_is_missing_keeps_one_entry_and_no_other(
 # -- one object now ------------------------------------------------------------------------------------------------
 
 
-async def test_settling_brings_one_object_and_no_other(replaying: World, cloud_says: Told) -> None:
+async def test_settling_brings_one_object_and_no_other(replaying: World, cloud_says: QueuedAnswers) -> None:
     entry, other = replaying.put("n1", Ready="False"), replaying.put("n2", Ready="False")
     await replaying.replay.flush(entry.path)
     await replaying.replay.flush(entry.path)
@@ -314,7 +324,7 @@ async def test_settling_brings_one_object_and_no_other(replaying: World, cloud_s
     assert list(replaying.journal.statuses.values()) == [other]
 
 
-async def test_settling_does_not_send_what_is_being_sent(replaying: World, cloud_says: Told) -> None:
+async def test_settling_does_not_send_what_is_being_sent(replaying: World, cloud_says: QueuedAnswers) -> None:
     entry = replaying.put(Ready="False")
     await asyncio.gather(replaying.replay.flush(entry.path), replaying.replay.flush(entry.path))
     assert len(cloud_says.heard) == 1
@@ -324,7 +334,7 @@ async def test_settling_does_not_send_what_is_being_sent(replaying: World, cloud
 
 
 @pytest.mark.looptime
-async def test_without_a_cloud_nothing_is_sent(replaying: World, cloud_says: Told) -> None:
+async def test_without_a_cloud_nothing_is_sent(replaying: World, cloud_says: QueuedAnswers) -> None:
     replaying.is_up = False
     replaying.put(Ready="False")
     async with replaying.running():
@@ -336,7 +346,7 @@ async def test_without_a_cloud_nothing_is_sent(replaying: World, cloud_says: Tol
 
 
 @pytest.mark.looptime
-async def test_what_comes_while_there_is_a_cloud_is_sent(replaying: World, cloud_says: Told) -> None:
+async def test_what_comes_while_there_is_a_cloud_is_sent(replaying: World, cloud_says: QueuedAnswers) -> None:
     async with replaying.running():
         await asyncio.sleep(60)
         replaying.put(Ready="False")
@@ -345,7 +355,7 @@ async def test_what_comes_while_there_is_a_cloud_is_sent(replaying: World, cloud
 
 
 async def test_what_comes_just_when_it_begins_to_wait_is_not_overlooked(
-    replaying: World, cloud_says: Told
+    replaying: World, cloud_says: QueuedAnswers
 ) -> None:
     async def put() -> None:
         replaying.put(Ready="False")

@@ -15,12 +15,14 @@ from addons.offline.writes.replay import EVENT_PAUSE
 from kube.errors import StatusError
 from tests.addons.support.devices import Device
 from tests.addons.support.observed import until
-from tests.addons.support.offline_parts import Told, journal_in
+from tests.addons.support.offline_parts import QueuedAnswers, journal_in
 from tests.addons.support.replay_parts import GONE, MAY, OVERLOADED, World, dropped, replayed
 
 
 @pytest.mark.looptime
-async def test_events_go_as_they_came_one_after_the_other(replaying: World, cloud_says: Told) -> None:
+async def test_events_go_as_they_came_one_after_the_other(
+    replaying: World, cloud_says: QueuedAnswers
+) -> None:
     before = replayed(EVENT)
     entries = [replaying.put_event("a"), replaying.put_event("a", "PATCH"), replaying.put_event("b")]
     loop = asyncio.get_running_loop()
@@ -34,7 +36,9 @@ async def test_events_go_as_they_came_one_after_the_other(replaying: World, clou
 
 
 @pytest.mark.looptime
-async def test_an_event_that_the_cloud_has_already_is_done(replaying: World, cloud_says: Told) -> None:
+async def test_an_event_that_the_cloud_has_already_is_done(
+    replaying: World, cloud_says: QueuedAnswers
+) -> None:
     """The answer was lost, or the event was sent before it was taken here."""
     before = replayed(EVENT), dropped(EVENT, "refused")
     cloud_says.says = [StatusError(409, "AlreadyExists", "it is there")]
@@ -50,7 +54,7 @@ async def test_an_event_that_the_cloud_has_already_is_done(replaying: World, clo
     [("POST", 403, "refused"), ("POST", 422, "refused"), ("PATCH", 409, "refused"), ("PATCH", 404, "gone")],
 )
 async def test_an_event_that_the_cloud_refuses_is_dropped_and_the_next_goes(
-    replaying: World, cloud_says: Told, method: str, code: int, reason: str
+    replaying: World, cloud_says: QueuedAnswers, method: str, code: int, reason: str
 ) -> None:
     before = dropped(EVENT, reason)
     cloud_says.says = [StatusError(code, "No", "no")]
@@ -65,7 +69,9 @@ async def test_an_event_that_the_cloud_refuses_is_dropped_and_the_next_goes(
 
 
 @pytest.mark.looptime
-async def test_an_events_patch_waits_for_the_event_itself(replaying: World, cloud_says: Told) -> None:
+async def test_an_events_patch_waits_for_the_event_itself(
+    replaying: World, cloud_says: QueuedAnswers
+) -> None:
     """The cloud does not know an event that it could not take yet: its count must not be lost for that."""
     cloud_says.says = [OVERLOADED]
     replaying.put_event("a")
@@ -78,7 +84,7 @@ async def test_an_events_patch_waits_for_the_event_itself(replaying: World, clou
 @pytest.mark.looptime
 @pytest.mark.parametrize("error", [OVERLOADED, StatusError(429, "TooManyRequests", "slow down")])
 async def test_the_patches_of_one_event_never_overtake_each_other(
-    replaying: World, cloud_says: Told, error: StatusError
+    replaying: World, cloud_says: QueuedAnswers, error: StatusError
 ) -> None:
     """Count 2 went over count 4 after a 429, and the next process found nothing to do."""
     cloud_says.says = [error]
@@ -93,7 +99,7 @@ async def test_the_patches_of_one_event_never_overtake_each_other(
 
 @pytest.mark.parametrize("settles", [False, True])
 async def test_a_patch_waits_until_the_one_before_it_has_left_the_disk(
-    tmp_path: Path, cloud_says: Told, settles: bool
+    tmp_path: Path, cloud_says: QueuedAnswers, settles: bool
 ) -> None:
     """A hub that was killed between replayed count 2 over count 3."""
 
@@ -117,7 +123,9 @@ async def test_a_patch_waits_until_the_one_before_it_has_left_the_disk(
             await replaying.until_empty()
 
 
-async def test_settling_brings_what_waits_for_one_event_in_order(replaying: World, cloud_says: Told) -> None:
+async def test_settling_brings_what_waits_for_one_event_in_order(
+    replaying: World, cloud_says: QueuedAnswers
+) -> None:
     first, second = replaying.put_event("a"), replaying.put_event("a", "PATCH")
     other = replaying.put_event("b", "PATCH")
     await replaying.replay.flush(first.path)
@@ -129,7 +137,9 @@ async def test_settling_brings_what_waits_for_one_event_in_order(replaying: Worl
 
 
 @pytest.mark.looptime
-async def test_an_events_patch_does_not_wait_for_another_event(replaying: World, cloud_says: Told) -> None:
+async def test_an_events_patch_does_not_wait_for_another_event(
+    replaying: World, cloud_says: QueuedAnswers
+) -> None:
     """A creation that the cloud always answers with 5xx once kept the patches of all other events."""
     before = dropped(EVENT, "gone")
     cloud_says.says = [OVERLOADED, GONE]
@@ -142,7 +152,7 @@ async def test_an_events_patch_does_not_wait_for_another_event(replaying: World,
 
 @pytest.mark.looptime
 async def test_events_end_when_the_cloud_goes_and_go_on_when_it_is_back(
-    replaying: World, cloud_says: Told
+    replaying: World, cloud_says: QueuedAnswers
 ) -> None:
     entries = [replaying.put_event(name) for name in "abc"]
     async with replaying.running():
@@ -158,11 +168,11 @@ async def test_events_end_when_the_cloud_goes_and_go_on_when_it_is_back(
 
 @pytest.mark.looptime
 async def test_an_event_of_a_user_goes_with_a_token_of_that_user_and_waits_for_one(
-    replaying: World, cloud_says: Told, monkeypatch: pytest.MonkeyPatch
+    replaying: World, cloud_says: QueuedAnswers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing of it falls back to the node's identity, also where the user never comes back."""
     monkeypatch.setattr(replay, "PATIENCE_FOR_CALLERS", 20.0)
-    of_user = Told()
+    of_user = QueuedAnswers()
     waiting = replaying.put_event("a", user="kube-proxy")
     lost = replaying.put_event("b", user="a pod that is gone")
     replaying.put_event("c")
@@ -181,9 +191,9 @@ async def test_an_event_of_a_user_goes_with_a_token_of_that_user_and_waits_for_o
 @pytest.mark.looptime
 @pytest.mark.parametrize(("code", "is_dropped"), [(403, True), (422, True), (401, False), (503, False)])
 async def test_what_the_cloud_refuses_to_a_user_is_refused(
-    replaying: World, cloud_says: Told, code: int, is_dropped: bool
+    replaying: World, cloud_says: QueuedAnswers, code: int, is_dropped: bool
 ) -> None:
-    of_user = Told()
+    of_user = QueuedAnswers()
     of_user.says = [StatusError(code, "No", "no")]
     replaying.clients["kube-proxy"] = of_user
     replaying.put_event("a", user="kube-proxy")

@@ -106,19 +106,19 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 async def test_the_loop_goes_on_while_a_large_status_is_merged(world: World) -> None:
     """Any process of the node may send one of 3 MiB while the cloud is away; it held the loop for two seconds."""
     world.hold_node(Encoding.JSON)
-    turns = 0
+    iterations = 0
 
     async def count() -> None:
-        nonlocal turns
+        nonlocal iterations
         while True:
-            turns += 1
+            iterations += 1
             await asyncio.sleep(0)
 
     counting = asyncio.create_task(count())
     answer = await world.patch({"status": {"images": [{"names": []}] * 10_000}}, MERGE)
     counting.cancel()
     assert answer.status == 200
-    assert turns > 100
+    assert iterations > 100
 
 
 @pytest.mark.parametrize("encoding", Encoding)
@@ -207,9 +207,9 @@ async def test_an_answer_that_passed_is_enough_and_is_what_the_next_get_shows(
     for state in ("False", "Unknown"):
         answer = await world.patch(reports(Ready=state), accept=encoding)
         assert conditions(answered(answer)) == {"Ready": state}
-    kept = await world.answers.get(get.key(""))
-    assert kept is not None
-    assert conditions(read(kept.body, content_type)) == {"Ready": "Unknown"}
+    cached = await world.answers.get(get.key(""))
+    assert cached is not None
+    assert conditions(read(cached.body, content_type)) == {"Ready": "Unknown"}
     before = world.journal.statuses[NODE].before
     assert [each["status"] for each in before["status"]["conditions"]] == ["True"]
 

@@ -155,12 +155,12 @@ async def test_a_newer_status_is_not_taken_back(world: World) -> None:
 
 @pytest.mark.parametrize("held", [Encoding.JSON, Encoding.PROTOBUF])
 @pytest.mark.parametrize("accept", [JSON, PROTOBUF])
-@pytest.mark.parametrize("is_kept", [False, True])
+@pytest.mark.parametrize("is_cached", [False, True])
 async def test_whichever_encoding_is_kept_a_client_gets_its_own(
-    world: World, held: Encoding, accept: str, is_kept: bool
+    world: World, held: Encoding, accept: str, is_cached: bool
 ) -> None:
     """A JSON client's patch of the status was refused with 406 beside a kubelet that reads protobuf."""
-    if is_kept:
+    if is_cached:
         get = asked("GET", NODE, accept=held)
         world.answers.keep(get.key(""), {"content-type": held}, body_of(node_in(held)))
     else:

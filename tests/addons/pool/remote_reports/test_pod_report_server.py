@@ -59,7 +59,7 @@ class Speaker:
 
     async def ask(self, target: str = TARGET, accept: str = Encoding.JSON) -> tuple[int, Any]:
         async with self.open(target, accept) as response:
-            return await response.status, json.loads(await response.whole())
+            return await response.status, json.loads(await response.read_body())
 
     async def said(self) -> dict[str, list[str]]:
         """The addresses by pod."""

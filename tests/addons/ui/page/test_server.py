@@ -24,8 +24,8 @@ async def shown(pages: AdminClient, path: str) -> tuple[int, str, str]:
 async def test_a_document_that_can_be_read_without_script(pages: AdminClient) -> None:
     code, media_type, html = await shown(pages, "/?component=chosen&resource=services")
     assert (code, media_type) == (200, "text/html")
-    for words in ("Online for", "/api/v1/services", "discardcloudservice", "LoadBalancer"):
-        assert words in html
+    for phrase in ("Online for", "/api/v1/services", "discardcloudservice", "LoadBalancer"):
+        assert phrase in html
     assert html.count("<section") == html.count("</section>") == 10
     assert "<script src=" in html
     assert html.count("<script") == 1, "the policy lets no script in the document run"
@@ -79,12 +79,12 @@ async def test_open_pages_are_bounded_and_one_that_is_left_is_no_error(
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("given", "phrase"),
     [(b"discardcloudservice: seen\n", "1 object "), (b"a: [", "no YAML"), (b"<i>: x", "&lt;i&gt;")],
 )
-async def test_a_trial(pages: AdminClient, given: bytes, words: str) -> None:
+async def test_a_trial(pages: AdminClient, given: bytes, phrase: str) -> None:
     code, html = await pages.ask("/try", given)
-    assert (code, words in html) == (200, True)
+    assert (code, phrase in html) == (200, True)
     assert "<i>" not in html
 
 

@@ -169,8 +169,8 @@ async def test_bytes_of_all_tokens_are_bounded(
     for number in range(10):
         target = f"{SECRETS.format('a')}&labelSelector=!x{number}"
         assert len(await parts.names(target, caller=POD)) == 8
-    kept = [quotas.size_of(source) for source in parts.sources if source.user]
-    assert 0 < sum(kept) <= 100_000
+    remaining = [quotas.size_of(source) for source in parts.sources if source.user]
+    assert 0 < sum(remaining) <= 100_000
 
 
 async def test_bytes_of_the_nodes_parts_are_bounded_and_the_least_used_goes(
@@ -187,8 +187,8 @@ async def test_bytes_of_the_nodes_parts_are_bounded_and_the_least_used_goes(
         monkeypatch.setattr(quotas, "MAX_HUB_BYTES", 3 * quotas.size_of(watched))
         for number in (1, 2, 1, 3):
             assert len(await parts.names(f"{target}{number}")) == 8
-        kept = {each.list_watch.label_selector for each in parts.sources}
-        assert kept == {"", "!x", "!x1", "!x3"}, "a whole resource stays, and what is watched"
+        remaining = {each.list_watch.label_selector for each in parts.sources}
+        assert remaining == {"", "!x", "!x1", "!x3"}, "a whole resource stays, and what is watched"
         monkeypatch.setattr(quotas, "MAX_HUB_BYTES", quotas.size_of(watched))
         before = beyond("bytes")
         assert len(await parts.names(f"{target}4")) == 8
@@ -213,12 +213,12 @@ async def test_nothing_goes_for_room_while_the_cloud_is_away(
     """Sources in use during an outage came from the disk."""
     cloud.store.create(secret("a"))
     assert await parts.names(SECRETS.format("a")) == ["s"]
-    (kept,) = [each for each in parts.sources if each.list_watch.namespace]
-    kept.is_measured = False
+    (remaining,) = [each for each in parts.sources if each.list_watch.namespace]
+    remaining.is_measured = False
     monkeypatch.setattr(quotas, "MAX_HUB_BYTES", 0)
     monkeypatch.setattr(parts.sources, "_is_up", lambda: False)
     assert await parts.names(SECRETS.format("a")) == ["s"]
-    assert not kept.is_closed
+    assert not remaining.is_closed
 
 
 async def test_what_the_hub_itself_reads_is_never_closed_for_room(
@@ -324,12 +324,12 @@ async def test_parts_that_the_cloud_refuses_the_node_go_at_the_next_sweep(
 
 
 @pytest.mark.parametrize(
-    ("size", "count", "kept"),
+    ("size", "count", "remaining"),
     [(4, 3, 3), (quotas.MAX_COPY_BYTES + 4, 1, 0), (4, quotas.MAX_COPIES + 4, quotas.MAX_COPIES)],
     ids=["small", "large", "many"],
 )
 async def test_copies_on_disk_are_bounded(
-    parts: HubWorld, cloud: ScriptableCloud, tmp_path: Path, size: int, count: int, kept: int
+    parts: HubWorld, cloud: ScriptableCloud, tmp_path: Path, size: int, count: int, remaining: int
 ) -> None:
     copies = DiskCopies(DiskAccess(Disk(tmp_path), DiskWriter()))
     await copies.open()
@@ -338,6 +338,6 @@ async def test_copies_on_disk_are_bounded(
         cloud.store.create(secret(f"n{number}", "s", size))
         assert len(await parts.names(SECRETS.format(f"n{number}"), caller=POD)) == 1
     user = next(source.user for source in parts.sources if source.user)
-    await until(lambda: len(copies.list_watches(user)) == kept)
-    assert sum(source.copy is not None for source in parts.sources if source.user) == kept
+    await until(lambda: len(copies.list_watches(user)) == remaining)
+    assert sum(source.copy is not None for source in parts.sources if source.user) == remaining
     copies.access.close()

@@ -74,7 +74,7 @@ def keep_in_both(world: World) -> None:
 
 
 OLD = config_map("old", 4)
-KEPT: dict[str, Callable[[World], object]] = {
+STORED_BEFORE: dict[str, Callable[[World], object]] = {
     "JSON": lambda world: world.keep(PATH, OLD),
     "protobuf": lambda world: world.keep(PATH, OLD, accept=PROTOBUF),
     "both": keep_in_both,

@@ -13,7 +13,7 @@ from addons.requests.request_context import context_of
 from addons.requests.route_decision import RouteKind
 from kube.errors import unavailable
 from kube.wire.codec_base import PIECE
-from tests.addons.support.answering import REQUEST, Answering, Whole, answer_here, have_answered
+from tests.addons.support.answering import REQUEST, Answering, ImmediateAnswers, answer_here, have_answered
 from tests.addons.support.lasting_parts import connected
 from tests.addons.support.proxied import ANSWER, Raw, watching_proxy
 from tests.addons.support.samples import lead
@@ -23,7 +23,9 @@ TEXT = {"Content-Type": "text/plain"}
 LARGE = bytes(3 * PIECE + 1)
 
 
-async def asked(answerer: Answering | Whole, request: bytes = LAST) -> tuple[int, http.Headers, bytes]:
+async def asked(
+    answerer: Answering | ImmediateAnswers, request: bytes = LAST
+) -> tuple[int, http.Headers, bytes]:
     """Code, headers and body of what a client of HTTP/1.1 gets, to the end of its connection."""
     with watching_proxy() as proxy:
         answer_here(proxy, answerer)
@@ -37,7 +39,7 @@ async def asked(answerer: Answering | Whole, request: bytes = LAST) -> tuple[int
 
 @pytest.mark.parametrize("body", [b"", b"whole", LARGE, iter([b"who", b"le"])], ids=["", "1", "3", "pieces"])
 async def test_one_connection_of_http1_gets_one_answer_after_the_other(body: bytes) -> None:
-    response = Whole(Answer(body, TEXT))
+    response = ImmediateAnswers(Answer(body, TEXT))
     code, headers, rest = await asked(response, REQUEST + LAST)
     assert code == 200
     if isinstance(body, bytes):
@@ -53,7 +55,7 @@ async def test_one_connection_of_http1_gets_one_answer_after_the_other(body: byt
 @pytest.mark.parametrize("body", [b"", b"whole", LARGE])
 async def test_a_client_of_http2_gets_a_whole_answer(body: bytes) -> None:
     async with connected(Raw(b"")) as (proxy, streams):
-        answer_here(proxy, Whole(Answer(body, TEXT, 201)))
+        answer_here(proxy, ImmediateAnswers(Answer(body, TEXT, 201)))
         stream = streams.get("/", {})
         await streams.until(lambda: stream in streams.ended)
         assert (streams.status[stream], streams.received[stream]) == (201, len(body))
@@ -61,13 +63,13 @@ async def test_a_client_of_http2_gets_a_whole_answer(body: bytes) -> None:
 
 async def test_a_header_may_come_more_than_once() -> None:
     fields = CIMultiDict([("Warning", "299 - one"), ("Warning", "299 - two")])
-    _, headers, _ = await asked(Whole(Answer(b"", fields)))
+    _, headers, _ = await asked(ImmediateAnswers(Answer(b"", fields)))
     assert headers.get_all("Warning") == ["299 - one", "299 - two"]
 
 
 async def test_the_hub_gets_a_body_as_it_came() -> None:
     """Unpacked it may be a thousand times as long."""
-    response = Whole(Answer(b""))
+    response = ImmediateAnswers(Answer(b""))
     put = LAST.replace(b"GET", b"PUT")
     request = put.replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\nContent-Length: 6\r\n\r\n")
     with watching_proxy() as proxy:
