@@ -133,8 +133,10 @@ def test_an_upgrade_that_is_killed_goes_back_by_the_static_pod_beside_it(machine
         done = run_job(machine, Direction.INSTALL)
         assert done.returncode == 0, done.stdout + done.stderr
         before = machine.files()
-        words, env = container_command(pod_spec(machine, Direction.UPGRADE, "2"), machine, "--healthy", "600")
-        job = Process("job", words, machine.folder, env)
+        arguments, env = container_command(
+            pod_spec(machine, Direction.UPGRADE, "2"), machine, "--healthy", "600"
+        )
+        job = Process("job", arguments, machine.folder, env)
         job.wait_for_line("watching the hub", LIMIT)
         former = static_pods.hub.pid
         job.kill()

@@ -73,9 +73,9 @@ class StaticPods(Worker):
             self._stop_guard()
         elif self.guard is None or not self.guard.running:
             container = json.loads(self._guard_manifest.read_text())["spec"]["containers"][0]
-            words = [word.replace("/host", str(self._machine.root)) for word in container["args"]]
+            arguments = [argument.replace("/host", str(self._machine.root)) for argument in container["args"]]
             self.guard = Process(
-                "guard", [sys.executable, "-m", "addons.command", *words], self._machine.folder
+                "guard", [sys.executable, "-m", "addons.command", *arguments], self._machine.folder
             )
 
     def _stop_guard(self) -> None:
@@ -119,16 +119,18 @@ def container_command(pod_spec: Json, machine: Machine, *more: str) -> tuple[lis
     """The words and the environment of a Job's container, with the host's root where the machine's is."""
     container = pod_spec["containers"][0]
     own = str(machine.folder / "bin" / "systemctl")
-    words = [
-        word.replace("/host", str(machine.root)).replace(SYSTEMCTL, own)
-        for word in (*container["command"], *container["args"])
+    arguments = [
+        argument.replace("/host", str(machine.root)).replace(SYSTEMCTL, own)
+        for argument in (*container["command"], *container["args"])
     ]
     flags = ["--", *machine.hub_flags] if container["args"][0] == "install" else []
     environment = {**os.environ, "PATH": f"{machine.folder / 'bin'}:{os.environ['PATH']}"}
-    return [*words, *more, *flags], environment
+    return [*arguments, *more, *flags], environment
 
 
 def run_container(pod_spec: Json, machine: Machine, *more: str) -> subprocess.CompletedProcess[str]:
     """Run a Job's container to its end."""
-    words, environment = container_command(pod_spec, machine, *more)
-    return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=400, check=False)
+    arguments, environment = container_command(pod_spec, machine, *more)
+    return subprocess.run(
+        arguments, env=environment, capture_output=True, text=True, timeout=400, check=False
+    )
