@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from addons.certificates.requested_certificate import RequestedCertificate
+from addons.certificates.requested_certificate import CertificateRequest, RequestedCertificate
 from addons.certificates.serving_certificate import read_pair
 from addons.certificates.signing_request import (
     SigningFailed,
@@ -80,9 +80,8 @@ class NodeCertificate:
                 self._piece.data = pair.pem
                 self.known.set()
 
-        certificate = RequestedCertificate(
-            WHAT, self._file, _no_names, sign, cloud_changed, tell, lambda: random.uniform(*RENEWAL)
-        )
+        request = CertificateRequest(_no_names, sign, lambda: random.uniform(*RENEWAL))
+        certificate = RequestedCertificate(WHAT, self._file, request, cloud_changed, tell)
         certificate.want(True)
         await certificate.run(changed)
 

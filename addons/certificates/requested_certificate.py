@@ -11,6 +11,7 @@ import datetime
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -48,6 +49,15 @@ answers."""
 logger = logging.getLogger(__name__)
 
 
+class CertificateRequest(NamedTuple):
+    """The request for a certificate."""
+
+    names: Names
+    sign: Sign
+    renewal: Callable[[], float] = lambda: SERVING_RENEWAL
+    """The share of its life at which the certificate is renewed."""
+
+
 class RequestedCertificate:
     """One certificate and its key, in one file."""
 
@@ -55,21 +65,16 @@ class RequestedCertificate:
         self,
         what: str,
         file: Path,
-        names: Names,
-        sign: Sign,
+        request: CertificateRequest,
         cloud_changed: Notifier,
         tell: Tell,
-        renewal: Callable[[], float] = lambda: SERVING_RENEWAL,
     ) -> None:
-        """`what` names the certificate in the log. `cloud_changed` is notified when a server is back.
-
-        `renewal` gives the share of its life at which a certificate is renewed.
-        """
+        """`what` names the certificate in the log. `cloud_changed` is notified when a server is back."""
         self._what = what
         self._file = file
-        self._names, self._sign, self._tell = names, sign, tell
+        self._request = request
+        self._tell = tell
         self._cloud_changed = cloud_changed
-        self._draw_share = renewal
         self._pair: Pair | None = None
         self._renewal: datetime.datetime | None = None
         self._wanted = asyncio.Event()
@@ -104,7 +109,7 @@ class RequestedCertificate:
             await self._wanted.wait()
             back = self._cloud_changed.wait()
             try:
-                names = await self._names()
+                names = await self._request.names()
                 if self._is_due(names):
                     await self._renew(names)
                     changed()
@@ -143,7 +148,7 @@ class RequestedCertificate:
         logger.info(
             "asking the cluster for a certificate %s, for %s", self._what, ", ".join(names) or "itself"
         )
-        pem = await self._sign(names, key, self._unanswered)
+        pem = await self._request.sign(names, key, self._unanswered)
         made = read_pair(pem + key_pem(key))
         self._take(made, now())
         logger.info("certificate %s valid until %s", self._what, made.certificate.not_valid_after_utc)
@@ -161,7 +166,7 @@ class RequestedCertificate:
 
     def _take(self, pair: Pair, since: datetime.datetime) -> None:
         self._pair = pair
-        self._renewal = renewal_of(pair.certificate, since, self._draw_share())
+        self._renewal = renewal_of(pair.certificate, since, self._request.renewal())
 
     def load(self) -> None:
         """Read the certificate that is on disk, if there is one. Blocks for a moment."""
@@ -223,4 +228,6 @@ def serving_certificate_of(
         return await signed_certificate(client, serving_request(node, names, key), unanswered)
 
     what = f"of the {port} port"
-    return RequestedCertificate(what, file, names, sign, cloud_changed, teller(client, node, what))
+    return RequestedCertificate(
+        what, file, CertificateRequest(names, sign), cloud_changed, teller(client, node, what)
+    )
