@@ -20,9 +20,8 @@ from kube.http.client import Client, Unreachable
 from kube.reflector.continuity import FEW, Comparison, OtherHistory, compare
 from kube.reflector.list_pages import Malformed, names_of
 from kube.reflector.progress import NoBookmark, newest_event
-from kube.store.history import Witness
+from kube.store.history import Standing, Witness
 from kube.store.scope import Scope
-from kube.store.standing import Standing
 from kube.store.store import Key
 from kube.wire.codec import Codec, codec_for
 from kube.wire.encoding import Encoding

@@ -27,8 +27,8 @@ from kube.errors import unavailable
 from kube.http.client import Client
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.reflector import Reflector
+from kube.store.change_log import Logs
 from kube.store.projection import InputKey, Projection
-from kube.store.ring import Rings
 from kube.store.store import Store
 from kube.store.view import Noted, View
 from kube.wire.encoding import Encoding
@@ -87,7 +87,7 @@ class Source:
         self._more = Notifier()
         """Notified when a projection has objects to evaluate, for a `_settling` that waits for inputs of others."""
         self.is_closed = self.is_own = False  # the hub holds one of its own for good
-        self.bound_of: Callable[[str], Rings | None] = lambda _user: None
+        self.bound: Logs | None = None  # of the projections' logs, with those of other sources
         self.noted: NotedOf = lambda *_: None
         self.given_by_others: Callable[[], int] = lambda: 0
 
@@ -298,7 +298,7 @@ class Source:
                 raise unavailable("the rules have changed under this request", retry_after=1)
             shown, elsewhere = self._projection(filters), partial(self._elsewhere, key)
             is_one = partial(self._is_one, key)
-            view = View(shown, key.scope, key.form, elsewhere, self.bound_of(user), is_one)
+            view = View(shown, key.scope, key.form, elsewhere, is_one)
             view.noted, view.given_by_others = self.noted(self, key, view), self.given_by_others
             opened = self.views[key] = OpenView(view, filters, user, 0.0)
         if self.is_up():
@@ -378,9 +378,9 @@ class Source:
     def _projection(self, filters: tuple[Filter, ...]) -> Projection:
         projection = self.projections.get(filters)
         if projection is None:
-            projection = self.projections[filters] = Projection(
-                self.store, self._filtering.chain_of(filters, self.list_watch.type.resource), self._unlike
-            )
+            chain = self._filtering.chain_of(filters, self.list_watch.type.resource)
+            projection = Projection(self.store, chain, self._unlike, self.bound)
+            self.projections[filters] = projection
             projection.former = self.checkpoints.former(filters)
         return projection
 

@@ -38,8 +38,8 @@ from kube.http.client import Client
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.upstream import Upstream
 from kube.requests.request_info import ResourceType
+from kube.store.change_log import Logs
 from kube.store.projection import InputKey
-from kube.store.ring import Rings
 from kube.wire.encoding import Encoding
 
 BOOKMARK_INTERVAL = 60.0
@@ -89,7 +89,7 @@ class Sources:
         self._unsummed = 0
         """Bytes that events have brought since the sizes of all sources were last summed."""
         self._withdrawals = Withdrawals()
-        self._rings, self._hub_rings = Rings(MAX_HISTORIES), Rings(MAX_HUB_HISTORIES)
+        self._logs, self._hub_logs = Logs(MAX_HISTORIES), Logs(MAX_HUB_HISTORIES)
         self._tasks = [
             background(self._every(SWEEP_INTERVAL, self._sweep), "sweep of sources"),
             background(self._every(BOOKMARK_INTERVAL, self._remind), "bookmarks"),
@@ -242,7 +242,7 @@ class Sources:
         )
         made.reflector.restored = partial(self._found_restored, made)
         made.noted, made.given_by_others = self.noted, partial(self._newest_given, list_watch.type)
-        made.bound_of = lambda user: self._rings if user else self._hub_rings
+        made.bound = self._logs if made.user else self._hub_logs
         made.reflector.grew = partial(self._close_if_too_large if made.user else self._close_least_used, made)
         made.reflector.paced = partial(self.idling.pace, made)
         made.reflector.upstream = self.upstream_of(made)

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import Enum
 
-from kube.store.history import Witness
-from kube.store.standing import Standing
+from kube.store.history import Standing, Witness
 from kube.store.store import Item, Key, Store
 
 FEW = 50

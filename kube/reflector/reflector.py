@@ -29,7 +29,7 @@ from kube.reflector.questions import Questions
 from kube.reflector.state import State
 from kube.reflector.upstream import Upstream
 from kube.requests.resource_versions import parse_version
-from kube.store.standing import Standing
+from kube.store.history import Standing
 from kube.store.store import Store
 from kube.wire.api_objects import decode_object
 from kube.wire.codec import WatchFrame

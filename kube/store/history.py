@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from enum import Enum
 from typing import NamedTuple, Protocol
 
 MAX_CHANGES = 256
@@ -18,6 +19,17 @@ MAX_PAST = 32
 """Changes of which the disk keeps the objects' names: it writes them with each batch of a busy source."""
 MAX_GAPS = 16
 """Gaps that a history holds; beyond them the oldest two are merged."""
+
+
+class Standing(Enum):
+    """How far a store's objects are trusted."""
+
+    GOOD = "good"
+    """Nothing does."""
+    DOUBTED = "doubted"
+    """Another store of this cloud was disproved, and this one is not verified yet: no client sees it."""
+    DISPROVED = "disproved"
+    """The cloud was restored from a backup, or replaced. The next list begins another history."""
 
 
 class Witness(NamedTuple):

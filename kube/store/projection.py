@@ -9,11 +9,10 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator
-from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from kube.store.change_log import Log, Logs, ProjectedChange
 from kube.store.resumption import Checkpoint, Overrides, digest_of
-from kube.store.ring import Frame
 from kube.store.scope import EVERYTHING, Scope, ScopeIndex
 from kube.store.store import Change, Item, Key, Store
 
@@ -52,27 +51,13 @@ class Chain(Protocol):
         """Whether a client that has `before` needs no event for `after`, a later version of the same object."""
 
 
-@dataclass(slots=True)
-class ProjectedChange:
-    """One change as a projection shows it. `before` and `after` are None where the object is hidden.
-
-    `last` is what a DELETED event carries. `frames` holds the serialised events, so that all views of a projection
-    send the same bytes. The node caused a change that `is_local`: its object keeps the version that it had.
-    """
-
-    version: int
-    key: Key
-    before: Item | None
-    after: Item | None
-    last: Item | None
-    is_local: bool = False
-    frames: dict[tuple[str, str], Frame] = field(default_factory=dict)
-
-
 class ProjectionListener(Protocol):
     """Notified of what a projection shows, in the order of versions."""
 
     def changed(self, change: ProjectedChange) -> None: ...
+    def dropped(self, position: int, change: ProjectedChange) -> None:
+        """The log no longer holds a change."""
+
     def hid(self, item: Item) -> None:
         """The cloud changed an object that is hidden both before and after."""
 
@@ -90,8 +75,10 @@ class Projection:
     again.
     """
 
-    def __init__(self, store: Store, chain: Chain | None, unlike: int = 0) -> None:
+    def __init__(self, store: Store, chain: Chain | None, unlike: int = 0, bound: Logs | None = None) -> None:
+        """`bound` is the one that the log has with those of other projections."""
         self.store = store
+        self.log = Log(store.version, self._dropped, store.__len__, bound)
         self.unlike = unlike
         """The newest version that clients may hold as other inputs made it, also before this projection."""
         self._chain = chain
@@ -120,6 +107,7 @@ class Projection:
 
     def close(self) -> None:
         self.store.forget(self)
+        self.log.close()
 
     def listen(self, listener: ProjectionListener, scope: Scope = EVERYTHING) -> None:
         """Notify a listener of the changes that concern a scope. Changes of other objects may come, too."""
@@ -308,6 +296,7 @@ class Projection:
         self._stale = {}
         self._evaluated = {}
         self._evaluate_all()
+        self.log.restart(self.store.version)
         for listener in self._listeners:
             listener.restarted()
 
@@ -393,6 +382,10 @@ class Projection:
     def _notify_changed(self, change: ProjectedChange) -> None:
         for listener in self._listeners.concerned(change.key, (change.before, change.after)):
             listener.changed(change)
+
+    def _dropped(self, position: int, change: ProjectedChange) -> None:
+        for listener in self._listeners.concerned(change.key, (change.before, change.after)):
+            listener.dropped(position, change)
 
 
 def differ(one: Item | None, other: Item | None) -> bool:

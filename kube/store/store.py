@@ -15,9 +15,8 @@ from kube.bounds import reached
 from kube.concurrency.notifier import Notifier
 from kube.packed_text import StoredText, packed
 from kube.requests.continue_tokens import key_text
-from kube.store.history import History, Witness
+from kube.store.history import History, Standing, Witness
 from kube.store.many_labels import compact_labels
-from kube.store.standing import Standing
 from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.codec import Codec
 from kube.wire.codec_base import MAX_ITEMS, ObjectPeek, Peeks

@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import NamedTuple
 
-from kube.differences.records import CODING, event_record, plain_record, state_records
-from kube.store.ring import RingEvent
+from kube.differences.records import CODING, plain_record, state_records
 from kube.wire.codec_base import in_pieces
+
+
+class ViewEvent(NamedTuple):
+    """A change as the clients of a view get it. `sequence` is 0 for the cloud's (`kube.store.change_log`)."""
+
+    version: int
+    sequence: int
+    frame: bytes
+    record: Callable[[], bytes]
+    """Returns the frame as a difference (`kube.differences.records`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,18 +29,13 @@ class StreamCoding:
     """The Content-Encoding, "" for none."""
     state: Callable[[Iterable[bytes]], Iterator[bytes]]
     """Writes the frames of a whole state, in pieces that are made as they are taken."""
-    event: Callable[[RingEvent], bytes]
-    """Writes one event of a view's history."""
+    event: Callable[[ViewEvent], bytes]
+    """Writes one event of a view."""
     frame: Callable[[bytes], bytes]
     """Writes a frame of this one stream: a bookmark or an error."""
 
 
-def _difference(event: RingEvent) -> bytes:
-    # Only events from before the view's first watcher of differences have no record.
-    return event.record or event_record(event.frame, None)
-
-
 PLAIN = StreamCoding("", lambda frames: map(b"".join, in_pieces(frames)), attrgetter("frame"), bytes)
 """The frames as a kube-apiserver sends them."""
-DIFFERENCES = StreamCoding(CODING, state_records, _difference, plain_record)
+DIFFERENCES = StreamCoding(CODING, state_records, lambda event: event.record(), plain_record)
 """Records of `kube.differences.records`. The view packs each event once, for all its watchers."""

@@ -1,8 +1,8 @@
 """A view: what one component sees of a source, as a list, a WatchList or a watch, as from kube-apiserver's watch cache.
 
-A view looks at a projection through a scope and writes objects in one form. It serialises each event once into its
-ring; watchers read the ring at their own pace. `kube.store.resumption.judge` decides from which version a client may
-resume, by the rules of `docs/versions.md`; the view carries it out. Comments name the rules by their numbers.
+A view looks at a projection through a scope and writes objects in one form. Its clients know the projection's log from
+a position on; watchers read it at their own pace. `kube.store.resumption.judge` decides from which version a client
+may resume, by the rules of `docs/versions.md`; the view carries it out. Comments name the rules by their numbers.
 """
 
 from __future__ import annotations
@@ -11,29 +11,21 @@ import asyncio
 from collections.abc import Callable, Iterator
 from itertools import batched
 
-from kube.differences.records import Former, event_record
 from kube.errors import HISTORY_RESTARTED, StatusError, expired
+from kube.store.beginning import Beginning, correction
+from kube.store.change_log import ProjectedChange
 from kube.store.listing import Form, Listing
-from kube.store.projection import ProjectedChange, Projection, differ
+from kube.store.projection import Projection, differ
 from kube.store.resumption import Checkpoint, Resumption, judge
-from kube.store.ring import Frame, Ring, Rings
 from kube.store.scope import Scope
 from kube.store.store import Item, Key
-from kube.store.stream_coding import DIFFERENCES, PLAIN, StreamCoding
-from kube.store.watcher import Beginning, Feed, NewEvents, Watcher, correction
-
-RING_MIN_EVENTS = 1000
-"""Events of history kept at least, so that a client can re-open its watch: about as many as kube-apiserver's."""
-RING_MAX_BYTES = 16 * 1024 * 1024
-"""Bytes of history kept by a view at most, as its clients get them: nodes with 1 GB of memory run several views."""
+from kube.store.stream_coding import PLAIN, StreamCoding, ViewEvent
+from kube.store.watcher import Feed, NewEvents, Watcher
 
 MAX_CONFIRMED = 100
 """Versions that a view remembers to have given in lists although no event brought it there."""
 MATCHED_AT_ONCE = 200
 """Objects that a list matches against its selectors at once. Each costs up to 0.1 ms where a field must be parsed."""
-TRIM_DELAY = 0.1
-"""Seconds until a view packs its history, and drops what is over its bounds. By then fast clients have read a burst."""
-
 HIDDEN = "HIDDEN"
 """Stands for the type of an event that clients do not get, because filters hide the object from them."""
 
@@ -42,7 +34,7 @@ type Noted = Callable[[str, Key, int, int], None]
 
 
 class View(Feed):
-    """One projection, scope and form, with the history of its events."""
+    """One projection, scope and form, and the part of the projection's log that its clients know."""
 
     def __init__(
         self,
@@ -50,18 +42,12 @@ class View(Feed):
         scope: Scope,
         form: Form,
         elsewhere: Callable[[], int] = lambda: 0,
-        bound: Rings | None = None,
         may_prove: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`elsewhere` is the newest version at which clients may hold a state that no view made (rule 3); `bound`
-        is the one that the history has with those of other views. `may_prove`: the checkpoint of an earlier process is
-        about this view's clients.
+        """`elsewhere` is the newest version at which clients may hold a state that no view made (rule 3).
+        `may_prove`: the checkpoint of an earlier process is about this view's clients.
         """
-        super().__init__(projection, form, Ring(projection.store.version, bound))
-        self.ring.begin(self.projection.store.history.newest)
-        self.scope = scope
-        self._everything = scope.is_everything
-        self._bound = bound
+        super().__init__(projection, form, scope)
         self._elsewhere = elsewhere
         self._may_prove = may_prove
         self._unlike = 0
@@ -73,23 +59,20 @@ class View(Feed):
         self._between = (0, 0)
         """After the first version and up to the second, clients have lists of other views or of the cloud, which were
         made before or after an event that the node caused (rule 2)."""
-        self._writes_differences = False
-        """A watcher has asked for differences, so each event gets a record."""
-        self._trimming: asyncio.TimerHandle | None = None
         self._known: dict[Item, bool] = {}
         """Whether objects, unfiltered, match, of those that `match` has just looked at."""
-        self._is_delivering = False
-        """`_deliver` comes in the loop's next turn, with all events of this one."""
+        self._new: list[ViewEvent] = []
+        """Events that `_deliver` sends in the loop's next turn."""
+        self._new_at = (0, 0)
+        """`newest` and `first` of these, as in `NewEvents`."""
         self.noted: Noted | None = None
         """Called, for people, for each event that clients are sent, and for each that filters hide from them."""
+        self._begin_at_end()
         projection.listen(self, scope)
 
     def close(self) -> None:
-        if self._trimming is not None:
-            self._trimming.cancel()
         self.end_watches(None)
         self.noted = None
-        self.ring.close()
         self.projection.forget(self)
 
     def __iter__(self) -> Iterator[Item]:
@@ -133,7 +116,7 @@ class View(Feed):
         """A watcher that begins with the state, in `Watcher.initial_events`. `confirmed` as in `listing`."""
         self._confirm(confirmed)
         self._begin_history()
-        return self._open(self.ring.end, 0, bookmarks, coding, Beginning(list(self), is_list=True))
+        return self._open(self.log.end, 0, bookmarks, coding, Beginning(list(self), is_list=True))
 
     def judge(self, since: int) -> Resumption:
         """Decide how a client resumes from the version `since`."""
@@ -147,7 +130,7 @@ class View(Feed):
             self.projection.store.history,
             seen=seen,
             is_confirmed=is_confirmed,
-            oldest=self.ring.oldest if self._has_history else None,
+            oldest=self.oldest if self._has_history else None,
             elsewhere=elsewhere,
             unlike=max(self._unlike, self.projection.unlike),
             former=former,
@@ -185,7 +168,7 @@ class View(Feed):
         self._confirm(confirmed)
         if since is None:
             self._begin_history()
-            return self._open(self.ring.end, 0, bookmarks, coding)
+            return self._open(self.log.end, 0, bookmarks, coding)
         resumption = self.judge(since)
         if resumption is Resumption.EXPIRED:
             raise expired(f"too old resource version: {since} ({self.version})")
@@ -193,11 +176,12 @@ class View(Feed):
         if resumption is Resumption.FOLLOW:
             # Nobody knows whether a client that is ahead has the local events: it gets them, and all of the cloud's.
             is_unsure = self._between[0] < since <= self._between[1] and self.is_ahead(since)
-            position = self.ring.position_after(self.projection.store.version if is_unsure else since)
+            begin = self.log.position_after(self.projection.store.version if is_unsure else since)
+            position = max(begin, self._begin)
             watcher = self._open(position, since, bookmarks, coding)
             watcher.skips = not is_unsure
         else:
-            watcher = self._open(self.ring.end, 0, bookmarks, coding, self._missed(since, resumption))
+            watcher = self._open(self.log.end, 0, bookmarks, coding, self._missed(since, resumption))
         if (gap := self.projection.store.history.gap_after(since)) is not None:
             watcher.note_gap(gap)
         return watcher
@@ -208,8 +192,8 @@ class View(Feed):
         if resumption is Resumption.REPEAT:
             start = min(since, self._former(since) or since)
             return correction(self.projection, self.scope, since, start)
-        missed = (self._event(change)[1] for change in self.projection.replay(since))
-        return Beginning((), [bytes(frame) for frame in missed if frame])
+        missed = (self.event(change) for change in self.projection.replay(since))
+        return Beginning((), [event.frame for event in missed if event is not None])
 
     def send_bookmark(self) -> None:
         """Send a bookmark with the reached version to watchers that requested bookmarks."""
@@ -219,23 +203,26 @@ class View(Feed):
 
     def switch(self, projection: Projection) -> None:
         """Use another chain from now on, and send watchers the difference."""
+        self.end_ahead()
         old, self.projection = self.projection, projection
         self._unlike = projection.store.newest_given
-        self.end_ahead()
         old.forget(self)
+        self._new.clear()
+        for watcher in self.watchers:
+            watcher.leave(old.log, projection.log.end)
+        self._begin_at_end()
+        # The former log has what the node caused until here, for clients of this version too.
+        self.oldest = max(self.oldest, self._unlike + 1)
         projection.listen(self, self.scope)
         before = {item.key: item for item in filter(self._matches, old)}
         after = {item.key: item for item in self}
         for key in sorted(before.keys() | after.keys()):
             was, now = before.get(key), after.get(key)
             if (item := now or was) is not None and differ(was, now):
-                self.changed(ProjectedChange(item.version, key, was, now, was, is_local=True))
+                self.changed(ProjectedChange(item.version, key, was, now, was, True, self))
 
     def changed(self, change: ProjectedChange) -> None:
-        if not self._has_history:
-            return
-        event_type, frame = self._event(change)
-        if not frame:
+        if not self._has_history or (type_ := self.event_type(change)) is None:
             return
         if change.is_local:
             self.end_ahead()
@@ -243,41 +230,29 @@ class View(Feed):
             if newest > self.version:
                 first, last = self._between
                 self._between = min(first or self.version, self.version), max(last, newest)
-            self.ring.touch(self.version)
-        shown_before = change.before is not None and self.scope.matches(change.before)
-        record = self._record(frame, change.before if shown_before else None)
-        if not self._is_delivering:
-            self._is_delivering = True
-            asyncio.get_running_loop().call_soon(self._deliver, self.ring.end)
-        self.ring.append(change.version, frame, record)
-        if self.noted is not None:
-            self.noted(event_type, change.key, change.version, len(frame))
-        if self._trimming is None:
-            self._trimming = asyncio.get_running_loop().call_later(TRIM_DELAY, self._trim)
+        before, at = self.newest, self.projection.store.newest_given if change.is_local else change.version
+        self.log.append(change, at)
+        self.newest = self.log.end
+        if self.watchers or self.noted is not None:
+            event = self.made(change, type_)
+            if not self._new:
+                self._new_at = before, self.log.end - 1
+                asyncio.get_running_loop().call_soon(self._deliver)
+            self._new.append(event)
+            if self.noted is not None:
+                self.noted(type_, change.key, change.version, len(event.frame))
+
+    def dropped(self, position: int, change: ProjectedChange) -> None:
+        is_other = change.reader not in (None, self) or position < self._begin
+        if self._has_history and not is_other and self.event_type(change) is not None:
+            version, sequence = change.at
+            # A client at this version may not have seen the local events at it.
+            self.oldest = max(self.oldest, version + bool(sequence))
+            self.forgotten = position + 1
 
     def hid(self, item: Item) -> None:
         if self.noted is not None and self.scope.matches(item):
             self.noted(HIDDEN, item.key, item.version, 0)
-
-    def _event(self, change: ProjectedChange) -> tuple[str, Frame]:
-        """Encode a change as the event that this view's clients get, with its type; empty if they get none."""
-        before, after = change.before is not None, change.after is not None
-        if not self._everything:
-            before = change.before is not None and self.scope.matches(change.before)
-            after = change.after is not None and self.scope.matches(change.after)
-        if after:
-            event_type, item = "MODIFIED" if before else "ADDED", change.after
-        elif before:
-            event_type, item = "DELETED", change.last
-            if item is not None and not change.is_local:
-                item = item.with_version(change.version)
-        else:
-            return "", Frame(b"")
-        assert item is not None
-        frame = change.frames.get((event_type, self.form.name))
-        if frame is None:
-            frame = change.frames[event_type, self.form.name] = Frame(self.frame(event_type, item))
-        return event_type, frame
 
     def jumped(self) -> None:
         """A list left a gap: end the watches of clients within it, and notify the others."""
@@ -301,8 +276,11 @@ class View(Feed):
 
     def restarted(self) -> None:
         self._confirmed, self._between = [0], (0, 0)
-        self.ring.restart(self.version)
+        self._new.clear()
+        self._begin_at_end()
         self._has_history = not self.projection.filtered
+        for watcher in self.watchers:
+            watcher.skip()
         self.end_watches(expired(HISTORY_RESTARTED))
 
     def end_watches(self, error: StatusError | None) -> None:
@@ -315,13 +293,16 @@ class View(Feed):
         if version > store.version and version not in self._confirmed:
             self._confirmed = sorted((*self._confirmed, version))[-MAX_CONFIRMED:]
         store.given_version = max(store.given_version, version)
-        self.ring.touch(self.version)
 
     def _begin_history(self) -> None:
         if not self._has_history:
-            self.ring.restart(self.version)
-            self.ring.begin(self.projection.store.history.newest)
+            self._begin_at_end()
             self._has_history = True
+
+    def _begin_at_end(self) -> None:
+        """Let clients know the log from here on, and none of an earlier version: it may lack what the node changed."""
+        self._begin = self.newest = self.forgotten = self.log.end
+        self.oldest = max(self.version, self.projection.store.history.newest)
 
     def _open(
         self,
@@ -331,31 +312,14 @@ class View(Feed):
         coding: StreamCoding,
         beginning: Beginning | None = None,
     ) -> Watcher:
-        self._writes_differences = self._writes_differences or coding is DIFFERENCES
         watcher = Watcher(self, position, seen, beginning, bookmarks=bookmarks, coding=coding)
         self.watchers[watcher] = None
         return watcher
 
-    def _deliver(self, position: int) -> None:
-        """Send the events from this position on to all watchers."""
-        self._is_delivering = False
-        new = NewEvents(self.ring, position)
+    def _deliver(self) -> None:
+        """Send the new events to all watchers."""
+        if not self._new:
+            return  # the view has left the log
+        new, self._new = NewEvents(self._new, *self._new_at, self.log.end), []
         for watcher in list(self.watchers):
             watcher.deliver(new)
-
-    def _trim(self) -> None:
-        self._trimming = None
-        self.ring.trim(max(RING_MIN_EVENTS, 2 * len(self.projection.store)), RING_MAX_BYTES)
-        self.ring.pack()
-        if self._bound is not None:
-            self._bound.trim()
-
-    def _record(self, frame: Frame, former: Item | None) -> bytes:
-        """Encode the frame as a difference to the object that watchers hold; empty if no watcher requested
-        differences."""
-        if not self._writes_differences:
-            return b""
-        if former is None:
-            return event_record(bytes(frame), None)
-        raw = self.form.raw(self.codec, former)
-        return event_record(bytes(frame), Former(*former.key, former.version, raw))

@@ -1,155 +1,55 @@
-"""One open watch of a view: the first events for its client, and then a position in the view's ring.
+"""One open watch of a view: the first events for its client, and then a position in the projection's log.
 
-Most of the time every watcher of a view has read all of its ring. The next events are the same for all: `NewEvents`
+Most of the time every watcher of a view has read all of it. The next events are the same for all: `NewEvents`
 encodes them once for each coding, and writes them to each client without waking its task.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
 
+from kube.differences.records import Former, event_record
 from kube.errors import StatusError
+from kube.store.beginning import Beginning
+from kube.store.change_log import Log, ProjectedChange
 from kube.store.listing import Form
 from kube.store.projection import Projection
-from kube.store.ring import Cursor, Ring, RingEvent
 from kube.store.scope import Scope
-from kube.store.store import Item, Key, Store
-from kube.store.stream_coding import StreamCoding
-from kube.wire.api_objects import decode_object
+from kube.store.store import Item
+from kube.store.stream_coding import StreamCoding, ViewEvent
 from kube.wire.codec import Codec
 from kube.wire.codec_base import HISTORY_GAP, INITIAL_EVENTS_ENDED, NO_ANNOTATIONS, PIECE
-from kube.wire.fields import Fields
 
 READ_AT_ONCE = 256 * 1024
 """Bytes of events that one client has taken out of the history and not been sent, but for the last of them."""
-SERVICE_NAME = "kubernetes.io/service-name"
-"""The label of a slice that names its Service."""
-
 type Outlet = Callable[[bytes], bool]
 """Sends bytes to a client at once. Sends nothing and returns False where the client has no room, or has left."""
 
 
-class Beginning(NamedTuple):
-    """The first events for a client: events that it missed, objects that it must not keep, and then a state."""
-
-    state: Sequence[Item]
-    missed: Sequence[bytes] = ()
-    hidden: Sequence[Item] = ()
-    """Objects that the client may hold and that the view does not show. It gets them as DELETED."""
-    is_list: bool = False
-    """The state is a whole list, as of a WatchList. The bookmark that ends the state says so."""
-
-    def frames(self, write: Callable[[str, Item], bytes]) -> Iterator[bytes]:
-        """The events in their order; `write` makes one of a type and an object."""
-        yield from self.missed
-        for item in self.hidden:
-            yield write("DELETED", item)
-        for item in self.state:
-            yield write("ADDED", item)
-
-
-def correction(
-    projection: Projection,
-    scope: Scope,
-    since: int,
-    changed_after: int | None = None,
-    unseen: Callable[[Key], bool] = lambda _key: False,
-) -> Beginning:
-    """Events that turn any state of a client at version `since` into what a projection shows through a scope.
-
-    With `changed_after` the client's state may differ only in objects that have changed after that version.
-    The scope's selectors hide an object too: the client may hold it from before its labels changed. The client cannot
-    hold objects of other namespaces or names than the scope's, later ones, or the `unseen`. DELETED of the rest has
-    name and version, and what kube-proxy needs (ROUTES).
-    """
-    state, hidden = [], []
-    store, start = projection.store, since
-    objects: Iterable[Item] = store
-    if changed_after is not None:
-        changed, start = store.history.changed_after(changed_after), min(since, changed_after)
-        objects = filter(lambda item: item.key in changed, store)
-    for item in objects:
-        now = projection.get(item.key)
-        if now is not None and scope.matches(now):
-            state.append(now)
-        elif scope.may_have_held(item):
-            hidden.append(item)
-    shown = {item.key for item in state}
-    gone = store.gone_after(start)
-    hidden += [item for key, item in gone.items() if key not in shown and scope.may_have_held(item)]
-    made = _made_after(store, since)
-    hidden = [_name_alone(item) for item in hidden if item.key not in made and not unseen(item.key)]
-    return Beginning(state, hidden=hidden)
-
-
-def _made_after(store: Store, version: int) -> set[Key]:
-    """The objects that the history knows not to have existed at a version."""
-    first: dict[Key, bool] = {}
-    if version > store.former_version:
-        for change in store.history.after(version):
-            first.setdefault(change.key, change.old is None and not change.is_deletion)
-    return {key for key, was_made in first.items() if was_made}
-
-
-def _name_alone(item: Item) -> Item:
-    """Leave the name and the version of an object, and what ROUTES lists of its kind."""
-    store = item.store
-    named = store.codec.name_alone(store.api_version, store.kind, item.key, item.version)
-    if (route := ROUTES.get(store.kind)) is not None:
-        with suppress(ValueError):  # a malformed object has its name alone
-            obj = decode_object(store.codec.encoding, store.api_version, store.kind, named)
-            route(item.decode().fields, obj.fields)
-            named = obj.encode()
-    return Item(store, item.key, item.version, {}, named)
-
-
-def _route_of_service(source: Fields, named: Fields) -> None:
-    spec, route = source.child("spec"), named.child("spec")
-    for name in ("clusterIP", "type"):
-        _copy(spec, route, name)
-    for name in ("clusterIPs", "ipFamilies"):
-        route.set_texts(name, spec.texts(name))
-    for port in spec.children("ports"):
-        added = route.add("ports")
-        for name in ("name", "protocol"):
-            _copy(port, added, name)
-
-
-def _route_of_slice(source: Fields, named: Fields) -> None:
-    _copy(source, named, "addressType")
-    service = source.child("metadata").mapping("labels").get(SERVICE_NAME)
-    if service is not None:
-        named.child("metadata").set_mapping("labels", {SERVICE_NAME: service})
-
-
-def _copy(source: Fields, named: Fields, name: str) -> None:
-    if text := source.text(name):
-        named.set(name, text)
-
-
-ROUTES: Mapping[str, Callable[[Fields, Fields], None]] = {
-    "Service": _route_of_service,
-    "EndpointSlice": _route_of_slice,
-}
-"""The fields of a deleted object by which kube-proxy finds the rules to undo. It leaves its rules in place for a
-Service without ports or cluster IP, or a slice without address type or the label of its Service."""
-
-
 class Feed:
-    """The input of a view's watchers: a projection in one form, and the events in a ring."""
+    """The input of a view's watchers: the log of a projection through a scope, in one form."""
 
-    def __init__(self, projection: Projection, form: Form, ring: Ring) -> None:
+    def __init__(self, projection: Projection, form: Form, scope: Scope) -> None:
         self.form = form
-        self.ring = ring
+        self.scope = scope
+        self._everything = scope.is_everything
+        self.forgotten = 0
+        """The position behind the last change of this view that the log no longer holds."""
+        self.newest = 0
+        """The position behind the last change of this view."""
+        self.oldest = 0
+        """The version from which on the log holds every change of this view: a client that has seen it resumes."""
         self.watchers: dict[Watcher, None] = {}
         """In the order in which they came."""
         self.projection = projection
         self._confirmed = [0]
         """In their order the newest versions that the cloud confirmed for lists of this view (rule 7)."""
         self._last_bookmark = (0, b"")
+
+    @property
+    def log(self) -> Log:
+        return self.projection.log
 
     @property
     def version(self) -> int:
@@ -172,16 +72,52 @@ class Feed:
         """Whether the cloud had this view's state at a version: a list or watch of it said so."""
         return version in self._confirmed
 
-    def cursor(self) -> Cursor:
-        """The cursor of a watcher that has read the whole ring."""
-        return Cursor(self.ring.end, self.version)
-
     def _type(self) -> tuple[str, str]:
         return self.projection.store.api_version, self.projection.store.kind
 
     def frame(self, event_type: str, item: Item) -> bytes:
         codec, type_ = self.codec, self.form.type_of(*self._type())
         return codec.encode_event(event_type, *type_, self.form.event(codec, item))
+
+    def event_type(self, change: ProjectedChange) -> str | None:
+        """The type of the event by which clients get a change; None if they get none."""
+        before, after = change.before is not None, change.after is not None
+        if not self._everything:
+            before = change.before is not None and self.scope.matches(change.before)
+            after = change.after is not None and self.scope.matches(change.after)
+        if after:
+            return "MODIFIED" if before else "ADDED"
+        return "DELETED" if before else None
+
+    def made(self, change: ProjectedChange, type_: str) -> ViewEvent:
+        """The event of a change, which all views of the form share."""
+        item = change.after if type_ != "DELETED" else change.last
+        assert item is not None
+        if type_ == "DELETED" and not change.is_local:
+            item = item.with_version(change.version)
+        frame = self.log.event(change, (self.form.name, type_), lambda: self.frame(type_, item))
+        event = ViewEvent(*change.at, frame, lambda: self._record(change, type_, frame))
+        if change.events:  # the log is open, and will forget both
+            change.made[self] = event
+        return event
+
+    def event(self, change: ProjectedChange) -> ViewEvent | None:
+        """The event by which clients get a change; None if they get none."""
+        if (made := change.made.get(self)) is not None:
+            return made
+        type_ = self.event_type(change)
+        return self.made(change, type_) if type_ is not None else None
+
+    def _record(self, change: ProjectedChange, type_: str, frame: bytes) -> bytes:
+        """The event as a difference to the object that watchers hold."""
+
+        def write() -> bytes:
+            former = change.before if type_ != "ADDED" else None
+            if former is None:
+                return event_record(frame, None)
+            return event_record(frame, Former(*former.key, former.version, self.form.raw(self.codec, former)))
+
+        return self.log.event(change, (f"differences of {self.form.name}", type_), write)
 
     def headed(self, first: bytes) -> bytes:
         """The first events of a watch, as `Form.headed`."""
@@ -198,16 +134,16 @@ class Feed:
 
 
 class NewEvents:
-    """The events of a ring from a position to its end, for all watchers that have read up to that position."""
+    """New events of a view, for all watchers that have read its log up to the first of them."""
 
-    def __init__(self, ring: Ring, position: int) -> None:
-        self.position = max(position, ring.start)
-        self.end = ring.end
-        self._events = ring.read(self.position, self.end)
+    def __init__(self, events: list[ViewEvent], newest: int, first: int, end: int) -> None:
+        """`newest` is the position behind the view's last event before these, `first` the one of the first."""
+        self.newest, self.first, self.end = newest, first, end
+        self._events = events
         self._written: dict[str, bytes] = {}
-        self.oldest = self._events[0].version if self._events else 0
-        is_small = 0 < sum(len(event.retained) for event in self._events) <= PIECE
-        self.is_shared = is_small and not any(event.sequence for event in self._events)
+        self.oldest = events[0].version if events else 0
+        is_small = 0 < sum(len(event.frame) for event in events) <= PIECE
+        self.is_shared = is_small and not any(event.sequence for event in events)
         """Whether clients get the same. Behind an event that the node caused, each gets a bookmark of its own."""
 
     def written(self, coding: StreamCoding) -> bytes:
@@ -219,13 +155,14 @@ class NewEvents:
 
 
 class Watcher:
-    """One open watch: a position in its view's ring."""
+    """One open watch: a position in its view's log."""
 
     __slots__ = (
         "_beginning",
         "_bookmark_due",
         "_end",
         "_error",
+        "_former",
         "_gap",
         "_position",
         "_start",
@@ -259,9 +196,11 @@ class Watcher:
         self.ended = False
         self.fell_behind = False
         """Whether the view cut the watch because its client read too slowly. The client resumes by its version."""
-        self._start = view.cursor()
+        self._start = view.version
         self._beginning = beginning
         self._position = position
+        self._former: list[tuple[Log, int, int]] = []
+        """Unread parts of logs that the view, or this watch of it, has left: from a position up to another."""
         self.seen_version = seen_version
         """The version that the client came with, up to which it has seen the cloud's events (rule 5); 0 for none."""
         self.skips = True
@@ -271,13 +210,28 @@ class Watcher:
         """The annotations of the next bookmark, about a gap in the history."""
         self._waiter: asyncio.Future[None] | None = None
         self._error: StatusError | None = None
-        self._end: Cursor | None = None
-        """Where the watch was ended. The client gets nothing behind it."""
+        self._end: int | None = None
+        """The version at which the watch was ended. The client gets nothing of what came later."""
 
     @property
     def unread(self) -> int:
-        """Events of the view that `frames` has not given yet."""
-        return max(0, self.view.ring.end - self._position)
+        """Changes that `frames` has not given yet, or passed over because they are not of the view."""
+        former = sum(end - position for _, position, end in self._former)
+        return former + max(0, self.view.newest - self._position)
+
+    def leave(self, log: Log, position: int) -> None:
+        """Read the rest of the present log, and then on from a position in another one."""
+        if (begin := self._position) < self.view.newest:
+            if begin >= self.view.forgotten:
+                begin = max(begin, log.start)
+            self._former.append((log, begin, log.end))
+            self.wake()
+        self._position = position
+
+    def skip(self) -> None:
+        """Pass over all that is unread: it is of another history."""
+        self._former.clear()
+        self._position = self.view.log.end
 
     def initial_events(self) -> Iterator[bytes]:
         """The events and the state that come first, and the bookmark that ends them, written by `coding.state`."""
@@ -287,7 +241,7 @@ class Watcher:
         yield from beginning.frames(self.view.frame)
         if self.bookmarks:
             ends = INITIAL_EVENTS_ENDED if beginning.is_list else NO_ANNOTATIONS
-            yield self.view.bookmark(self._start.version, ends)
+            yield self.view.bookmark(self._start, ends)
 
     async def frames(self) -> list[bytes]:
         """The next events, coded; empty when the watch has ended. StatusError when it ended with one."""
@@ -304,6 +258,8 @@ class Watcher:
 
     def deliver(self, new: NewEvents) -> None:
         """Send events to a client that has all before them, and room. Else wake its task, which writes them."""
+        if new.newest <= self._position < new.first:
+            self._position = new.first  # nothing between is of the view
         if self._can_take(new) and self._send(new.written(self.coding)):
             self._position = new.end
         else:
@@ -315,7 +271,8 @@ class Watcher:
         return (
             waits
             and new.is_shared
-            and self._position == new.position
+            and self._position == new.first
+            and not self._former
             and self.seen_version < new.oldest
             and not self._bookmark_due
             and not self.ended
@@ -352,7 +309,8 @@ class Watcher:
     def end(self, error: StatusError | None = None) -> None:
         """End `frames` after the remaining events, and a last bookmark unless there is an error."""
         if self._end is None:
-            self._end = self.view.cursor()._replace(version=self.view.reached(self.seen_version))
+            self._end = self.view.reached(self.seen_version)
+            self.leave(self.view.log, self.view.log.end)
             self._error = error
             self._bookmark_due = error is None
         self.ended = True
@@ -360,40 +318,56 @@ class Watcher:
         self.wake()
 
     def _read(self) -> list[bytes]:
-        """Some of the events up to the end of the ring, or of the watch, and behind the last a bookmark that is due."""
+        """Some of the events up to the end of the log, or of the watch, and behind the last a bookmark that is due."""
         if self.fell_behind:
             return []
         frames: list[bytes] = []
-        end = self.view.ring.end if self._end is None else self._end.position
-        while self._position < end and not frames:
-            try:
-                events = self._some(end)
-            except LookupError:
+        while not frames and (span := self._span()) is not None:
+            log, position, end = span
+            if position < (log.start if self._former else self.view.forgotten):
                 self.fell_behind = True
                 self.end()
                 return []
-            self._position += len(events)
+            events, position = self._some(log, position, end)
+            if self._former:
+                self._former[0] = log, position, end
+            else:
+                self._position = position
             seen = self.seen_version if self.skips else 0
             if any(event.sequence for event in events):
                 # The last event may carry an old version, from which the client could not resume.
                 self._bookmark_due = self._error is None
             write = self.coding.event
             frames = [write(event) for event in events if event.version > seen or event.sequence]
-        if self._bookmark_due and self._position >= end:
+        if self._bookmark_due and self._span() is None:
             self._bookmark_due = False
             if self.bookmarks:
-                version = self.view.reached(self.seen_version) if self._end is None else self._end.version
+                version = self.view.reached(self.seen_version) if self._end is None else self._end
                 frames.append(self.coding.frame(self.view.bookmark(version, self._gap)))
                 self._gap = NO_ANNOTATIONS
         return frames
 
-    def _some(self, end: int) -> list[RingEvent]:
-        """The next events, of READ_AT_ONCE bytes but for the last: packed ones are unpacked for this client alone."""
-        some: list[RingEvent] = []
+    def _span(self) -> tuple[Log, int, int] | None:
+        """The log that is read now, from a position up to another; None where nothing is unread."""
+        while self._former:
+            if self._former[0][1] < self._former[0][2]:
+                return self._former[0]
+            del self._former[0]
+        is_unread = self._end is None and self._position < self.view.newest
+        return (self.view.log, self._position, self.view.newest) if is_unread else None
+
+    def _some(self, log: Log, position: int, end: int) -> tuple[list[ViewEvent], int]:
+        """The next events, of READ_AT_ONCE bytes but for the last, and the position behind them.
+
+        Packed objects are unpacked for this client alone.
+        """
+        some: list[ViewEvent] = []
         size = 0
-        for event in self.view.ring.read(self._position, end):
-            some.append(event)
-            size += len(event.retained)
+        for number, change in log.read(position, end):
+            event = self.view.event(change) if change.reader in (None, self.view) else None
+            if event is not None:
+                some.append(event)
+                size += len(event.frame)
             if size > READ_AT_ONCE:
-                break
-        return some
+                return some, number + 1
+        return some, end

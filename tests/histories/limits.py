@@ -7,14 +7,14 @@ from types import ModuleType
 
 from addons.views import consistent_list
 from kube.reflector import continuity, list_pages, reflector
-from kube.store import history, projection, view
+from kube.store import change_log, history, projection, view
 
 LIMITS: dict[str, tuple[tuple[ModuleType, str, int], ...]] = {
     "few": ((continuity, "FEW", 0), (consistent_list, "FEW", 0)),
     "changes": ((history, "MAX_CHANGES", 3),),
     "gaps": ((history, "MAX_GAPS", 1),),
     "confirmed": ((view, "MAX_CONFIRMED", 2),),
-    "rings": ((view, "RING_MIN_EVENTS", 1), (view, "RING_MAX_BYTES", 1)),
+    "logs": ((change_log, "LOG_MIN_CHANGES", 1), (change_log, "LOG_MAX_BYTES", 1)),
     "slices": (
         (projection, "EVALUATED_AT_ONCE", 1),
         (view, "MATCHED_AT_ONCE", 1),

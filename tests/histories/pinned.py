@@ -144,7 +144,7 @@ PINNED = {
     "a watch is back before the cloud counts as up, and brings the cloud's form of what the node wrote": """
         come other; come nodes; link DOWN; come mixed; label a; wait 3; link UP; status 3; read""",
     "returns to leaders cut short the wait for what a quiet restored cloud does not have": """
-        rules discard-plain; small pages slices changes gaps confirmed rings few; come plain; come slices-fresh;
+        rules discard-plain; small pages slices changes gaps confirmed logs few; come plain; come slices-fresh;
         come nodes; come paged-any; put services c 0; split 1; pool 2; label; restore 0""",
     "a leader that was killed goes on with a restored cloud, and has forgotten what it gave": """
         rules discard-plain; pool 2; come paged; wait 3; put services a 1; restore 0; put endpointslices b 1;
@@ -153,7 +153,7 @@ PINNED = {
         seed 8; rules discard-plain; pool 2; come plain; come paged; come slices; come exact; wait 3;
         leader:link CLOSED; put services a 1; restore 0; wait 1; elsewhere""",
     "a leader that is behind what clients were given takes their watch, and a forgetful one goes on with it": """
-        seed 7; rules uncached-discard; pool 2; small changes rings slices gaps few pages confirmed; come own-slices;
+        seed 7; rules uncached-discard; pool 2; small changes logs slices gaps few pages confirmed; come own-slices;
         come fresh; come exact; wait 400; put endpointslices a 2; restore 0; wait 12; status 3; put services a 2;
         put endpointslices c 1""",
     "a leader is asked for a list before it knows of a restore that the next one knows of": """
@@ -186,7 +186,7 @@ PINNED = {
         rules uncached; come nodes; come node; rules discard-watches; restore 0; put nodes b 0""",
     # The rules were edited, and the cloud goes on from the version that a client got of it since.
     "a relayed list of a quiet resource after an edit on a busy cluster": """
-        rules topology; small gaps rings changes pages few; come exact; come paged-any; restore 0; settle;
+        rules topology; small gaps logs changes pages few; come exact; come paged-any; restore 0; settle;
         put services b 1; compact; go paged-any; end; put services b 1; bookmarks; stop; stall services; go paged-any;
         start; wait 0.1; rules topology; delete endpointslices b; wait 1; split 1; come paged-any;
         put endpointslices a 2; split 1; wait 0.1; sweep; wait 0.1; wait 1; elsewhere""",

@@ -115,7 +115,7 @@ def _view(source: Source, key: ViewKey, opened: OpenView) -> dict[str, Any]:
         "hidden": hidden,
         "watchers": len(opened.view.watchers),
         "version": opened.view.version,
-        "oldest": opened.view.ring.oldest,
+        "oldest": opened.view.oldest,
         "evaluations": opened.view.projection.evaluations,
     }
 

@@ -30,9 +30,9 @@ MAX_HUB_IDLE = 128
 """The most sources of parts of the node that no client has: one list under a selector leaves two tasks, a watch of the
 cloud and some 40 KB, however little it found."""
 MAX_HISTORIES = 32 * 1024 * 1024
-"""The bytes of the histories of all views of users with tokens."""
+"""The bytes of the logs of all sources of users with tokens."""
 MAX_HUB_HISTORIES = 128 * 1024 * 1024
-"""The bytes of the histories of views of the node's components; views of one source share most of these bytes."""
+"""The bytes of the logs of the node's sources."""
 MAX_COPIES = 16
 """Sources of one user with a token that are kept on disk."""
 MAX_COPY_BYTES = 4 * 1024 * 1024

@@ -21,9 +21,8 @@ from kube.disk.writer import DiskWriter
 from kube.errors import forbidden, not_found
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
-from kube.store.history import Witness
+from kube.store.history import Standing, Witness
 from kube.store.resumption import Checkpoint, name_digest
-from kube.store.standing import Standing
 from kube.store.store import Store
 from kube.wire.encoding import Encoding
 from tests.addons.support.copying import CODEC, PODS, copies_in, pod, restored, settled, shown

@@ -17,8 +17,8 @@ from kube.http.client import ApiResponse, Client, Unreachable
 from kube.json_type import Json
 from kube.reflector.reflector import Reflector
 from kube.requests.selectors import parse_field_selector, parse_label_selector
+from kube.store.history import Standing
 from kube.store.scope import EVERYTHING, Scope
-from kube.store.standing import Standing
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.addons.support.hand_source import HandSource

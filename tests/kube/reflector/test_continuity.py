@@ -8,7 +8,7 @@ import pytest
 
 from kube.reflector import continuity as continuity_module
 from kube.reflector.continuity import Comparison, Continuity, Miscounted, OtherHistory, compare
-from kube.store.standing import Standing
+from kube.store.history import Standing
 from kube.store.store import Key, Store
 from tests.kube.support.toys import Toy, fill, filled, tell
 

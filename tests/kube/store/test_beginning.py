@@ -7,13 +7,13 @@ import pytest
 
 from kube.errors import StatusError
 from kube.json_type import Json
+from kube.store.beginning import Beginning, correction
 from kube.store.listing import FULL_OBJECTS, METADATA, Form
 from kube.store.made_forms import TABLES
 from kube.store.projection import Evaluation, InputKey, Projection
 from kube.store.scope import Scope
 from kube.store.store import Item, Store
 from kube.store.view import View
-from kube.store.watcher import Beginning, correction
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.kube.support.toys import (

@@ -7,8 +7,8 @@ import pytest
 
 from kube.store import history as history_module
 from kube.store import store as store_module
+from kube.store.history import Standing
 from kube.store.resumption import Resumption
-from kube.store.standing import Standing
 from kube.store.store import Store
 from kube.wire.api_objects import decode_object
 from kube.wire.codec_base import HISTORY_GAP

@@ -7,7 +7,8 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube.store.projection import EVALUATED_AT_ONCE, InputKey, ProjectedChange, Projection
+from kube.store.change_log import ProjectedChange
+from kube.store.projection import EVALUATED_AT_ONCE, InputKey, Projection
 from kube.store.scope import EVERYTHING, Scope
 from kube.store.store import Item, Key, Store
 from tests.kube.support.toys import Toy, ToyChain, fill, filled, read, tell
@@ -29,6 +30,8 @@ class Steps:
         self.notified.append(
             (step.version, step.key[1], address(step.before), address(step.after), step.is_local)
         )
+
+    def dropped(self, position: int, change: ProjectedChange) -> None: ...
 
     def hid(self, item: Item) -> None:
         self.hidden.append(item.version)

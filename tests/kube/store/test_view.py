@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from kube.errors import StatusError, forbidden
 from kube.store.listing import Form
 from kube.store.projection import Projection
-from kube.store.ring import LONG_FRAME
 from kube.store.scope import Scope
 from kube.store.view import View
 from kube.store.watcher import READ_AT_ONCE
@@ -32,6 +29,8 @@ from tests.kube.support.toys import (
     waiting,
     watching,
 )
+
+LONG = 32 * 1024
 
 # -- lists ---------------------------------------------------------------------------------------------------------
 
@@ -165,33 +164,31 @@ async def test_views_of_one_projection_share_the_bytes_of_an_event() -> None:
     assert waiting(watchers[2]) is None
 
 
-async def test_histories_keep_a_long_event_packed_and_once() -> None:
+async def test_a_log_keeps_a_long_object_packed_and_writes_it_once_for_all_who_keep_up() -> None:
     projection = Projection(filled(10), None)
     views = [View(projection, scope(namespace), Form(metadata_only=False)) for namespace in ("", "a")]
     watchers = [view.watch(10, bookmarks=True) for view in views]
-    tell(projection.store, "ADDED", Toy("x", "a", version=11, address="1" * LONG_FRAME))
-    records = [view.ring.read(0, 1)[0].retained for view in views]
-    assert records[0] is records[1]
-    assert bytes(records[0]) is bytes(records[1]), "who keeps up shares it"
-    for view in views:
-        view._trim()
-    assert sys.getsizeof(records[0]) < LONG_FRAME / 10
-    assert views[0].ring.bytes > LONG_FRAME
+    tell(projection.store, "ADDED", Toy("x", "a", version=11, address="1" * LONG))
+    ((_, change),) = projection.log.read(0, 1)
+    assert len(change.events) == 1
+    projection.log.tidy()
+    assert not change.events
+    assert projection.log.bytes < LONG / 10
     for watcher in watchers:
         (frame,) = waiting(watcher) or []
-        assert b"1" * LONG_FRAME in frame
+        assert b"1" * LONG in frame
 
 
 async def test_a_client_that_falls_behind_takes_a_little_of_the_history_at_a_time() -> None:
     view = view_of(filled(10))
     watcher = view.watch(10, bookmarks=True)
     for version in range(11, 61):
-        tell(view.projection.store, "ADDED", Toy(f"x{version}", version=version, address="1" * LONG_FRAME))
+        tell(view.projection.store, "ADDED", Toy(f"x{version}", version=version, address="1" * LONG))
     watcher.send_bookmark()
     taken = []
     while frames := waiting(watcher):
         taken.append(frames)
-    assert max(sum(map(len, frames)) for frames in taken) < READ_AT_ONCE + 2 * LONG_FRAME
+    assert max(sum(map(len, frames)) for frames in taken) < READ_AT_ONCE + 2 * LONG
     assert [len(frames) > 1 for frames in taken[:-1]] == [True] * (len(taken) - 1)
     events = [each for frames in taken for each in events_of(view, frames)]
     assert [each.version for each in events] == [*range(11, 61), 60], "all, and the bookmark"

@@ -74,7 +74,7 @@ async def test_an_accepted_deletion_is_sent_once(is_list: bool) -> None:
 
 @pytest.mark.parametrize("since", [10, None])
 async def test_a_watch_that_resumes_has_no_initial_events(since: int | None) -> None:
-    """The bookmark that ends a state is of now: a client that got it first would lose what the ring holds for it."""
+    """The bookmark that ends a state is of now: a client that got it first would lose what the log holds for it."""
     store = filled(10)
     view = view_of(store)
     tell(store, "ADDED", Toy("x", version=11))
@@ -94,11 +94,11 @@ async def test_quiet_watches_cost_nothing() -> None:
     """60 watches of quiet views once cost 19.5 MB of bookmarks a day."""
     view = view_of(filled(10))
     client = watching(view)
-    before = view.cursor().position
+    before = view.log.end
     for _ in range(24 * 60):
         view.send_bookmark()
         pending_events(client)
-    assert view.cursor().position == before
+    assert view.log.end == before
     client.close()
     client.watch()
     assert pending_events(client) == [], "bookmarks are no history"

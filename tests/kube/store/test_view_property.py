@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from kube.store import view as view_module
+from kube.store import change_log as log_module
 from kube.store.scope import Scope
 from kube.wire.encoding import Encoding
 from tests.kube.support.toys import scope
@@ -86,7 +86,7 @@ async def live(world: World, operations: Sequence[Operation]) -> None:
 @pytest.mark.parametrize("encoding", Encoding)
 @example(  # an input that changes, and changes back before the next process looks
     views=[(scope(), False, "p")],
-    ring_bytes=PLENTY,
+    log_bytes=PLENTY,
     operations=[
         *[("open_list", (0, True, False)), ("watch", (0,)), ("write", ()), ("set_input", ("p", "i", "drop"))],
         *[("read", (0,)), ("close", (0,)), ("crash", ("keep",))],
@@ -94,7 +94,7 @@ async def live(world: World, operations: Sequence[Operation]) -> None:
 )
 @example(  # a list after an edit of the rules and a local write, with no newer version of the cloud
     views=[(scope(), False, "p")],
-    ring_bytes=PLENTY,
+    log_bytes=PLENTY,
     operations=[
         *[
             ("put", (("a", "x"), "", "10.0.0.1", "")),
@@ -107,20 +107,20 @@ async def live(world: World, operations: Sequence[Operation]) -> None:
 @settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     views=st.lists(VIEWS, min_size=1, max_size=3),
-    ring_bytes=st.sampled_from([PLENTY, PLENTY, 2000, 500, 1]),
+    log_bytes=st.sampled_from([PLENTY, PLENTY, 2000, 500, 1]),
     operations=st.lists(OPERATIONS, max_size=10) | st.lists(OPERATIONS, min_size=15, max_size=50),
 )
 def test_every_client_ends_with_the_truth(
     encoding: Encoding,
     views: list[tuple[Scope, bool, str]],
-    ring_bytes: int,
+    log_bytes: int,
     operations: list[Operation],
 ) -> None:
     async def run() -> None:
-        await live(World(encoding, views, ring_bytes < PLENTY), operations)
+        await live(World(encoding, views, log_bytes < PLENTY), operations)
 
     with (
-        patch.object(view_module, "TRIM_DELAY", 0.0),
-        patch.object(view_module, "RING_MAX_BYTES", ring_bytes),
+        patch.object(log_module, "TRIM_DELAY", 0.0),
+        patch.object(log_module, "LOG_MAX_BYTES", log_bytes),
     ):
         asyncio.run(run())

@@ -15,7 +15,7 @@ from addons.pool.remote_reports import remote_pod_reports
 from addons.pool.remote_reports.remote_pod_reports import SHORTEST, RemotePodReports
 from addons.pool.remote_reports.report_objects import API_VERSION, KIND, report_object
 from addons.telemetry import metrics
-from kube.store.standing import Standing
+from kube.store.history import Standing
 from kube.store.store import Store
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding

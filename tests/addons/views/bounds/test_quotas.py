@@ -236,10 +236,10 @@ async def test_histories_of_views_have_a_bound_together(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch, caller: Caller, bound: str
 ) -> None:
     """16 watches of one token, each under a selector, had the hub keep 16 MiB for each: 83 MB became 346."""
-    monkeypatch.setattr("kube.store.view.TRIM_DELAY", 0)
-    bounded = parts.sources._rings if caller is POD else parts.sources._hub_rings
+    monkeypatch.setattr("kube.store.change_log.TRIM_DELAY", 0)
+    bounded = parts.sources._logs if caller is POD else parts.sources._hub_logs
     assert bounded._max_bytes == getattr(quotas, bound) < 16 * 16 * 2**20
-    bounded._max_bytes = 50_000
+    bounded._max_bytes = 10_000
     async with AsyncExitStack() as stack:
         watches = [
             await stack.enter_async_context(
@@ -251,10 +251,9 @@ async def test_histories_of_views_have_a_bound_together(
             cloud.store.create(secret("a", f"s{number}", 1_000))
             for watch in watches:
                 assert await watch.event() == ("ADDED", f"s{number}")
-        rings = [view.view.ring for each in parts.sources for view in each.views.values()]
-        await until(lambda: sum(ring.bytes for ring in rings) <= 50_000)
-        assert len(rings) == 8
-        assert min(map(len, rings)) > 0
+        logs = [made.log for each in parts.sources for made in each.projections.values()]
+        await until(lambda: sum(log.bytes for log in logs) <= 10_000)
+        assert min(map(len, logs)) > 0
 
 
 async def test_a_list_that_is_too_large_with_all_others_is_read_no_further(

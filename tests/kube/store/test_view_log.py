@@ -1,4 +1,4 @@
-"""The ring of a view: who falls behind it, and what it forgets."""
+"""The log of a view: who falls behind it, and what it drops."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from kube.store import change_log as log_module
 from kube.store import view as view_module
-from kube.store.projection import InputKey
+from kube.store.listing import Form
+from kube.store.projection import InputKey, Projection
+from kube.store.view import View
 from tests.kube.support.toys import (
     Toy,
     WatchClient,
@@ -17,6 +20,7 @@ from tests.kube.support.toys import (
     filled,
     pending_events,
     refusal,
+    scope,
     tell,
     view_of,
     watching,
@@ -28,8 +32,8 @@ INPUT = ("p", "i")
 @pytest.fixture
 async def impatient(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Awaitable[None]]:
     """History keeps one event from the next turn of the loop on, which this takes."""
-    monkeypatch.setattr(view_module, "RING_MAX_BYTES", 1)
-    monkeypatch.setattr(view_module, "TRIM_DELAY", 0.0)
+    monkeypatch.setattr(log_module, "LOG_MAX_BYTES", 1)
+    monkeypatch.setattr(log_module, "TRIM_DELAY", 0.0)
 
     async def run_callbacks() -> None:
         await asyncio.sleep(0)
@@ -56,7 +60,7 @@ async def test_a_bookmark_does_not_wake_who_did_not_ask() -> None:
 # -- history -------------------------------------------------------------------------------------------------------
 
 
-async def test_who_falls_behind_the_ring_is_cut_and_goes_on_by_the_store_s_history(
+async def test_who_falls_behind_the_log_is_cut_and_goes_on_by_the_store_s_history(
     impatient: Callable[[], Awaitable[None]],
 ) -> None:
     store = filled(10)
@@ -70,7 +74,7 @@ async def test_who_falls_behind_the_ring_is_cut_and_goes_on_by_the_store_s_histo
     assert pending_events(slow) == []
     assert watcher.fell_behind
     assert watcher not in view.watchers
-    assert view.ring.oldest == 13
+    assert view.oldest == 13
     slow.watch()
     assert {name for _, name in slow.state} == {"at11", "at12", "at13", "at14"}
     assert after(view, 13) == [("ADDED", "at14", 14)]
@@ -85,7 +89,7 @@ async def test_who_keeps_up_is_not_cut(impatient: Callable[[], Awaitable[None]])
         await impatient()
 
 
-async def test_what_inputs_did_and_the_ring_forgot_is_corrected_at_its_version(
+async def test_what_inputs_did_and_the_log_dropped_is_corrected_at_its_version(
     impatient: Callable[[], Awaitable[None]],
 ) -> None:
     """Somebody else's list of that version does not help who did not make it."""
@@ -104,8 +108,8 @@ async def test_what_inputs_did_and_the_ring_forgot_is_corrected_at_its_version(
 
 def test_history_is_kept_for_the_size_of_the_store() -> None:
     """A relist may change every object: who is back soon after must not have to list."""
-    assert view_module.RING_MIN_EVENTS >= 1000
-    assert view_module.RING_MAX_BYTES >= 16 * 1024 * 1024
+    assert log_module.LOG_MIN_CHANGES >= 1000
+    assert log_module.LOG_MAX_BYTES >= 16 * 1024 * 1024
 
 
 async def test_what_the_cloud_confirmed_lately_is_remembered_past_a_gap() -> None:
@@ -116,3 +120,21 @@ async def test_what_the_cloud_confirmed_lately_is_remembered_past_a_gap() -> Non
     fill(store, 500)
     assert refusal(lambda: view.watch(11, bookmarks=True)) == 410, "it is the oldest of too many"
     assert after(view, 12) == [("BOOKMARK", "", 500)]
+
+
+async def test_a_busy_scope_drops_nothing_of_a_quiet_one(impatient: Callable[[], Awaitable[None]]) -> None:
+    """Both read the same log, which has dropped all that came between."""
+    store = filled(10)
+    projection = Projection(store, None)
+    quiet, busy = (View(projection, scope(name), Form(metadata_only=False)) for name in ("a", "b"))
+    client, away = watching(quiet), watching(quiet)
+    watching(busy)
+    away.close()
+    for version in range(11, 15):
+        tell(store, "ADDED", Toy(f"at{version}", "b", version=version))
+        await impatient()
+    assert (quiet.oldest, busy.oldest) == (10, 13)
+    tell(store, "ADDED", Toy("x", "a", version=15))
+    away.watch()
+    for each in (client, away):
+        assert pending_events(each) == [("ADDED", "x", 15)]

@@ -1,0 +1,206 @@
+"""A projection's log: its changes in the order (version, sequence), which any number of views and watchers read.
+
+A view is a scope and a position in the log, a watcher is a position: the log queues nothing for either. It holds the
+objects, which mostly are packed, and events as clients get them only while they are new. A watcher that falls behind
+the oldest change of its view is cut; its client resumes by resourceVersion, like any client of a kube-apiserver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from kube.bounds import reached
+from kube.store.store import LABEL, Item, Key
+from kube.store.stream_coding import ViewEvent
+
+LOG_MIN_CHANGES = 1000
+"""Changes that a log holds at least, so that a client can re-open its watch: about as many as kube-apiserver's."""
+LOG_MAX_BYTES = 16 * 1024 * 1024
+"""Bytes of objects in a log at most: nodes with 1 GB of memory run several projections."""
+TRIM_DELAY = 0.1
+"""Seconds until a log drops events as clients get them, and what is over its bounds. By then fast clients have read a
+burst."""
+
+
+@dataclass(slots=True, eq=False)
+class ProjectedChange:
+    """One change as a projection shows it. `before` and `after` are None where the object is hidden.
+
+    `last` is what a DELETED event carries. The node caused a change that `is_local`: its object keeps the version that
+    it had. `reader` is the one view that the change is for; None for all.
+    """
+
+    version: int
+    key: Key
+    before: Item | None
+    after: Item | None
+    last: Item | None
+    is_local: bool = False
+    reader: object = None
+    at: tuple[int, int] = (0, 0)
+    """The version to which it brings a client, and its sequence: 0 for the cloud's change of this version; the node's
+    follow it."""
+    events: dict[tuple[str, str], bytes] = field(default_factory=dict)
+    """The events as clients get them, by form and type: all views share the bytes."""
+    made: dict[object, ViewEvent] = field(default_factory=dict)
+    """The events of views, for their watchers."""
+    held: int = 0
+    """The `size` that a log counts. Filters may pack the object later."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory of the object, as the cloud sent it and as filters changed it."""
+        item = self.after or self.last
+        if item is None:
+            return 0
+        size = item.stored.__sizeof__() + LABEL * len(item.labels)
+        return size + (item.unfiltered.stored.__sizeof__() if item.unfiltered is not item else 0)
+
+
+class Logs:
+    """Logs with one common bound, so that a client cannot multiply it by opening many sources."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.bytes = 0
+        self.members: dict[Log, None] = {}
+        self._max_bytes = max_bytes
+
+    def trim(self) -> None:
+        """Drop the oldest changes of the largest logs, half of one at most at a time; each keeps its last change."""
+        while (excess := self.bytes - self._max_bytes) > 0:
+            longer = [log for log in self.members if len(log) > 1]
+            if not longer:
+                return
+            largest = max(longer, key=lambda log: log.bytes)
+            largest.trim(len(largest), max(largest.bytes - excess, largest.bytes // 2))
+            reached("histories of views")
+
+
+def _nothing(_position: int, _change: ProjectedChange) -> None:
+    """Call nobody."""
+
+
+class Log:
+    """Positions count every change ever appended: `start` is that of the oldest held one, `end` that of the next."""
+
+    def __init__(
+        self,
+        version: int,
+        dropped: Callable[[int, ProjectedChange], None] = _nothing,
+        objects: Callable[[], int] = int,
+        bound: Logs | None = None,
+    ) -> None:
+        """`dropped` is called with the position and each change that no longer is held; `objects` counts those of the
+        projection. `bound` is the common one of several logs: this one counts from its first change until `close`.
+        """
+        self.bytes = 0
+        self._dropped = dropped
+        self._objects = objects
+        self._bound = bound
+        self._changes: deque[ProjectedChange] = deque()
+        self._with_events: list[ProjectedChange] = []
+        self._trimming: asyncio.TimerHandle | None = None
+        self._is_closed = False
+        self.start = 0
+        self._last = (version, 0)
+
+    def __len__(self) -> int:
+        return len(self._changes)
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self._changes)
+
+    def close(self) -> None:
+        """Leave the common bound. The last watchers read the remaining changes."""
+        self._is_closed = True
+        if self._trimming is not None:
+            self._trimming.cancel()
+        self._trimming, self._dropped, self._objects = None, _nothing, int  # no reference cycle
+        self._forget_events()
+        if self._bound is not None:
+            self._bound.members.pop(self, None)
+            self._bound.bytes -= self.bytes
+            self._bound = None
+
+    def append(self, change: ProjectedChange, version: int) -> None:
+        """Add the change that brings clients to `version`; one that is not newer is ordered after the last.
+
+        Several views may add the same change, one after the other.
+        """
+        if self._changes and self._changes[-1] is change:
+            return
+        last_version, last_sequence = self._last
+        if change.is_local:
+            # It comes after all that a client may have by now.
+            self._last = max(self._last, (version, 0))
+            self._last = (self._last[0], self._last[1] + 1)
+        else:
+            self._last = (version, 0) if version > last_version else (last_version, last_sequence + 1)
+        change.at, change.held = self._last, change.size
+        self._changes.append(change)
+        self._grow(change.held)
+        self._trim_soon()
+
+    def event(self, change: ProjectedChange, name: tuple[str, str], write: Callable[[], bytes]) -> bytes:
+        """The event of a change by form and type, written once while it is new."""
+        event = change.events.get(name)
+        if event is None and self._is_closed:
+            return write()
+        if event is None:
+            event = change.events[name] = write()
+            self._with_events.append(change)
+            self._trim_soon()
+        return event
+
+    def trim(self, max_changes: int, max_bytes: int) -> None:
+        """Drop the oldest changes over these bounds. Watchers that have not read them are cut."""
+        while len(self._changes) > 1 and (len(self._changes) > max_changes or self.bytes > max_bytes):
+            dropped = self._changes.popleft()
+            self._grow(-dropped.held)
+            self.start += 1
+            self._dropped(self.start - 1, dropped)
+
+    def position_after(self, version: int) -> int:
+        """Where a client resumes that has seen the cloud's changes up to `version`, but perhaps not all local ones."""
+        return self.start + bisect_left(self._changes, (version, 1), key=lambda change: change.at)
+
+    def read(self, position: int, end: int) -> Iterator[tuple[int, ProjectedChange]]:
+        """The held changes from a position up to another, each with its position."""
+        for number in range(max(position, self.start), min(end, self.end)):
+            yield number, self._changes[number - self.start]
+
+    def restart(self, version: int) -> None:
+        """Forget every change. The log begins at this version."""
+        self.start = self.end
+        self._changes.clear()
+        self._grow(-self.bytes)
+        self._last = (version, 0)
+
+    def tidy(self) -> None:
+        """Drop events as clients get them, and what is over the bounds."""
+        self._trimming = None
+        self._forget_events()
+        self.trim(max(LOG_MIN_CHANGES, 2 * self._objects()), LOG_MAX_BYTES)
+        if self._bound is not None:
+            self._bound.trim()
+
+    def _forget_events(self) -> None:
+        for change in self._with_events:
+            change.events.clear()
+            change.made.clear()
+        self._with_events.clear()
+
+    def _trim_soon(self) -> None:
+        if self._trimming is None and not self._is_closed:
+            self._trimming = asyncio.get_running_loop().call_later(TRIM_DELAY, self.tidy)
+
+    def _grow(self, size: int) -> None:
+        self.bytes += size
+        if self._bound is not None:
+            self._bound.members[self] = None
+            self._bound.bytes += size
