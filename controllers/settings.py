@@ -39,7 +39,7 @@ ListenAddress = Annotated[Address | None, _address]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The operator's settings; the texts say what each field means."""
+    """The operator's settings; the texts document each field."""
 
     kubeconfig: File = option(
         "",

@@ -1,6 +1,6 @@
 """Reports that a bound was reached, to the metrics of the process, and a mapping with a bound.
 
-`docs/bounds.md` has a row for each bound. A bound that something else counts already needs no word here.
+`docs/bounds.md` has a row for each bound. A bound with a metric of its own needs no report here.
 """
 
 from __future__ import annotations

@@ -35,11 +35,11 @@ HISTORY_RESTARTED = "the cluster's resource versions went backwards"
 """The message of the 410 by which a hub ends watches when the cloud was restored. Its followers look for it."""
 
 REFUSALS = frozenset({400, 401, 403, 404, 405, 406, 415, 422})
-"""Codes that say that the request itself is wrong. A retry changes nothing, so the client must get the answer."""
+"""Codes for a fault of the request itself. A retry changes nothing, so the client must get the answer."""
 
 
 class Cause(NamedTuple):
-    """One of the reasons for a 422: which field, and what is wrong with it."""
+    """One of the reasons for a 422: the field, and its fault."""
 
     reason: str
     field: str
@@ -64,7 +64,7 @@ class StatusError(Exception):
         *,
         continue_token: str = "",
     ) -> None:
-        """`continue_token` is what a client may go on with whose own one is too old."""
+        """`continue_token` continues for a client whose own token is too old."""
         super().__init__(message)
         self.code = code
         self.reason = reason
@@ -107,7 +107,7 @@ bad_request = _of_code(400)
 unauthorized = _of_code(401)
 """401: the server does not know the caller."""
 forbidden = _of_code(403)
-"""403: the server knows the caller, who may not do this."""
+"""403: the server knows the caller, who lacks the right."""
 method_not_supported = _of_code(405)
 """405: the resource exists, and does not have this verb."""
 not_acceptable = _of_code(406)
@@ -129,7 +129,7 @@ def not_found(resource: str, name: str) -> StatusError:
 
 
 def request_timeout(message: str) -> StatusError:
-    """408: the client has not sent its whole request in time."""
+    """408: the client has not sent its complete request in time."""
     return StatusError(408, "Timeout", message)
 
 
@@ -171,7 +171,7 @@ def internal(message: str) -> StatusError:
 
 
 def unavailable(message: str, retry_after: int | None = None) -> StatusError:
-    """503: nobody can answer now; without `retry_after` (seconds) a client reports it at once instead of waiting."""
+    """503: no server can answer now; without `retry_after` (seconds) a client reports it at once instead of waiting."""
     details = {} if retry_after is None else {"retryAfterSeconds": retry_after}
     return StatusError(503, "ServiceUnavailable", message, details, retry_after)
 
@@ -229,7 +229,7 @@ def _text(value: object) -> str:
 
 
 def _generic(body: bytes, code: int) -> StatusError:
-    # Four bytes are the longest character, so this holds MAX_QUOTED of them without decoding a whole large body.
+    # Four bytes are the longest character, so this holds MAX_QUOTED of them without decoding a large body.
     text = body[: 4 * MAX_QUOTED].decode(errors="replace")
     text = " ".join("".join(c if c.isprintable() else " " for c in text).split())[:MAX_QUOTED]
     message = f"the server responded with the status code {code} but did not return more information"

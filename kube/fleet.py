@@ -21,7 +21,7 @@ from kube.tables.cells import human_duration, parse_time, size
 from kube.wire.json_fields import parse_object
 
 HUBS_INSTALLED = "HubsInstalled"
-"""The condition of a NodePool by which the manager says how far its nodes are in getting their hubs."""
+"""The condition of a NodePool by which the manager reports its nodes' progress in getting their hubs."""
 ANNOTATION = "edgehub.io/hub-status"
 """The annotation of a node's Lease: a `HubStatus` as JSON."""
 LONGEST = 1024
@@ -35,7 +35,7 @@ class HubStatus:
     version: str = ""
     pool: str = ""
     via: str = ""
-    """The server of the cloud that the hub uses, or the node whose way to the cloud it borrows."""
+    """The server of the cloud that the hub uses, or the node whose link to the cloud it borrows."""
     since: int = 0
     """When the link to the cloud came up last."""
     stale: int = 0

@@ -1,7 +1,7 @@
 """An option of a program is declared once, as a field of the program's settings.
 
 Flags, the options of mitmproxy, the settings, `--help`, shell completion, man pages and the tables of `docs/` are all
-made from these fields. A mistyped flag is told in one line.
+made from these fields. A mistyped flag is reported in one line.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 
 @dataclass(slots=True)
 class Option:
-    """One option. `options_of` adds what the field says: its name, and by its type how a value is read."""
+    """One option. `options_of` adds the field's name, and by its type the parser of a value."""
 
     default: Any
     """The default as typed: a string, a whole number or a boolean."""
@@ -102,7 +102,7 @@ def options_of(settings: type) -> tuple[Option, ...]:
 
 
 def read[T](settings: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
-    """The settings of `{option name: value as typed}`; what is not there has its default.
+    """The settings of `{option name: value as typed}`; missing ones have their defaults.
 
     ValueError for the first value that cannot be used; it names the option with `prefix`.
     """
@@ -122,7 +122,7 @@ def grouped(options: Iterable[Option]) -> Iterator[tuple[str, list[Option]]]:
 
 
 def add_flags(parser: argparse.ArgumentParser, options: Sequence[Option]) -> None:
-    """Give a parser a flag for each option. What was not typed is not in the result of parsing."""
+    """Give a parser a flag for each option. Flags that were not typed are not in the result."""
     for heading, those in grouped(options):
         group = parser.add_argument_group(heading)
         for option in those:
@@ -169,7 +169,7 @@ def as_flags(text: str) -> str:
 
 
 class FlagParser(argparse.ArgumentParser):
-    """argparse's own prints all flags before its error, and whoever mistyped one has to look for the line below."""
+    """argparse's own prints all flags before its error, which is then hard to find."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message}; `{self.prog} --help` names all flags\n")
@@ -181,7 +181,7 @@ class FlagParser(argparse.ArgumentParser):
 
 
 def boolean(text: str) -> bool:
-    """A boolean as Go's flags take it, in any case; ValueError for another word."""
+    """A boolean as Go's flags take it, in any case; ValueError for any other text."""
     entry = text.lower()
     if entry not in _TRUE | _FALSE:
         raise ValueError(text)
@@ -269,7 +269,7 @@ IpAddresses = Annotated[tuple[str, ...], addresses]
 HttpUrl = Annotated[str, _http_url]
 Names = Annotated[frozenset[str], _names]
 Users = Annotated[frozenset[int], _users]
-"""User ids of this machine's users, who are named or numbered."""
+"""User ids of this machine's users, given by name or number."""
 Folder = Annotated[Path, _path]
 File = Annotated[Path | None, _path]
 Files = Annotated[tuple[Path, ...], _files]

@@ -27,7 +27,7 @@ class PackedText:
         self._size = len(text)
         with _lock:
             result = _packer.compress(text)
-        # The result keeps the room that zstd had for it, which is that of the whole text. The copy takes what it needs.
+        # The result keeps zstd's buffer, which has the size of the whole text. The copy has its own size.
         self._packed = bytes(memoryview(result))
 
     def __len__(self) -> int:

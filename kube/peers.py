@@ -1,4 +1,4 @@
-"""The conventions of hub and manager: how a node's identity is written, and who signs what for nodes."""
+"""The conventions of hub and manager: the form of a node's identity, and the signers of nodes' certificates."""
 
 import re
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
@@ -13,9 +13,9 @@ PEER_ANNOTATION = "edgehub.io/peer"
 CLOSED = "0"
 """The port of a hub that serves no pool. A node without the annotation may have a hub of another make."""
 MAX_HUBS = 100
-"""Hubs of a pool that tell each other of their pods while the cloud is away: each has a watch open at each other."""
+"""Hubs of a pool that report their pods to each other while the cloud is away: each has a watch open at each other."""
 SERVING_SIGNER = "kubernetes.io/kubelet-serving"
-"""The signer of certificates by which nodes serve; kube-controller-manager signs what somebody has approved."""
+"""The signer of serving certificates of nodes; kube-controller-manager signs approved requests."""
 LOCALHOST = (ip_address("127.0.0.1"), ip_address("::1"))
 """Where clients of every machine call their own, such as a load balancer for the API server."""
 METADATA = ip_network("169.254.169.0/24")
@@ -58,8 +58,8 @@ def parse_leader_hub(entry: str) -> LeaderHub:
 def parse_hub_address(text: str) -> IPv4Address | IPv6Address:
     """The IP address of a hub, as other hubs reach it; ValueError for any other text.
 
-    The zone of an IPv6 address may hold any text, commas and line breaks too. A zone names an interface of one
-    machine, so it says nothing to another.
+    The zone of an IPv6 address may hold any text, commas and line breaks too. A zone names an interface of one machine,
+    so it means nothing to another.
     """
     address = ip_address(text)
     if "%" in text:
@@ -68,7 +68,7 @@ def parse_hub_address(text: str) -> IPv4Address | IPv6Address:
 
 
 def is_link_local(name: str) -> bool:
-    """Whether a name is an address that leads nowhere but to the node itself, such as the hub's for pods (RFC 3927).
+    """Whether a name is an address that leads only to the node itself, such as the hub's for pods (RFC 3927).
 
     The cluster certifies these for a hub beside the Node's own addresses, and no others. Link-local addresses of IPv6
     are neighbours on a network.
@@ -83,8 +83,8 @@ def is_link_local(name: str) -> bool:
 def may_be_certified(name: str, node: str) -> bool:
     """Whether a hub asks for a name that its Node has, and the manager approves it: the node's name, or an address.
 
-    A kubelet writes what it likes to its Node. An IPv4 address in the form of IPv6 is left out, because clients take
-    both forms for the same.
+    A kubelet writes its Node freely. An IPv4 address in the form of IPv6 is left out, because clients take both forms
+    for the same.
     """
     try:
         address = ip_address(name)

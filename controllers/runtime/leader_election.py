@@ -190,7 +190,7 @@ class LeaderElector:
                 logger.warning("the lease was not released: %s", error)
                 if not isinstance(error, StatusError) or error.code != 409:
                     return
-                self._in_doubt = True  # another client changed the Lease, who may be its new holder
+                self._in_doubt = True  # another client changed the Lease, and may be its new holder
 
     def _spec(self) -> Json:
         return mapping(self._lease.get("spec"))

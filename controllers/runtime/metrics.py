@@ -13,13 +13,13 @@ from prometheus_client import (
 
 from kube import bounds
 
-# The creation times of counters would double the page and nobody reads them.
+# The creation times of counters would double the page and have no reader.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no annotations
 REGISTRY = CollectorRegistry()
 
 
 def _parts(name: str, text: str) -> tuple[str, str, list[str]]:
-    """Name, text and labels, of which the name tells."""
+    """Name, text and labels, derived from the name."""
     bare, _, labels = name.rstrip("}").partition("{")
     return bare, text, labels.split(",") if labels else []
 

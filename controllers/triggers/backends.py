@@ -68,7 +68,7 @@ def _watched(
     nodes_of: Callable[[Json], Iterator[str]],
     annotation: str,
 ) -> WatchedResource[Backends]:
-    """`service_of` tells the Service by an object's metadata, `nodes_of` the nodes in an element of its list `part`."""
+    """`service_of` returns the Service by an object's metadata, `nodes_of` the nodes in an element of list `part`."""
 
     def read(obj: Json) -> Backends:
         meta = metadata(obj)

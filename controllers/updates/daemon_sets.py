@@ -20,7 +20,7 @@ STRATEGY = "apps.openyurt.io/update-strategy"
 UNAVAILABLE = "apps.openyurt.io/max-unavailable"
 """A number, or a percentage of the DaemonSet's nodes."""
 DEFAULT_UNAVAILABLE = "10%"
-"""OpenYurt's, also where the annotation says 0."""
+"""OpenYurt's default, also where the annotation is 0."""
 ON_DELETE = "OnDelete"
 
 
@@ -37,7 +37,10 @@ OLDER_NAMES = {"auto": Strategy.ADVANCED}
 
 @dataclass(frozen=True, slots=True)
 class DaemonSet:
-    """A DaemonSet and its annotations; `error` says why these are invalid. Without a strategy most fields are unset."""
+    """A DaemonSet and its annotations; `error` has the reason why these are invalid.
+
+    Without a strategy most fields are unset.
+    """
 
     namespace: str
     name: str
@@ -105,7 +108,7 @@ LONGEST_NUMBER = 6
 
 
 def _trimmed_daemon_set(obj: Json) -> Json:
-    # Of a DaemonSet that asks for nothing no template is kept.
+    # No template is kept of a DaemonSet without a strategy.
     meta, spec, status = metadata(obj), mapping(obj.get("spec")), mapping(obj.get("status"))
     annotations = texts(meta.get("annotations"))
     fields = ("namespace", "name", "uid", "resourceVersion", "deletionTimestamp")

@@ -31,7 +31,7 @@ ALREADY_EXISTS = 409
 
 
 def image_job(name: str, pod: Pod, uid: str, daemon_set: DaemonSet) -> Json:
-    """Build the Job: a container for each image, which ends at once, as the user nobody and without a token.
+    """Build the Job: a container for each image, which ends at once, as the user `nobody` and without a token.
 
     An image without the program `true` cannot start, so the Job may fail although its images were pulled: the
     controller checks its pod.

@@ -115,9 +115,9 @@ def _seconds_to_available(pod: DaemonPod, min_ready: int, now: datetime) -> floa
 
 
 def need_upgrade_patch(pod: DaemonPod, rollout: Rollout | None) -> Json:
-    """The status patch that says whether the pod needs an upgrade; {} if its condition says so already.
+    """The status patch that sets whether the pod needs an upgrade; {} if its condition is right already.
 
-    `rollout` is None for a DaemonSet that is no longer to be updated so: then a pod needs none.
+    `rollout` is None for a DaemonSet without such an update: then a pod needs none.
     """
     status, _, message = pod.need_upgrade
     if rollout is None:

@@ -1,7 +1,7 @@
 """Reads a watch that was written as differences, and trusts nothing in it.
 
-The reader bounds each size before it takes memory for it. It reads a difference only to the version that the receiver
-holds, and zstd's checksum shows a wrong prefix. After an error the stream is broken; the events before it are right.
+The reader bounds each size before it takes memory for it. It applies a difference only to the version that the receiver
+holds, and zstd's checksum reveals a wrong prefix. After an error the stream is broken; the events before it are right.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ type FormerOf = Callable[[str, str], tuple[int, bytes] | None]
 
 
 class UnusableRecord(ValueError):
-    """A record that is damaged, over a limit, or a difference to what the receiver does not hold."""
+    """A record that is damaged, over a limit, or a difference to a version that the receiver does not hold."""
 
 
 class DifferenceReader:
@@ -77,7 +77,7 @@ class DifferenceReader:
         return kind, bytes(self._buffer[begin : begin + size]), begin + size
 
     def _frames(self, kind: int, content: bytes) -> list[WatchFrame]:
-        """The events of a record, whose frames are whole."""
+        """The events of a record, whose frames are complete."""
         unpacked = self._unpacked(kind, content)
         self._before = unpacked if kind in (Kind.PACKED, Kind.CHAINED) else b""
         reader = self._codec.frames()

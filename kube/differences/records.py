@@ -27,7 +27,7 @@ LEVEL = 1
 MAX_UNPACKED_RECORD = MAX_FRAME + PIECE
 """Bytes that a record may unpack to: a piece of a state ends with the event that fills it."""
 MAX_RECORD = MAX_UNPACKED_RECORD + 64 * 1024
-"""Bytes of a record. What zstd cannot pack becomes a little longer."""
+"""Bytes of a record. Incompressible data becomes a little longer."""
 
 
 class Kind(IntEnum):
@@ -38,7 +38,7 @@ class Kind(IntEnum):
     PACKED = 1
     """A zstd frame without a prefix."""
     CHAINED = 2
-    """A zstd frame with what the record before it unpacked to as its prefix: the next piece of a state."""
+    """A zstd frame with the content of the record before it as its prefix: the next piece of a state."""
     DIFFERENCE = 3
     """PREFIX, namespace and name of an object, and a zstd frame with that object's raw form as its prefix."""
 
@@ -65,7 +65,7 @@ def are_accepted(codings: str) -> bool:
 
 
 def plain_record(frames: bytes) -> bytes:
-    """Whole frames as they are."""
+    """Complete frames, unpacked."""
     return _record(Kind.PLAIN, frames)
 
 
@@ -95,7 +95,7 @@ def pack(content: bytes, prefix: bytes = b"") -> bytes:
 
 
 def dictionary(prefix: bytes) -> zstandard.ZstdCompressionDict | None:
-    """A prefix as zstd takes it. The type says that it is raw content: a dictionary of zstd's own would be parsed."""
+    """A prefix for zstd. The type marks it as raw content: a dictionary of zstd's own would be parsed."""
     return zstandard.ZstdCompressionDict(prefix, zstandard.DICT_TYPE_RAWCONTENT) if prefix else None
 
 

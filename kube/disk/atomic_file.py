@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 MAX_FILE = 1024 * 1024
-"""Bytes of a file that the hub reads whole."""
+"""Bytes of a file that the hub reads in one piece."""
 
 
 def read_file(path: Path, check: Callable[[os.stat_result], None] = lambda _: None) -> bytes:
     """The content of a regular file of at most MAX_FILE bytes; OSError for anything else.
 
-    A FIFO would hold up the hub until somebody writes to it, and a huge file take its memory. `check` may refuse the
+    A FIFO would block the hub until a program writes to it, and a huge file take its memory. `check` may refuse the
     opened file before it is read.
     """
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
@@ -30,7 +30,7 @@ def read_file(path: Path, check: Callable[[os.stat_result], None] = lambda _: No
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all: a key that a power failure cut short would fail each handshake."""
+    """Write a file atomically: a key that a power failure truncated would fail each handshake."""
     draft = path.with_suffix(path.suffix + ".new")
     draft.unlink(missing_ok=True)
     # The key goes to a new file, never through a link: another user could have planted one that leads elsewhere.

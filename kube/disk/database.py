@@ -1,7 +1,7 @@
 """The database that survives a restart: tables of named values, in one diskcache (SQLite, WAL).
 
 All calls block; the thread of `kube.disk.writer` makes them. diskcache prepares the file and writes it;
-`kube.disk.reading` has what its calls cannot do.
+`kube.disk.reading` has the queries that diskcache lacks.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ class Disk:
             # Every exception is caught here: diskcache raises many kinds for damaged tables.
             # A failed commit leaves its transaction open until the connection closes.
             self.close()
-            # The first error says what happened. diskcache raises its own over it, or that of a failed ROLLBACK.
+            # The first error has the cause. diskcache raises its own over it, or that of a failed ROLLBACK.
             cause = _first(error)
             if _is_unreadable(cause):
                 self._set_aside(cause)

@@ -1,12 +1,12 @@
-"""All SQL of the hub: what diskcache's calls cannot do. Writing is diskcache's.
+"""All SQL of the hub: the reads that diskcache's calls lack. Writing is diskcache's.
 
-- Rows by the beginning of their keys: diskcache reads all keys. Of 50,000 rows of 1 KB, 500 take it 1.2 s of CPU,
-  here 2 ms; all of them 1.8 s and 60 MB, here 0.17 s and 2 MB. To write 5,000 takes it 0.1 s, SQL half of that.
-- A full or read-only disk: diskcache writes its settings whenever it opens a store. SQLite opens one in WAL mode only
-  where it can write, or finds the log and its index; a process that ends cleanly leaves neither. `Reading` then opens
-  the database as an immutable file, but not where the log has content, because the newest rows are there.
-- A store that another process has locked: diskcache waits for a minute.
-- The readable rows of a damaged store: diskcache ends at the first damaged page.
+- Rows by the beginning of their keys: diskcache reads all keys. Of 50,000 rows of 1 KB, 500 take it 1.2 s of CPU, here
+2 ms; all of them 1.8 s and 60 MB, here 0.17 s and 2 MB. To write 5,000 takes it 0.1 s, SQL half of that. - A full or
+read-only disk: diskcache writes its settings whenever it opens a store. SQLite opens one in WAL mode only where it can
+write, or finds the log and its index; a process that ends cleanly leaves neither. `Reading` then opens the database as
+an immutable file, but not where the log has content, because the newest rows are there. - A store that another process
+has locked: diskcache waits for a minute. - The readable rows of a damaged store: diskcache ends at the first damaged
+page.
 """
 
 from __future__ import annotations

@@ -17,11 +17,11 @@ _OVERFLOW_UID = Path("/proc/sys/kernel/overflowuid")
 
 
 def untrusted_step(path: Path) -> str:
-    """Why users other than root and this one may replace the target of a path; "" where nobody may.
+    """The reason why users other than root and this one may replace the target of a path; "" where they may not.
 
-    Checks the folders above the path, the links in it, and the folders above their targets, but not the final target.
-    A folder with the sticky bit, such as /tmp, lets users replace only their own files. OSError where a part of the
-    path cannot be inspected.
+    Checks the folders above the path, the links in it, and the folders above their targets, but not the final target. A
+    folder with the sticky bit, such as /tmp, lets users replace only their own files. OSError where a part of the path
+    cannot be inspected.
     """
     steps = list(_steps(path))
     for step in steps[:-1]:
@@ -64,7 +64,7 @@ def _others_may_write(about: os.stat_result) -> bool:
 
 
 def _is_own_group(number: int) -> bool:
-    """Whether the group is this user's own, with no other member: then a umask of 002 gives nobody else access."""
+    """Whether the group is this user's own, with no other member: then a umask of 002 gives no other user access."""
     try:
         group, user = grp.getgrgid(number), pwd.getpwuid(os.geteuid())
     except KeyError:

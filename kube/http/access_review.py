@@ -1,4 +1,4 @@
-"""Asks the API server who a client's own user is, by a SelfSubjectReview, and what the user may do, by a
+"""Asks the API server for a client's own user, by a SelfSubjectReview, and for the user's rights, by a
 SelfSubjectAccessReview."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def spec_of(right: Right) -> Json:
 
 
 async def is_allowed(client: Client, spec: Json, *, timeout: float = RESPONSE_TIMEOUT) -> bool:
-    """Whether the client's user has the right that a spec says.
+    """Whether the client's user has the right of a spec.
 
     Admission plugins are not asked: they may refuse one write of a user who has the right. `timeout` is in seconds.
     StatusError where the server refuses the review (401 and 403: it does not know the user), Unreachable where it gives

@@ -23,7 +23,7 @@ KEEP_ALIVE = 75.0
 READ_AHEAD = 64 * 1024
 """Bytes of a request's body that wait for the handler."""
 CLIENT_LEFT = 499
-"""The status of a request whose client left before its end. It reaches nobody."""
+"""The status of a request whose client left before its end. It is never sent."""
 PAUSE = 1.0
 """Seconds until the next try when a connection cannot be accepted because no file descriptor is free."""
 

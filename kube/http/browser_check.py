@@ -1,4 +1,5 @@
-"""Refuses what others make a program on this node send to a port where this node's callers need no credential.
+"""Refuses requests that others induce a program on this node to send to a port where this node's callers need no
+credential.
 
 A page of any site can open a WebSocket to 127.0.0.1 (the browser adds the page's `Origin`), send simple requests (it
 adds `Sec-Fetch-Site`), and have its own name resolve to 127.0.0.1 (DNS rebinding: the name stays in `Host`). A pod can
@@ -58,7 +59,7 @@ def refuse_web_pages(own: OwnAddress, authority: str, values_of: Callable[[str],
 
 
 def refuse_probes(user_agent: str) -> None:
-    """StatusError 403 for what kubelet, a component of this node, sends because a pod says so."""
+    """StatusError 403 for a request that kubelet, a component of this node, sends on behalf of a pod."""
     if user_agent.startswith(OF_PODS):
         raise forbidden("probes and hooks of pods are not allowed: they would use kubelet's identity")
 

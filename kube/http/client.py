@@ -27,11 +27,11 @@ from kube.wire.codec_base import read_status
 from kube.wire.encoding import Encoding
 
 RESPONSE_TIMEOUT = 60.0
-"""Seconds to a whole response: a kube-apiserver ends every request but a watch after that time."""
+"""Seconds to a complete response: a kube-apiserver ends every request but a watch after that time."""
 RELAY_TIMEOUT = 75.0
 """Seconds for a relayed request: more than the server's own limit of 60, so that the server gives up first."""
 MAX_RESPONSE = 256 * 1024 * 1024
-"""Bytes of a response on the wire. A list comes in pages; only one whose pages have expired comes whole."""
+"""Bytes of a response on the wire. A list comes in pages; only one whose pages have expired comes in one piece."""
 MAX_RELAYED_BODY = 64 * 1024 * 1024
 """Bytes of a response that the client relays."""
 
@@ -58,7 +58,7 @@ class Switched(Unreachable):
 
 
 WARNING = "warning"
-"""The name of the header in which a kube-apiserver says that a version of a kind is deprecated."""
+"""The name of the header in which a kube-apiserver reports that a version of a kind is deprecated."""
 
 
 class TooLarge(Unreachable):
@@ -66,7 +66,7 @@ class TooLarge(Unreachable):
 
 
 class ApiResponse(NamedTuple):
-    """A whole response with status 2xx."""
+    """A complete response with status 2xx."""
 
     content_type: str
     body: bytes
@@ -113,7 +113,7 @@ class ApiResponse(NamedTuple):
 
 
 class RawResponse(NamedTuple):
-    """A whole response of any status, as it was on the wire."""
+    """A complete response of any status, as it was on the wire."""
 
     status: int
     headers: Mapping[str, str]
@@ -172,7 +172,7 @@ class Client:
         codings: str = GZIP,
         timeout: float = RESPONSE_TIMEOUT,
     ) -> ApiResponse:
-        """Send a request and read its whole response. StatusError where that is no 2xx, Unreachable for none.
+        """Send a request and read its complete response. StatusError for another status than 2xx, Unreachable for none.
 
         `codings` is the Accept-Encoding; the client unpacks gzip and zstd, and `ApiResponse.decoded` long bodies.
         """
@@ -292,7 +292,7 @@ def _warning(response: Response) -> str:
 
 
 async def _answer(response: Response) -> ApiResponse:
-    """A whole response; a long body of it is still packed."""
+    """A complete response; a long body of it is still packed."""
     content_type, coding, warning = _media_type(response), _coding(response), _warning(response)
     body = await response.read(MAX_RESPONSE)
     try:

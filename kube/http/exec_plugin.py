@@ -46,7 +46,7 @@ class ExecPlugin:
     """The cluster information for the plugin; None where it does not ask for it."""
 
     def run(self) -> ExecCredentials:
-        """Run the plugin to its end, up to a minute; ValueError in the operator's words where it gives nothing."""
+        """Run the plugin to its end, up to a minute; ValueError in the operator's terms where it returns nothing."""
         spec: dict[str, Any] = {"interactive": False}
         if self.cluster is not None:
             spec["cluster"] = self.cluster
@@ -113,7 +113,7 @@ def parse_exec(
 ) -> ExecPlugin:
     """The plugin of a user's section `exec`; a relative path is relative to `folder`, and `authority` reads the CA.
 
-    ValueError for what client-go refuses, and for a plugin that must ask a person.
+    ValueError for a section that client-go refuses, and for a plugin that must ask a person.
     """
     version, command = section.get("apiVersion"), str(section.get("command") or "")
     if version not in API_VERSIONS:

@@ -12,7 +12,7 @@ from functools import partial
 from kube.http.session import BodyTooLarge
 
 MAX_UNPACKED = 256 * 1024 * 1024
-"""Bytes of a whole unpacked body: a list of 50,000 objects of 5 KB, which has no pages only where its pages expired."""
+"""Bytes of an unpacked body: a list of 50,000 objects of 5 KB, which has no pages only where its pages expired."""
 IN_LOOP = 256 * 1024
 """Bytes up to which the event loop unpacks a body itself, in about a millisecond. A thread does the rest."""
 UNCOUNTED = 4 * 1024 * 1024

@@ -21,9 +21,10 @@ UNSUPPORTED_OF_USERS = (
     *("auth-provider", "username", "password"),
     *("as", "as-uid", "as-groups", "as-user-extra"),
 )
-"""Fields of a user that this module does not read; an empty one says nothing.
+"""Fields of a user that this module does not read; an empty one means nothing.
 
-A reader that ignored `as` would have more rights than it should."""
+A reader that ignored `as` would have more rights than it should.
+"""
 
 
 @dataclass(slots=True)
@@ -42,7 +43,7 @@ class DataOrFile:
             return self.data
         try:
             status = self.path.stat()
-            # The size tells a half-written file from the whole one: the clock may give both the same time.
+            # The size tells a half-written file from the complete one: the clock may give both the same time.
             stamp = (status.st_mtime_ns, status.st_ino, status.st_size)
             if stamp != self._stamp and (data := self.path.read_bytes()):
                 self.data, self._stamp = data, stamp
@@ -111,7 +112,7 @@ def load_kubeconfig(*paths: Path, context: str = "", locate: Locate = _here) -> 
             document = yaml.safe_load(locate(path).read_text())
         except OSError as error:
             if isinstance(error, FileNotFoundError) and len(paths) > 1:
-                continue  # as kubectl does: $KUBECONFIG may name one that somebody deleted
+                continue  # as kubectl does: $KUBECONFIG may name a deleted one
             raise ValueError(f"kubeconfig {path}: {error.strerror}") from error
         except UnicodeDecodeError as error:
             raise ValueError(f"kubeconfig {path}: {error}") from error

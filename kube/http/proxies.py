@@ -44,7 +44,7 @@ class Proxy:
         return rest
 
     def opened(self, head: bytes) -> None:
-        """ConnectionError, in the operator's words, unless this head says that the tunnel is open."""
+        """ConnectionError, in the operator's terms, unless this head opens the tunnel."""
         line = head.partition(b"\r\n")[0].decode("latin-1")
         version, _, status = line.partition(" ")
         if not version.startswith("HTTP/1.") or not status[:3].isdecimal():
@@ -89,7 +89,8 @@ def _variable(environment: Mapping[str, str], name: str) -> str:
 
 
 def _is_excepted(host: str, port: int, no_proxy: str) -> bool:
-    """Whether NO_PROXY names a server: an address, a network, a domain with all in it, `.domain` for what is in it."""
+    """Whether NO_PROXY names a server: an address, a network, a domain and all names in it, or `.domain` for these
+    names alone."""
     return any(
         _matches(entry.strip().lower(), host.lower(), port) for entry in no_proxy.split(",") if entry.strip()
     )

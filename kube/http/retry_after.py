@@ -48,7 +48,7 @@ class Pauses:
         self._until: dict[str, float] = {}
 
     def check(self, queue: str) -> None:
-        """StatusError 429 while the server of the queue has asked for time. Its `retry_after` is what is left."""
+        """StatusError 429 while the server of the queue has asked for time. Its `retry_after` is the remaining time."""
         left = self._until.get(queue, 0.0) - asyncio.get_running_loop().time()
         if left > 0:
             raise too_many_requests("the server asks for time", math.ceil(left))

@@ -26,7 +26,7 @@ class Response(Protocol):
         ...
 
     async def read(self, limit: int) -> bytes:
-        """The whole body, as it was on the wire. BodyTooLarge as soon as it has more than `limit` bytes."""
+        """The complete body, as it was on the wire. BodyTooLarge as soon as it has more than `limit` bytes."""
         ...
 
     def chunks(self) -> AsyncIterator[bytes]:

@@ -1,4 +1,4 @@
-"""Packs and unpacks whole bodies in zstd, which hubs send each other. A kube-apiserver knows gzip alone."""
+"""Packs and unpacks bodies in zstd, which hubs send each other. A kube-apiserver knows gzip alone."""
 
 from __future__ import annotations
 

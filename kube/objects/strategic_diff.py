@@ -101,7 +101,7 @@ def _changes(before: Json, after: Json, keys: MergeKeys, path: str) -> Json:
 
 
 def _elements(before: list[Any], after: list[Any], keys: MergeKeys, path: str) -> list[Any]:
-    """The changes of a list with a merge key; the whole list where two elements share a key."""
+    """The changes of a list with a merge key; the full list where two elements share a key."""
     key = keys[path]
     old, new = _by_key(before, key), _by_key(after, key)
     if old is None or new is None:

@@ -243,7 +243,7 @@ def _merged_elements(original: list[Any], patch: list[Any], keys: MergeKeys, pat
 
 
 def _interleaved(merged: list[Any], order: list[Any], original: list[Any], key: str) -> list[Any]:
-    """The elements that `order` names, in its order, with the others between them where they were."""
+    """The elements that `order` names, in its order; the others keep their positions between them."""
     ordered, live = _positions(order, key), _positions(original, key)
     named = [element for element in merged if _identity(element, key) in ordered]
     named.sort(key=lambda element: ordered[_identity(element, key)])

@@ -1,9 +1,9 @@
 """Checks whether the cloud still has the history of a store, or was restored from a backup meanwhile.
 
-A restored cloud counts its versions up again, and accepts a watch from a version that now means something else. Once
-it has been written past a store's version, the number alone does not show it, and a watch from that version never
-brings what differs. So after each break a reflector has the cloud prove its history: by an event that the store has
-seen, or by names and versions.
+A restored cloud counts its versions up again, and accepts a watch from a version that now means something else. Once it
+has been written past a store's version, the number alone does not show it, and a watch from that version never brings
+the differences. So after each break a reflector has the cloud prove its history: by an event that the store has seen,
+or by names and versions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kube.store.history import Standing, Witness
 from kube.store.store import Item, Key, Store
 
 FEW = 50
-"""The names and versions of up to so many objects are listed: they take less than one whole object of other kinds."""
+"""The names and versions of up to so many objects are listed: they take less than one full object of other kinds."""
 WITNESS_WAIT = 10.0
 """Seconds for the event that proves the cloud's history. After them names and versions are asked for."""
 
@@ -44,9 +44,9 @@ def compare(
 ) -> Comparison:
     """Compare a store with the versions of all objects that the cloud had at `version`.
 
-    `given` is the newest version that clients had been given before the cloud was asked. `concerns` says of an object
-    of the store whether it is among those that were asked for. Versions count up in one resource, and a watch is in
-    their order: up to the store's version nothing can be missing or wrong.
+    `given` is the newest version that clients had been given before the cloud was asked. `concerns` returns whether an
+    object of the store is among the requested ones. Versions count up in one resource, and a watch is in their order:
+    up to the store's version nothing can be missing or wrong.
     """
     if version < given:
         return Comparison.DISPROVED
@@ -75,7 +75,7 @@ class OtherHistory(Exception):
 
 
 class Miscounted(Exception):
-    """The cloud says another number of objects than the store has. It need not be exact."""
+    """The cloud has another number of objects than the store. It need not be exact."""
 
 
 class Continuity:
@@ -91,11 +91,11 @@ class Continuity:
         self._counted: tuple[int, int] | None = None
         """A version of the cloud, and how many objects it has there."""
         self._is_list = False
-        """The witness is the newest object of a list, which does not tell what was deleted since."""
+        """The witness is the newest object of a list, which does not prove that nothing was deleted since."""
         self._passing: set[Key] = set()
         """The objects that came since, and must go before the version of the list."""
         self.may_count = True
-        """The number of objects can tell what was deleted."""
+        """The number of objects can prove deletions."""
 
     @property
     def awaits_witness(self) -> bool:
@@ -119,7 +119,7 @@ class Continuity:
         return self._witness.version - 1 if self._witness is not None else self._store.version
 
     def begin(self) -> None:
-        """The store was just listed, so the cloud has nothing to show."""
+        """The store was just listed, so the cloud has nothing to prove."""
         self._forget()
         self._resumed_at, self.may_count = 0, True
 
@@ -128,8 +128,8 @@ class Continuity:
         self._is_list, self._passing = False, set()
 
     def expect_witness(self) -> bool:
-        """Begin the watch with the last event of the store; False where names are the cheaper proof, or are to
-        tell at once, because another store was disproved.
+        """Begin the watch with the last event of the store; False where names are the cheaper proof, or are needed at
+        once, because another store was disproved.
 
         A history that has this event is the same up to it, and the store lacks nothing up to it.
         """
@@ -166,7 +166,7 @@ class Continuity:
         self.may_count = False
 
     def compare(self, version: int, names: Mapping[Key, int], given: int) -> None:
-        """Take what the cloud has at a version. OtherHistory where no event can bring the store there.
+        """Take the cloud's names at a version. OtherHistory where no event can bring the store there.
 
         `given` as in `compare` of this module.
         """
@@ -192,10 +192,10 @@ class Continuity:
             self.compare(version, {key: item.version for key, item in items.items()}, given)
 
     def event(self, key: Key, version: int, *, is_clouds: bool = True, has_gone: bool = False) -> bool:
-        """Check an event of the watch before the store takes it; whether it is to take it.
+        """Check an event of the watch before the store takes it; return whether it is to take it.
 
-        OtherHistory for one that the store should know. Miscounted as `progress`. A leader may correct what its
-        follower holds, by events of any version.
+        OtherHistory for an event that contradicts the store. Miscounted as in `progress`. A leader may correct its
+        follower by events of any version.
         """
         if self._witness is not None:
             if self._witness != (key, version):

@@ -87,7 +87,7 @@ def names_of(codec: Codec, raws: Iterable[StoredText]) -> dict[Key, int]:
 
 
 async def read_names(ask: Ask, query: Mapping[str, str]) -> tuple[int, dict[Key, int]]:
-    """The version of a list, and those of its objects. Errors as of `read_pages`; Malformed for an object."""
+    """The version of a list, and those of its objects. Errors as in `read_pages`; Malformed for an object."""
     codec, pages = await read_pages(ask, query, lambda _size: None)
     raws = [raw for page in pages for raw in page.items]
     try:
@@ -99,9 +99,9 @@ async def read_names(ask: Ask, query: Mapping[str, str]) -> tuple[int, dict[Key,
 
 
 async def read_version(ask: Ask, query: Mapping[str, str]) -> tuple[int, int | None]:
-    """The version that a server has reached, and the number of objects there, None where it does not say that.
+    """The version that a server has reached, and the number of objects there, None where it does not give it.
 
-    From a list of one object. Errors as of `read_pages`.
+    From a list of one object. Errors as in `read_pages`.
     """
     answer = await ask({**query, "limit": "1"})
     page = await page_of(codec_of(answer.content_type), answer)

@@ -36,7 +36,7 @@ class ListWatch(NamedTuple):
 
     @property
     def is_unfiltered(self) -> bool:
-        """Whether it reads all objects of the resource in all namespaces, and the whole objects."""
+        """Whether it reads all objects of the resource in all namespaces, and their full content."""
         return self == ListWatch(self.type, encoding=self.encoding)
 
     @property

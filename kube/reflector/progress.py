@@ -1,7 +1,7 @@
-"""Learns what the cloud has written of one kind since a version, for some hundred bytes however many objects there are.
+"""Learns the cloud's writes of one kind since a version, for some hundred bytes however many objects there are.
 
-A kube-apiserver says in a list of one object how far the cloud has come, but not what of that is of this kind. It sends
-a bookmark two seconds before it ends a watch, so a short watch tells: these events, and nothing else up to there.
+A kube-apiserver's list of one object has the cloud's version, but not the writes of this kind up to it. It sends a
+bookmark two seconds before it ends a watch, so a short watch proves: these events, and no others up to there.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ SECONDS = 3
 MARGIN = 5.0
 """Seconds after that time, at which the link counts as dead."""
 TRIES = 2
-"""Short watches, one after the other, until a bookmark has come that is new enough. etcd tells a kube-apiserver before
-1.31 every five seconds how far it is."""
+"""Short watches, one after the other, until a bookmark has come that is new enough.
+
+Before 1.31, etcd reports its progress to a kube-apiserver every five seconds.
+"""
 
 
 class NoBookmark(Exception):
@@ -33,7 +35,7 @@ async def newest_event(
     """A version that the cloud has reached, `version` at least, and that of the last event up to it; `known` for none.
 
     All events up to `known` are known, and the last of them is `witness`. The cloud must show that one first where its
-    history was not proved. OtherHistory where it does not; NoBookmark, ValueError for what cannot be read, and the
+    history was not proved. OtherHistory where it does not; NoBookmark, ValueError for a malformed answer, and the
     errors of the client.
     """
     reading = _Reading(known, version, witness)

@@ -19,8 +19,8 @@ from kube.wire.encoding import Encoding
 LIST_CODINGS = f"{CODING},zstd,{GZIP}"
 """Accept-Encoding of a list. A hub answers a reader of differences in zstd; a kube-apiserver knows gzip alone."""
 MANY = 300
-"""The names of so many objects are asked for in JSON: a kube-apiserver packs answers of more than 128 KiB alone, and
-then to less than a third of what they are in protobuf."""
+"""The names of so many objects are asked for in JSON: a kube-apiserver packs only answers of more than 128 KiB, and
+then to less than a third of their size in protobuf."""
 
 QUIET = "kube-node-lease"
 """A namespace of each cluster with Leases alone."""
@@ -39,7 +39,7 @@ class Questions:
     ) -> tuple[bool, Codec, list[ListPage[StoredText]]]:
         """A list of a version where the server still has it; of its present one (True) else, or for 0.
 
-        `came` as of `read_pages`.
+        `came` as in `read_pages`.
         """
         ask = partial(self._ask_objects, request)
         if at:
@@ -60,7 +60,7 @@ class Questions:
         return (await read_version(partial(self._ask, request, wanted=wanted), wanted.query))[0]
 
     async def count(self, request: Request) -> tuple[int, int | None]:
-        """That version, and the number of objects, None where the server does not say it."""
+        """That version, and the number of objects, None where the server does not give it."""
         return await read_version(partial(self._ask, request), self._list_watch.query)
 
     async def count_at(self, request: Request, version: int) -> int | None:

@@ -56,7 +56,7 @@ type Failure = StatusError | Unreachable | Malformed | UnusableRecord
 
 
 class Reflector:
-    """One task, started by `run`. `error` says why the store does not follow the cloud now, None while it does."""
+    """One task, started by `run`. `error` is why the store does not follow the cloud now, None while it does."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class Reflector:
             self._interrupt()
 
     def _interrupt(self) -> None:
-        """End the round, unless the round itself calls: it checks what to do next anyway."""
+        """End the round, unless the round itself calls: it checks the next step anyway."""
         if self._round is not None and self._round is not asyncio.current_task():
             self._round.cancel()
 
@@ -188,7 +188,7 @@ class Reflector:
         except asyncio.CancelledError:
             self._round.cancel()
             with contextlib.suppress(Exception, asyncio.CancelledError):
-                await self._round  # who awaits it takes its error, whose frames name the task
+                await self._round  # its waiter takes its error, whose frames refer to the task
             raise
         if not self._round.cancelled():
             self._round.result()
@@ -225,8 +225,8 @@ class Reflector:
         """Begin to have the cloud prove its history. OtherHistory where it cannot be the store's."""
         given = self._store.newest_given
         if self.upstream is not None and await self.upstream.goes_elsewhere():
-            # A leader proves its own history, and tells its followers of another one, but for one that was killed and
-            # forgot what it gave. What came from disk may be older than its word. The cloud's link carries none of it.
+            # A leader proves its own history, and reports another one to its followers, but for one that was killed and
+            # forgot its versions. The disk's copy may be older than its report. The cloud's link carries none of it.
             self._must_list = not self.watches
             if self.watches:
                 version, names = await self.questions.names(partial(self.upstream.request, resumes=True), 0)
@@ -239,7 +239,7 @@ class Reflector:
             await self._compare(given)
 
     async def _compare(self, given: int) -> None:
-        """Compare the cloud with the store, by the number of objects or all names. What differs is listed in doubt."""
+        """Compare the cloud with the store, by the number of objects or all names. In doubt, list it anew."""
         ask, at = self.client.request, self._store.version
         if self.continuity.can_count:
             same = given == at and await self.questions.count_at(ask, at) == len(self._store)
@@ -264,10 +264,10 @@ class Reflector:
         is_unserved = isinstance(error, StatusError) and error.code == 404
         # A watch may be refused so where a list is not.
         is_again = is_unserved and self.refusal is not None and self.refusal.code == 404
-        # Of a refusal it is bounded already, of an event that ends a watch it is what the server says.
+        # A refusal's text is bounded already, that of an event that ends a watch is the server's.
         wanted = bounded(error.retry_after or 0) if isinstance(error, StatusError) else None
         delay = self._backoff.next(UNSERVED_DELAY if is_again else wanted)
-        # Frames of the traceback hold what the cloud sent: up to MAX_LIST, for as long as the error is kept.
+        # Frames of the traceback hold the cloud's answer: up to MAX_LIST, for as long as the error is kept.
         error.__traceback__ = error.__cause__ = error.__context__ = None
         self.continuity.is_broken = True
         has_expired = isinstance(error, StatusError) and error.code == 410

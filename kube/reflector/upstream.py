@@ -37,7 +37,7 @@ class Upstream(Protocol):
         """
 
     def forget_version(self) -> None:
-        """The cloud was restored from a backup. The next list may be older than what the reflector knows."""
+        """The cloud was restored from a backup. The next list may be older than the reflector's version."""
 
     async def request(
         self,

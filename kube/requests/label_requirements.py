@@ -78,7 +78,7 @@ class LabelRequirement:
 def merged(requirements: Iterable[LabelRequirement]) -> tuple[LabelRequirement, ...]:
     """Equivalent requirements, sorted, at most one for each key and operator.
 
-    What no label can satisfy is written as "key,!key".
+    Unsatisfiable ones are written as "key,!key".
     """
     by_key: dict[tuple[str, Operator], list[LabelRequirement]] = {}
     for requirement in requirements:

@@ -26,7 +26,7 @@ MAX_KEYS_TEXT = 16 * 1024
 
 def parse_topology_keys(text: str) -> tuple[str, ...] | None:
     """Each key of the annotation `topologyKeys` once; None if it is not a JSON array of at most MAX_KEYS label keys and
-    `"*"`. `null` and `[]` are SuperEdge's ways to say "no topology"."""
+    `"*"`. `null` and `[]` are SuperEdge's values for no topology."""
     if len(text) > MAX_KEYS_TEXT:
         return None
     try:

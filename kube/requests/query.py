@@ -87,7 +87,7 @@ def parse_duration(text: str) -> float:
         step = _DURATION_STEP.match(rest, at)
         digits, fraction, unit = step.groups(default="") if step else ("", "", "")
         number = _natural(digits)
-        # What ".25" adds to a whole number: the int 0 for none, so that large numbers stay exact.
+        # The value of ".25" behind a number: the int 0 for none, so that large numbers stay exact.
         share = float(f"0{fraction[:_MAX_DIGITS]}") if len(fraction) > 1 else 0
         if (not digits and len(fraction) < 2) or number > _MAX_INT64 + 1:
             raise ValueError(f"time: invalid duration {quoted(text)}")

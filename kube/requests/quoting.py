@@ -1,4 +1,4 @@
-"""Text as Go prints it with %q: the form in which a kube-apiserver quotes what a client sent."""
+"""Text as Go prints it with %q: the form in which a kube-apiserver quotes a client's text."""
 
 _NAMED = {
     '"': '\\"',

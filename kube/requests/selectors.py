@@ -134,7 +134,7 @@ def escape_value(value: str) -> str:
     return _SPECIAL.sub(r"\\\g<0>", value)
 
 
-# Terms are what lies between commas that no "\" escapes.
+# Terms are separated by commas that no "\" escapes.
 _TERM = re.compile(r"(?:[^,\\]|\\.|\\\Z)+", re.DOTALL)
 # The first operator splits a term; nothing is escaped before it.
 _OPERATOR = re.compile("(.*?)(!=|==|=)", re.DOTALL)

@@ -1,7 +1,7 @@
-"""A request that asks for a WebSocket (RFC 6455): what it offers, and the head of the answer. Pure.
+"""A request that asks for a WebSocket (RFC 6455): its offer, and the head of the answer. Pure.
 
-kube-apiserver answers each watch by WebSocket for which a client asks so, and is followed here in what it refuses
-(`golang.org/x/net/websocket`, and `websocket.ProtocolAuthenticator` of k8s.io/apiserver).
+kube-apiserver serves each watch by WebSocket on request. Its refusals are followed here (`golang.org/x/net/websocket`,
+and `websocket.ProtocolAuthenticator` of k8s.io/apiserver).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class WebSocketOffer(NamedTuple):
             raise forbidden("a WebSocket is opened with the header Origin")
         if len(self.protocols) > 1:
             raise bad_request("missing or bad WebSocket-Protocol: offer one subprotocol, or none")
-        from wsproto.utilities import generate_accept_token  # noqa: PLC0415 - who reads the command line needs none
+        from wsproto.utilities import generate_accept_token  # noqa: PLC0415 - the command line needs none
 
         chosen = {"Sec-WebSocket-Protocol": self.protocols[0]} if self.protocols else {}
         accepted = generate_accept_token(self.key.encode("utf-8", "surrogateescape")).decode()

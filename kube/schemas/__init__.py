@@ -1,1 +1,1 @@
-"""All messages of Kubernetes' own kinds, as published, and the JSON of what is protobuf. Loaded on first need. Pure."""
+"""All messages of Kubernetes' own kinds, as published, and the JSON of protobuf objects. Loaded on first need. Pure."""

@@ -52,7 +52,7 @@ def _base64(data: bytes, at: int, end: int, deep: int) -> str:
 
 
 SCALARS: Mapping[str, Read] = {"s": _text, "i": _number, "l": _number, "b": _flag, "d": _double, "y": _base64}
-"""Each kind of field that is no message; `kube.message_table.MessageField.kind` says which is which."""
+"""Each kind of field that is no message; by `kube.message_table.MessageField.kind`."""
 
 
 def go_time(seconds: int, micros: int = 0, precision: str = "seconds") -> str:

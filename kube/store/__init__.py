@@ -1,4 +1,4 @@
-"""From a store to a watch: a projection filters the store, a view serves it, a judge says what a client gets.
+"""From a store to a watch: a projection filters the store, a view serves it, a judge decides how a client resumes.
 
 No HTTP server and no disk.
 """

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 
 MAX_CHANGES = 256
-"""Changes that a history keeps: twice what a small watch cache of kube-apiserver does."""
+"""Changes that a history keeps: twice as many as a small watch cache of kube-apiserver."""
 MAX_CHANGED_BYTES = 1024 * 1024
 """Bytes of the objects of these changes."""
 MAX_PAST = 32
@@ -93,7 +93,7 @@ class History[C: Recorded]:
         self._past = Past(version)
 
     def recall(self, past: Past) -> None:
-        """Take what an earlier process knew of the past, for a history that has just begun."""
+        """Take an earlier process's past, for a history that has just begun."""
         self._past = past
         self._oldest, self._names_gone_since = max(self._oldest, self.newest), past.since
 
@@ -105,7 +105,7 @@ class History[C: Recorded]:
             self._forget_oldest()
 
     def jump(self, before: int, after: int) -> None:
-        """Note a gap: a list brought the store from `before` to `after`, and what was between was never seen."""
+        """Note a gap: a list brought the store from `before` to `after`, and the changes in between are unknown."""
         self._gaps.append((before, after))
         self.jumps += 1
         if len(self._gaps) > MAX_GAPS:
@@ -130,7 +130,7 @@ class History[C: Recorded]:
         return next((before for before, after in self._gaps if after > version), None)
 
     def is_in_gap(self, version: int) -> bool:
-        """Whether a client of this version may hold what the store has never seen."""
+        """Whether a client of this version may hold objects that the store has never seen."""
         return any(before < version < after for before, after in self._gaps)
 
     def has_all_after(self, version: int) -> bool:
@@ -152,7 +152,7 @@ class History[C: Recorded]:
         }
 
     def past(self) -> Past:
-        """The last changes, for the disk. A deletion begins it: the name alone does not say what has gone."""
+        """The last changes, for the disk. A deletion begins it: the name alone does not identify the deleted object."""
         changes: dict[tuple[str, str], int] = {}
         since = max((self._past.since, *(after for _, after in self._gaps)))
         for at, change in reversed(self._entries):

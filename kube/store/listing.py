@@ -65,7 +65,7 @@ class Form:
         return codec.encode_bookmark(*self.type_of(api_version, kind), version, annotations)
 
     def headed(self, first: bytes, api_version: str, kind: str) -> bytes:
-        """The first events of a watch, with what only these have, such as the columns of a Table."""
+        """The first events of a watch, with fields that only these have, such as the columns of a Table."""
         return first
 
     def body(self, listing: Listing, listed: Sequence[StoredText]) -> ListBody:
@@ -105,9 +105,9 @@ class Listing(NamedTuple):
         return [listed(codec, item) for item in items]
 
     def body(self, formed: Sequence[StoredText]) -> ListBody:
-        """The body of the whole list, from the results of `formed` for all items.
+        """The body of the complete list, from the results of `formed` for all items.
 
-        What the items keep packed is unpacked piece by piece, as the body is read.
+        Packed items are unpacked piece by piece, as the body is read.
         """
         return self.form.body(self, formed)
 

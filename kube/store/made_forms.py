@@ -71,7 +71,7 @@ class TableForm(Form):
     is_headed = True
 
     def __init__(self, include: str, version: str = "v1", cells: CloudCells | None = None) -> None:
-        """`include` says what a row has beside its cells: one of `kube.tables.server_table.OBJECTS`.
+        """`include` is a row's content beside its cells: one of `kube.tables.server_table.OBJECTS`.
 
         `cells` are those that the cloud prints of a kind whose columns the hub does not know.
         """
@@ -105,7 +105,7 @@ class TableForm(Form):
         if annotations:
             metadata["annotations"] = dict(annotations)
         empty = {"kind": kind, "apiVersion": api_version, "metadata": metadata}
-        # Its version and annotations are in the row's object, without which it would say nothing.
+        # Its version and annotations are in the row's object, without which it would be empty.
         form = self if self._include != "None" else TableForm("Metadata", self._version, self._cells)
         return codec.encode_event("BOOKMARK", *TABLE, form.event_of(empty, api_version, kind))
 
@@ -141,7 +141,7 @@ class TableForm(Form):
 
 
 def plain(item: Item) -> Json:
-    """An object as the values of its JSON. What cannot be read has its name and version alone: others need the list."""
+    """An object as the values of its JSON. An unreadable one has its name and version alone: others need the list."""
     store = item.store
     try:
         if store.codec is _JSON:
@@ -173,7 +173,7 @@ def _named(item: Item) -> Json:
 def form_of(wanted: Representation, store: Store, *, is_list: bool, include: str) -> Form | None:
     """The form that makes this representation of a store's objects; None where none can.
 
-    `include` is what the rows of a Table have beside their cells.
+    `include` is the content of a Table's rows beside their cells.
     """
     is_same = wanted.encoding is store.codec.encoding
     if wanted.kind == TABLE_KIND:
@@ -196,4 +196,4 @@ RECODED_METADATA = {
 }
 """By the encoding, and the version of PartialObjectMetadata."""
 TABLES = {(version, include): TableForm(include, version) for version in META_VERSIONS for include in OBJECTS}
-"""By the version of the Table, and by what its rows have beside their cells."""
+"""By the version of the Table, and by the content of its rows beside their cells."""

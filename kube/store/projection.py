@@ -1,6 +1,6 @@
 """A store as a chain of filters shows it, kept up to date with the store and with the inputs of the filters.
 
-A projection holds only what differs from the store. For each object it remembers which inputs the chain read, so a
+A projection holds only its differences from the store. For each object it remembers which inputs the chain read, so a
 changed input costs only the objects that read it. Components with the same chain share one projection.
 """
 
@@ -32,8 +32,8 @@ type Why = tuple[tuple[str, object], ...]
 class Evaluation(NamedTuple):
     """The result of a chain for an item: the same item (kept), another one (changed) or None (hidden).
 
-    `pending` says that an input is not known yet. The projection then shows what it showed before, or nothing where
-    the object is new.
+    `pending` means that an input is not known yet. The projection then shows the former result, or nothing where the
+    object is new.
     """
 
     item: Item | None
@@ -52,7 +52,7 @@ class Chain(Protocol):
 
 
 class ProjectionListener(Protocol):
-    """Notified of what a projection shows, in the order of versions."""
+    """Notified of changes of the projection, in the order of versions."""
 
     def changed(self, change: ProjectedChange) -> None: ...
     def dropped(self, position: int, change: ProjectedChange) -> None:
@@ -90,7 +90,7 @@ class Projection:
         self._was_complete = False
         """Whether a client may have been given a state."""
         self.reasons: Counter[Why] = Counter()
-        """How many objects the filters change or hide, by what they said of them."""
+        """The number of objects that the filters change or hide, by verdict."""
         self._reads: dict[Key, frozenset[InputKey]] = {}
         self._readers: dict[InputKey, set[Key]] = {}
         self._evaluated: dict[Key, Item] = {}
@@ -166,7 +166,7 @@ class Projection:
                 yield shown
 
     def evaluate_some(self) -> None:
-        """Evaluate the next slice of a long list, or of what an input touched.
+        """Evaluate the next slice of a long list, or of the objects of a changed input.
 
         Listeners are not notified of the objects of a list, because no client has got a state yet.
         """
@@ -184,7 +184,7 @@ class Projection:
         return self._was_complete and any(name in self._readers for name in inputs)
 
     def shows_as(self, checkpoint: Checkpoint) -> bool:
-        """Whether the projection shows what it showed at a checkpoint, but for what has changed since."""
+        """Whether the projection shows the state of a checkpoint, but for later changes."""
         history, digest = self.store.history, self._overrides.digest
         if self.is_pending or not history.names_all_changed_after(checkpoint.version):
             return False
@@ -210,7 +210,7 @@ class Projection:
         return Checkpoint(self.store.version, self._overrides.digest, unlike, self._overrides.hidden)
 
     def inputs_changed(self, inputs: Collection[InputKey]) -> None:
-        """Evaluate again the objects that read one of these inputs, and notify listeners of what looks different.
+        """Evaluate again the objects that read one of these inputs, and notify listeners of visible differences.
 
         Of many objects `evaluate_some` evaluates the rest.
         """
@@ -244,7 +244,7 @@ class Projection:
     def changed(self, change: Change) -> None:
         """Evaluate a change of the store, and notify listeners if clients can tell the difference."""
         if change.key in self._unevaluated:
-            # For an object that the chain has not seen, listeners get the difference to what it would have shown.
+            # For an object that the chain has not seen, listeners get the difference to its would-be former result.
             del self._unevaluated[change.key]
             assert change.old is not None
             self._evaluate(change.old, None)
@@ -389,5 +389,5 @@ class Projection:
 
 
 def differ(one: Item | None, other: Item | None) -> bool:
-    """Whether clients can tell two states of an object apart; None is one that they do not see."""
+    """Whether clients can tell two states of an object apart; None is a hidden one."""
     return one is not other and (one is None or other is None or one.raw != other.raw)

@@ -1,8 +1,8 @@
-"""Decides what a view sends to a client that comes with a version. `docs/versions.md` explains the rules.
+"""Decides which events a view sends to a client that comes with a version. `docs/versions.md` explains the rules.
 
-Filters depend on inputs, which may have changed while the hub was down. So the disk has a checkpoint with the store
-of the same moment. If the next process computes the same digest from that store and its own inputs, a client of the
-former process holds what the view shows, except for later changes.
+Filters depend on inputs, which may have changed while the hub was down. So the disk has a checkpoint with the store of
+the same moment. If the next process computes the same digest from that store and its own inputs, a client of the former
+process holds the view's state, except for later changes.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def judge(
     """
     if history.is_in_gap(since) and not is_confirmed:
         return Resumption.EXPIRED
-    # Later than that, what a client holds may have come and gone before the store hears of it.
+    # Later than that, a client's object may have come and gone before the store hears of it.
     is_known = since <= seen or is_confirmed
     can_correct = is_known and history.names_all_gone_after(since)
     is_repeatable = since > unlike and is_known

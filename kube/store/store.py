@@ -1,6 +1,6 @@
 """The node's one copy of a list in the cloud: raw objects by key, and their resourceVersion.
 
-A store does not know where its objects come from or who reads them. A reflector hands it lists and watch events; it
+A store knows neither the source of its objects nor their readers. A reflector hands it lists and watch events; it
 notifies its listeners of each change once, in the order of versions.
 """
 
@@ -30,11 +30,11 @@ Key = tuple[str, str]
 
 
 class Item:
-    """One object at one version: its raw form, and what selectors need of it. Immutable.
+    """One object at one version: its raw form, and the fields that selectors need. Immutable.
 
-    `stored` is the raw form in memory: a text is packed, and so is an object that filters have changed, which
-    only the filters read again. `raw` unpacks it at each call.
-    Selectors match the unfiltered item, as they would at a kube-apiserver.
+    `stored` is the raw form in memory: a text is packed, and so is an object that filters have changed, which only the
+    filters read again. `raw` unpacks it at each call. Selectors match the unfiltered item, as they would at a
+    kube-apiserver.
     """
 
     __slots__ = ("_fields", "_unfiltered", "key", "labels", "store", "stored", "version")
@@ -126,7 +126,7 @@ class Change(NamedTuple):
 
 
 class StoreListener(Protocol):
-    """Notified of what happens to a store, synchronously and in the order of versions."""
+    """Notified of a store's changes, synchronously and in the order of versions."""
 
     def changed(self, change: Change) -> None: ...
 
@@ -278,7 +278,7 @@ class Store:
             self._former, self.former_version = items, max(self.former_version, version)
 
     def _end_history(self, version: int) -> None:
-        """Store what clients may hold of this history; the next one begins at this version."""
+        """Set the clients' version of this history; the next one begins at this version."""
         self.former_version = max(self.former_version, self.newest_given)
         self._former = self.gone_after(version) | self._items
         size = sum(len(item.stored) for item in self._former.values())
@@ -336,7 +336,7 @@ class Store:
         self._notifier.notify()
 
     def jump(self, before: int, version: int) -> None:
-        """Note a gap in the history: what lies between these versions was never seen."""
+        """Note a gap in the history: the changes between these versions are unknown."""
         if version > before:
             self.history.jump(before, version)
             self._move(version)
@@ -395,5 +395,5 @@ class Store:
 
 
 def _is_another(old: Item | None, item: Item) -> bool:
-    """Whether an object has changed. Some aggregated APIs give objects without a version: then the text says it."""
+    """Whether an object has changed. Some aggregated APIs give objects without a version: then the text decides."""
     return old is None or old.version != item.version or (not item.version and old.raw != item.raw)

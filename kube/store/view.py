@@ -53,7 +53,7 @@ class View(Feed):
         self._unlike = 0
         """The newest version that clients may hold as other filters of this view made it."""
         self._has_history = not projection.filtered
-        """Whether a version that a client holds says which events the client has seen (rule 3)."""
+        """Whether a version that a client holds proves which events the client has seen (rule 3)."""
         self.given_by_others: Callable[[], int] = lambda: 0
         """Returns the newest version that other sources of the resource, or the cloud, gave clients."""
         self._between = (0, 0)
@@ -138,7 +138,7 @@ class View(Feed):
         )
 
     def _former(self, since: int) -> int:
-        """The version up to which a client of an earlier process holds what the view shows; 0 where nobody knows."""
+        """The version up to which a client of an earlier process holds the view's state; 0 where it is unknown."""
         former = self._checkpoint(since)
         return former.version if former is not None and self.projection.shows_as(former) else 0
 

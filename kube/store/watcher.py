@@ -69,7 +69,7 @@ class Feed:
         return seen if self.is_ahead(seen) else self.version
 
     def has_confirmed(self, version: int) -> bool:
-        """Whether the cloud had this view's state at a version: a list or watch of it said so."""
+        """Whether the cloud had this view's state at a version, by a list or watch of it."""
         return version in self._confirmed
 
     def _type(self) -> tuple[str, str]:
@@ -187,12 +187,12 @@ class Watcher:
         bookmarks: bool,
         coding: StreamCoding,
     ) -> None:
-        """`beginning` is what the client gets first; None where it resumes after the version that it has."""
+        """`beginning` is the client's first state; None where it resumes after the version that it has."""
         self.view = view
         self.coding = coding
         self.bookmarks = bookmarks
         self.outlet: Outlet | None = None
-        """Takes events while nobody does anything with what `frames` gave; None where the client has none."""
+        """Takes events while the bytes of `frames` are not sent yet; None where the client has no such outlet."""
         self.ended = False
         self.fell_behind = False
         """Whether the view cut the watch because its client read too slowly. The client resumes by its version."""

@@ -44,7 +44,7 @@ OBJECTS = frozenset({"None", "Metadata", "Object"})
 
 
 class _Printer(NamedTuple):
-    """`columns` are names; a sign behind one says what it is: `+` for wide output alone, `#` for a number."""
+    """`columns` are names; a suffix gives their kind: `+` for wide output alone, `#` for a number."""
 
     columns: str
     cells: Callable[[Json], list[Any]]
@@ -91,7 +91,7 @@ _PRINTERS = {
 }
 _PRINTERS["events.k8s.io", "Event"] = _PRINTERS["", "Event"]
 KNOWN = frozenset(_PRINTERS)
-"""Groups and kinds whose columns the hub knows. Of others it asks the cloud, or has name and age."""
+"""Groups and kinds whose columns the hub knows. For others it asks the cloud, or has name and age."""
 RESOURCES = frozenset((group, f"{kind.lower().removesuffix('s')}s") for group, kind in KNOWN)
 """The same by group and resource."""
 

@@ -119,7 +119,7 @@ def in_pieces[T: Sized](items: Iterable[T]) -> Iterator[list[T]]:
         size += len(item)
         if size >= PIECE:
             piece, size, full = [], 0, [piece]
-            yield full.pop()  # what waits for its reader keeps nothing
+            yield full.pop()  # a frame that waits for its reader caches nothing
     if piece:
         yield piece
 
@@ -173,7 +173,7 @@ class FrameReader(ABC):
 
 
 class Codec(ABC):
-    """One encoding. Everything that decodes raises ValueError on malformed input, and nothing else."""
+    """One encoding. Each decoding method raises ValueError on malformed input, and nothing else."""
 
     encoding: Encoding
     content_type: str

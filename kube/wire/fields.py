@@ -79,7 +79,10 @@ class Fields(ABC):
 
     @abstractmethod
     def keep(self, name: str, predicate: "Callable[[Fields], bool]") -> int:
-        """Remove the messages of a list for which the predicate is false; how many. With 0 nothing is written."""
+        """Remove the messages of a list for which the predicate is false; return their number.
+
+        With 0 nothing is written.
+        """
 
     @abstractmethod
     def add(self, name: str) -> "Fields":

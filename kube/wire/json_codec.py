@@ -84,7 +84,7 @@ class ItemType(msgspec.Struct, rename="camel", gc=False):
 
 
 class DescribedItem(ItemType, rename="camel", gc=False):
-    """An item's type, and what a store needs of its metadata."""
+    """An item's type, and the part of its metadata that a store needs."""
 
     metadata: Metadata | None = None
 
@@ -277,10 +277,10 @@ def _described_item(raw: bytes) -> tuple[ItemType, ObjectPeek | None]:
 
 
 def _parts(body: bytes, begin: int) -> Iterator[tuple[list[msgspec.Raw], int]]:
-    """The items part by part, and where the next one begins, which is the last one at the end.
+    """The items part by part, and the position of the next one, which is the last one at the end.
 
-    Text that looks like the beginning of an item mostly is one, and is for certain where the text before it is a whole
-    array. Where it is none, the part gets twice as long.
+    Text that looks like the beginning of an item mostly is one, and is for certain where the text before it is a
+    complete array. Where it is none, the part gets twice as long.
     """
     first = _FIRST_NAME.match(body, begin)
     between = re.compile(rb"\}(,)\{" + re.escape(first[1] if first is not None else b""))

@@ -1,4 +1,5 @@
-"""Reads JSON objects: fields without a schema, whose values are checked when read; and of a text what a store needs."""
+"""Reads JSON objects: fields without a schema, whose values are checked when read; and the fields of a text that a
+store needs."""
 
 import codecs
 import re
@@ -80,7 +81,7 @@ def raw_fields(text: bytes | memoryview | msgspec.Raw) -> dict[str, msgspec.Raw]
 
 
 def first_byte(raw: msgspec.Raw) -> bytes:
-    """The sign that says of which type a value is."""
+    """The sign that gives a value's type."""
     return bytes(memoryview(raw)[:1])
 
 

@@ -135,7 +135,7 @@ TOKEN = re.compile(rb'"' + _TEXT + rb"|[{}\[\]]", re.DOTALL)
 STEPS = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
 
 _EVENT_END = re.compile(rb"\}[ \t\r]*(?:\{|\Z)")
-"""Where an event may end without a newline: at the end of what is there, or before another; `}{` is no JSON."""
+"""Where an event may end without a newline: at the end of the input, or before another; `}{` is no JSON."""
 _SOLID = re.compile(rb"[^ \t\r\n]")
 _NEWLINE = re.compile(rb"[ \t\r]*\n")
 

@@ -45,7 +45,7 @@ _CACHED = 256
 # Go sorts up to 12 elements by insertion. No client of Kubernetes sends more clauses.
 _MAX_INSERTION = 12
 
-# What the routes of a kube-apiserver produce. A header with none of these and without "*/*" matches no route at all.
+# The products of a kube-apiserver's routes. A header with none of these and without "*/*" matches no route at all.
 _PRODUCED = frozenset({"*/*", Encoding.JSON.value, Encoding.PROTOBUF.value, "application/yaml"})
 
 

@@ -250,7 +250,7 @@ def _behind_magic(body: bytes) -> memoryview:
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, memoryview, memoryview]]:
-    """Number, whole bytes and content of each field of a message; all must be length-delimited."""
+    """Number, bytes and content of each field of a message; all must be length-delimited."""
     begin = 0
     while begin < len(message):
         tag, at = read_varint(message, begin)

@@ -1,4 +1,4 @@
-"""Fields over a protobuf message of the minimal schema; the runtime keeps what the schema does not know."""
+"""Fields over a protobuf message of the minimal schema; the runtime keeps fields outside the schema."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol

@@ -1,7 +1,7 @@
 """The minimal protobuf schema: only the fields that filters, selectors and codecs read or write.
 
-`scripts/schemas` cuts it out of what Kubernetes publishes, by the names in `scripts/building/minimal_schema.py`.
-Everything else in a message is an unknown field to the protobuf runtime, which keeps it: nothing is lost on the way.
+`scripts/schemas` cuts it out of Kubernetes' published schema, by the names in `scripts/building/minimal_schema.py`.
+Every other field of a message is an unknown field to the protobuf runtime, which keeps it: nothing is lost on the way.
 """
 
 from collections.abc import Iterable, Mapping

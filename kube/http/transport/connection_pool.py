@@ -26,7 +26,7 @@ class Connection(Protocol):
     def send(
         self, fields: HeaderFields, body: bytes, response: ResponseSink, *, is_complete: bool = True
     ) -> None:
-        """Send a request, and tell the sink of its response. More of the body follows unless this is all."""
+        """Send a request, and hand its response to the sink. More of the body follows unless this is all."""
 
     def send_more(self, response: ResponseSink, data: bytes, *, is_last: bool) -> None:
         """Send more of the body of a request."""
@@ -35,7 +35,7 @@ class Connection(Protocol):
         """Bytes of the request's body that the peer has no room for."""
 
     def take(self, response: ResponseSink, size: int) -> None:
-        """Let the peer send more of a response: the sink has taken so many bytes of its window."""
+        """Let the peer send more of a response: the sink has consumed so many bytes of its window."""
 
     def ping(self) -> asyncio.Future[float] | None:
         """The seconds until the peer has answered a ping; ConnectionResetError where it has not. None for HTTP/1.1."""
@@ -66,8 +66,10 @@ class ConnectionPool[Key: Hashable]:
         self.cut(lambda _: True)
 
     def cut(self, matches: Callable[[Key], bool]) -> int:
-        """Close the connections of all keys that match, and open those no further that are being opened; how many were
-        open. Responses under way break off."""
+        """Close the connections of all keys that match, and stop opening further ones; return how many were open.
+
+        Responses under way break off.
+        """
         for key, opening in self._opening.items():
             if matches(key) and opening is not asyncio.current_task():
                 opening.cancel()
@@ -98,10 +100,10 @@ class ConnectionPool[Key: Hashable]:
         *,
         window: int = MAX_UNTAKEN,
     ) -> AsyncIterator[StreamedResponse]:
-        """Send a request, and let go of the response afterwards. `received` is told of each piece's size as it comes.
+        """Send a request, and release the response afterwards. `received` is called with each piece's size as it comes.
 
-        `window` has the bytes that may come before any is taken.
-        A request that a peer did not process goes out again on another connection.
+        `window` has the bytes that may come before any is consumed. A request that a peer did not process is sent again
+        on another connection.
         """
         response = StreamedResponse(deadline, window)
         response.received, response.is_wanted = received, MINIMAL not in fields
@@ -132,7 +134,7 @@ class ConnectionPool[Key: Hashable]:
                     raise
             except BaseException as error:
                 if isinstance(error, TimeoutError):
-                    # The peer may be stuck with this connection: only a new one can tell.
+                    # The peer may be stuck with this connection: only a new one can show it.
                     connection.retire()
                 connection.release(response)
                 raise
@@ -150,7 +152,7 @@ class ConnectionPool[Key: Hashable]:
                 opening = self._opening[key] = asyncio.create_task(self._new(key), name="opens a connection")
                 # By a callback: mitmproxy's loop runs a task at once, as far as it can.
                 opening.add_done_callback(partial(self._opened, key))
-            # Who waits no longer leaves it to the others, and to the next who asks: a slow server must be reached once.
+            # A caller that gives up leaves it to the others, and to later ones: a slow server must be reached once.
             await asyncio.wait({opening})
             if opening.cancelled():
                 raise ConnectionResetError("the connection was closed while it was opened")
@@ -177,9 +179,7 @@ class ConnectionPool[Key: Hashable]:
             made.close()
             raise ConnectionRefusedError("the server takes no requests on a new connection")
         for idle_key in list(self._connections):
-            self.available(
-                idle_key
-            )  # forgets those that have ended, of keys for which nobody asks any more, too
+            self.available(idle_key)  # also drops the ended ones of keys that are no longer used
         self._connections.setdefault(key, []).append(made)
         return made
 
@@ -187,4 +187,4 @@ class ConnectionPool[Key: Hashable]:
         if self._opening.get(key) is opening:
             del self._opening[key]
         if not opening.cancelled():
-            opening.exception()  # perhaps nobody waits for it any more
+            opening.exception()  # its waiter may be gone

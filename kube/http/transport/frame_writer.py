@@ -1,7 +1,7 @@
 """Frames to send on one HTTP/2 connection: as much as the peer's socket and windows take, round-robin among requests.
 
-A request waits here for a peer that reads slowly. One that is taken back meanwhile never goes, and none waits behind
-all that others have to send.
+A request waits here for a peer that reads slowly. A cancelled one is never sent, and no request waits behind all data
+of the others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_UNWRITTEN = 1024 * 1024
 
 
 class FrameWriter:
-    """The frames of one side of a connection. `flush` sends what was given to all other methods."""
+    """The frames of one side of a connection. `flush` sends the output of all other methods."""
 
     def __init__(self, unsettled: dict[ResponseSink, None]) -> None:
         """`unsettled` gets each response of whose request more of the body has gone."""
@@ -52,7 +52,7 @@ class FrameWriter:
         )
 
     def begin(self, stream: RequestedStream, fields: HeaderFields) -> None:
-        """Send a request, with what there is of its body."""
+        """Send a request, with the available part of its body."""
         self._heads[stream] = fields
 
     def send_more(self, stream: RequestedStream) -> None:

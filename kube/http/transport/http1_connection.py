@@ -13,27 +13,27 @@ from kube.http.transport.response_head import MAX_FIELDS
 from kube.http.transport.response_sink import NotProcessed, ResponseSink
 
 SILENCE = 58.0
-"""Seconds after which a connection is closed that nobody has used: its server, or a router, may have forgotten it."""
+"""Seconds after which an unused connection is closed: its server, or a router, may have forgotten it."""
 MAX_HEAD = 64 * 1024
 """Bytes of a head, or of a chunk's first line."""
 SAFE = frozenset({b"GET", b"HEAD"})
-"""Methods whose request is sent again where a kept connection ends before a word of the answer: its server closes it
-when it has been idle for long, and cannot know that a request is on its way (RFC 9110, 9.2.2)."""
+"""Methods whose request is sent again where a kept connection ends before the answer begins: its server closes it when
+it has been idle for long, and cannot know that a request is on its way (RFC 9110, 9.2.2)."""
 
 
 class Http1Connection(asyncio.Protocol):
     """A `kube.http.transport.connection_pool.Connection`: one request after the other."""
 
     def __init__(self, prefix: bytes = b"") -> None:
-        """`prefix` is what each path begins with at this server."""
+        """`prefix` begins each path at this server."""
         self._prefix = prefix
         self._h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
         self._transport: asyncio.Transport | None = None
         self._response: ResponseSink | None = None
-        """Under way: its reader has not let go of it."""
+        """Under way: its reader has not released it."""
         self._method = b""
         self._is_safe = False
-        """The request changes nothing, as often as it is sent."""
+        """The request is idempotent."""
         self._untaken = 0
         self._is_paused = False
         self._is_retired = False
@@ -125,7 +125,7 @@ class Http1Connection(asyncio.Protocol):
         self._transport = transport
         self._timer = asyncio.get_running_loop().call_later(SILENCE, self._look)
         if (stream := transport.get_extra_info("socket")) is not None:
-            # A watch may be silent for as long as it is open, and nothing else keeps its way, or shows it is gone.
+            # A watch may be silent as long as it is open: nothing else keeps its connection alive or shows its end.
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, int(SILENCE))
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, int(SILENCE / 4))
@@ -133,7 +133,7 @@ class Http1Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         response = self._response
         if response is None or response.has_ended:
-            self._close()  # nobody has asked, and no later request may take this for its answer
+            self._close()  # no request is under way, and no later one may take this for its answer
             return
         if self._is_switched:
             self._hand_on(response, data)
@@ -204,7 +204,7 @@ class Http1Connection(asyncio.Protocol):
                     {b"content-length", b"transfer-encoding"}
                 )
                 if b"transfer-encoding" in names:
-                    # The chunks count, whatever length is said besides (RFC 9112, 6.3): the client must not hear of it.
+                    # The chunks count, not a Content-Length beside them (RFC 9112, 6.3): the client must not see it.
                     fields = [field for field in fields if field[0] != b"content-length"]
                 response.begin(event.status_code, fields)
             case h11.Data():

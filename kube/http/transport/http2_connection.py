@@ -1,8 +1,8 @@
 """One HTTP/2 connection to a server, and the responses that are under way on it.
 
-The connection's window has the largest size, and only the window of a stream bounds what waits here, so that no
+The connection's window has the largest size, and only the window of a stream bounds the waiting bytes here, so that no
 response waits for the reader of another one. The frames are made and read here: h2 takes as long for a request as all
-else that the hub does about it.
+other work of the hub for it.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ WINDOW = 2**31 - 1
 STREAMS_AT_FIRST = 100
 """Streams on a connection whose peer has not sent its limit yet: the default of kube-apiserver and of Go."""
 SILENCE = 58.0
-"""Seconds without a word of the peer after which it is sent a ping, where a response is under way, and the connection
-is closed where none is. As many seconds later the peer counts as gone that has not answered. Routers forget connections
-that are silent for minutes."""
+"""Seconds of silence of the peer after which it is sent a ping, where a response is under way, and the connection is
+closed where none is. As many seconds later a peer without an answer counts as gone. Routers forget connections that are
+silent for minutes."""
 
 
 class Http2Connection(asyncio.Protocol):
     """A `kube.http.transport.connection_pool.Connection`."""
 
     def __init__(self, prefix: bytes = b"") -> None:
-        """`prefix` is what each path begins with at this server."""
+        """`prefix` begins each path at this server."""
         self._prefix = prefix
         self._transport: asyncio.Transport | None = None
         self._decoder = HpackDecoder(MAX_HEAD)
@@ -67,9 +67,9 @@ class Http2Connection(asyncio.Protocol):
         self._is_asked = False
         """A ping was sent since the peer was last heard."""
         self._pongs: list[tuple[float, asyncio.Future[float]]] = []
-        """When each ping was sent that has no answer yet, and who waits for it."""
+        """When each unanswered ping was sent, and its waiter."""
 
-    # -- for who sends requests
+    # -- for senders of requests
 
     @property
     def is_open(self) -> bool:
@@ -196,7 +196,7 @@ class Http2Connection(asyncio.Protocol):
         self._writer.frame(FrameKind.SETTINGS, 0, 0, b"")
         self._writer.flush()
 
-    # -- what comes
+    # -- input
 
     def _take_frame(self, kind: int, flags: int, number: int, payload: bytes) -> None:
         match kind:
@@ -263,7 +263,7 @@ class Http2Connection(asyncio.Protocol):
         if number or (flags & FrameFlag.ACK and payload):
             raise PeerError("malformed SETTINGS", EndCode.FRAME_SIZE_ERROR)
         if flags & FrameFlag.ACK:
-            # Of all that were sent: Go acknowledges once what came together.
+            # Acknowledges all that were sent: Go acknowledges several at once.
             now = asyncio.get_running_loop().time()
             for sent, pong in self._pongs:
                 if not pong.done():
@@ -297,7 +297,7 @@ class Http2Connection(asyncio.Protocol):
             raise PeerError("a malformed GOAWAY", EndCode.FRAME_SIZE_ERROR)
         last, code = number_of(payload[:4]) & LAST_31, number_of(payload[4:8])
         self.retire()
-        # Each stream is looked at once: 64 KiB may say this 3,800 times.
+        # Each stream is looked at once: 64 KiB may have 3,800 such frames.
         while self._streams and next(reversed(self._streams)) > last:
             _, stream = self._streams.popitem()
             self._writer.drop(stream)

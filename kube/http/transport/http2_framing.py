@@ -1,4 +1,4 @@
-"""The frames of HTTP/2 (RFC 9113) as the hub's own client makes and reads them: bytes in, whole frames out."""
+"""The frames of HTTP/2 (RFC 9113) as the hub's own client makes and reads them: bytes in, complete frames out."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ class FrameSplitter:
         self._waiting = bytearray()
         """The bytes of an incomplete frame."""
         self._head: tuple[int, int, list[bytes]] | None = None
-        """The flags, the stream and the parts of a head that is not whole."""
+        """The flags, the stream and the parts of an incomplete head."""
 
     def read(self, data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
-        """The type, flags, stream and payload of each frame that is whole now. PeerError for what is none."""
+        """The type, flags, stream and payload of each complete frame. PeerError for a malformed one."""
         waiting = self._waiting
         waiting += data
         at, end = 0, len(waiting)

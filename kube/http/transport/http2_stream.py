@@ -1,4 +1,4 @@
-"""One request on a connection of HTTP/2 and its response: what each side may send of a body, and has sent."""
+"""One request on a connection of HTTP/2 and its response: the bytes of a body that each side may send, and has sent."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class RequestedStream:
         self.has_ended = False
         """The peer has sent all of the response."""
         self._left = self._granted = 0
-        """Bytes that the peer may still send, and those that it had when it was last told."""
+        """Bytes that the peer may still send, and their number when it last got a window update."""
         self._untaken = 0
         self._promised: int | None = None
-        """Bytes of the response's body that are still to come; None where its head does not say it."""
+        """Bytes of the response's body that are still to come; None where its head does not give them."""
 
     @property
     def is_sent(self) -> bool:
@@ -41,7 +41,7 @@ class RequestedStream:
 
     @property
     def has_granted(self) -> bool:
-        """Whether the peer was ever let send a body."""
+        """Whether the peer was ever allowed to send a body."""
         return self._granted > 0
 
     @property
@@ -73,13 +73,13 @@ class RequestedStream:
         return self.widen(self.response.first_window) if self.response.is_wanted else 0
 
     def widen(self, more: int) -> int:
-        """Let the peer send so much more of the response; `more` itself."""
+        """Let the peer send so much more of the response; return `more` itself."""
         self._left += more
         self._granted = self._left
         return more
 
     def took(self, size: int) -> int:
-        """Note that so many bytes were taken; how many more the peer may be told to send, 0 where it has enough."""
+        """Note consumed bytes; return the window update to send, 0 where the peer has enough."""
         self._untaken -= size
         if self._left > self._granted // 2:
             return 0
@@ -87,7 +87,7 @@ class RequestedStream:
         return self.widen(more) if more > 0 else 0
 
     def came(self, size: int) -> None:
-        """Note what came of the window; PeerError for more than there was room for."""
+        """Note received bytes; PeerError for more than the window."""
         self._left -= size
         self._untaken += size
         if self._left < 0:

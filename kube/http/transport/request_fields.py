@@ -14,7 +14,7 @@ OF_CONNECTION = frozenset(
 NOT_SENT = OF_CONNECTION | {b"te", b"host"}
 """Headers of a request that are for the connection by which it came, or that HTTP/2 replaces."""
 MINIMAL = (b"prefer", b"return=minimal")
-"""Its sender reads nothing of a success but its head (RFC 7240, 4.2)."""
+"""Its sender reads only the head of a success (RFC 7240, 4.2)."""
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A header's name (RFC 9110, 5.6.2)."""
@@ -35,7 +35,7 @@ def request_fields(
 ) -> HeaderFields:
     """The fields of a request, `:method`, `:scheme`, `:authority` and `:path` first.
 
-    StatusError 400 for what cannot be sent as it is.
+    StatusError 400 for a value that cannot be sent.
     """
     if not _TOKEN.fullmatch(method) or not _PATH.fullmatch(path):
         raise bad_request("the request line cannot be sent")

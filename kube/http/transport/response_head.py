@@ -1,4 +1,4 @@
-"""Reads the head of a response of HTTP/2. What a client of HTTP/1.1 would take for something else is refused."""
+"""Reads the head of a response of HTTP/2. A head that a client of HTTP/1.1 would misread is refused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from kube.http.transport.request_fields import OF_CONNECTION, HeaderFields
 
 MAX_FIELDS = 1000
-"""Fields of a head, as of a request's: for a client of HTTP/2 each one is compared with what came before."""
+"""Fields of a head, as of a request's: for a client of HTTP/2 each one is compared with the earlier ones."""
 _NO_NAME = re.compile(rb"[^!#$%&'*+.^_`|~0-9a-z-]")
 _NO_VALUE = re.compile(rb"[\x00\r\n]")
 _LENGTH = re.compile(rb"[0-9]{1,18}")

@@ -11,8 +11,10 @@ SENDS = 5
 FIRST_WINDOW = 2**16 - 1
 """Bytes that a server may send of a response before any of them is taken."""
 MAX_UNTAKEN = 1024 * 1024
-"""Bytes of one response that wait for its reader. The peer stops there: a packed watch comes faster than its reader
-applies what it unpacks to."""
+"""Bytes of one response that wait for its reader.
+
+The peer stops there: a packed watch comes faster than its reader applies its unpacked events.
+"""
 
 
 class NotProcessed(ConnectionResetError):
@@ -20,7 +22,7 @@ class NotProcessed(ConnectionResetError):
 
 
 class ResponseSink:
-    """Takes a response. The connection calls all of this while it handles what it has received."""
+    """Takes a response. The connection calls all methods while it handles received bytes."""
 
     sends = 1
     """How often the request was sent."""
@@ -29,14 +31,19 @@ class ResponseSink:
     status = 0
     """0 until status and headers have come."""
     is_framed = True
-    """Whether the end of the body is told. Where the end of the connection alone tells it, a body that was cut looks
-    whole (RFC 9112, 6.3)."""
+    """Whether the body has an explicit end.
+
+    Where only the connection's end ends it, a truncated body looks complete (RFC 9112, 6.3).
+    """
     has_ended = False
     error: ConnectionResetError | None = None
     """Why the response broke off."""
     is_wanted = True
-    """Whether anybody reads the body. Over HTTP/2 a success without one is over with its head: the server gets no room
-    for more, and the next frame tells it so."""
+    """Whether the body is read.
+
+    Over HTTP/2 a success that is not read is over with its head: the server gets no window, and the next frame resets
+    the stream.
+    """
     first_window = FIRST_WINDOW
     """Bytes that may come before any is taken."""
 
@@ -59,14 +66,14 @@ class ResponseSink:
         self.has_ended = True
 
     def fail(self, error: ConnectionResetError) -> None:
-        """Break the response off, unless it is whole."""
+        """Break the response off, unless it is complete."""
         if not self.has_ended and self.error is None:
             self.error = error
 
     def begin_anew(self) -> bool:
-        """Forget the peer that did not process the request; whether the request may be sent again, in whole.
+        """Drop the peer that did not process the request; return whether the request may be sent again from its start.
 
-        Who sends requests asks here alone: a request that the peer may have processed is never sent twice.
+        Senders of requests ask here alone: a request that the peer may have processed is never sent twice.
         """
         if self.status or not isinstance(self.error, NotProcessed):
             return False
@@ -78,4 +85,4 @@ class ResponseSink:
         return True
 
     def settle(self) -> None:
-        """All is told that came at once; the peer may have room for more of the request's body."""
+        """All received bytes are delivered; the peer may have room for more of the request's body."""

@@ -94,4 +94,4 @@ class StreamedResponse(ResponseSink):
 
 
 def _nowhere(_response: ResponseSink, _size: int) -> None:
-    """Nothing comes before the request has gone."""
+    """No response comes before the request is sent."""
