@@ -59,7 +59,7 @@ async def test_a_token_asks_first_and_the_node_itself_later(tmp_path: Path, boot
     assert not saved.bearer
 
 
-async def test_a_kept_identity_needs_no_token(tmp_path: Path, bootstrap: Path) -> None:
+async def test_a_stored_certificate_needs_no_token(tmp_path: Path, bootstrap: Path) -> None:
     issued = AUTHORITY.issue_node("n1")
     (tmp_path / "pki").mkdir()
     (tmp_path / "pki" / "node.pem").write_bytes(issued.certificate + issued.key)
@@ -74,7 +74,7 @@ async def test_a_kept_identity_needs_no_token(tmp_path: Path, bootstrap: Path) -
     ("code", "message"),
     [(401, "rejects the token of"), (403, "system:node-bootstrapper"), (500, "says the cloud")],
 )
-async def test_a_refusal_is_told_in_words_until_it_ends(
+async def test_a_refused_signing_request_is_reported_as_the_reason_until_it_succeeds(
     tmp_path: Path, bootstrap: Path, caplog: pytest.LogCaptureFixture, code: int, message: str
 ) -> None:
     cloud = SigningCluster()
@@ -215,7 +215,7 @@ def test_few_contexts_are_remembered(tmp_path: Path) -> None:
     assert server_side(own, []).get_context() is last
 
 
-def test_a_certificate_that_cannot_be_read_is_shown_to_nobody(tmp_path: Path) -> None:
+def test_an_unreadable_certificate_is_an_error_and_is_not_presented(tmp_path: Path) -> None:
     own_certificate(tmp_path, ["127.0.0.1"])
     own = ServingCertificate(tmp_path / "serving.crt", tmp_path / "serving.key")
     server_side(own, [])

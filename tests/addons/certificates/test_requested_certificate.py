@@ -79,7 +79,7 @@ async def running(cluster: Cluster, folder: Path) -> AsyncIterator[Running]:
         yield made
 
 
-async def test_it_is_asked_for_when_it_is_wanted_and_kept(tmp_path: Path) -> None:
+async def test_a_certificate_is_requested_once_wanted_and_reused_after_a_restart(tmp_path: Path) -> None:
     cluster = Cluster()
     async with running(cluster, tmp_path / "pki") as made:
         assert await made.next() == ""
@@ -304,14 +304,18 @@ async def test_the_request_for_the_nodes_identity_is_a_kubelets() -> None:
         ({"type": "Denied"}, "denied: no reason given"),
     ],
 )
-async def test_a_refusal_is_told_with_its_reason(condition: dict[str, str], text: str) -> None:
+async def test_a_refused_signing_request_fails_with_the_reason_of_its_condition(
+    condition: dict[str, str], text: str
+) -> None:
     with pytest.raises(SigningFailed, match=text):
         await signed_certificate(
             ScriptedClient(Signer(conditions=[condition])), client_request("n1", KEY), ignore
         )
 
 
-async def test_a_request_that_nobody_answers_is_told_of_and_waits_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pending_signing_request_is_reported_once_and_polled_until_it_is_signed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(signing_request, "PATIENCE", 0.02)
     monkeypatch.setattr(signing_request, "SLOW_POLLS", 0.001)
     signer, notified = Signer(), list[str]()

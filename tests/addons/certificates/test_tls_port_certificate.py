@@ -137,7 +137,9 @@ class Asked:
         ("", False),
     ],
 )
-def test_what_was_called_decides(tmp_path: Path, called: str, is_clusters: bool) -> None:
+def test_the_tls_port_presents_the_certificate_that_matches_the_called_name(
+    tmp_path: Path, called: str, is_clusters: bool
+) -> None:
     local, asked = own_certificate(tmp_path, ["127.0.0.1"]), Asked()
     port = TlsPortCertificate(lambda: local, cast(RequestedCertificate, asked))
     assert port.shown_to(called) is local, "the cluster has signed nothing yet"
@@ -200,7 +202,7 @@ def test_pods_that_trust_the_ca_can_call_the_hub_by_every_name(folder: Path, nam
 
 
 @pytest.mark.parametrize("name", ["example.com", "10.0.0.6", "kubernetes.default.svc.cluster.local.evil"])
-def test_and_by_no_other(folder: Path, name: str) -> None:
+def test_a_handshake_for_an_uncertified_name_fails(folder: Path, name: str) -> None:
     assert not completes(folder, own_certificate(folder, SERVED), name)
 
 
@@ -222,7 +224,7 @@ def test_it_is_a_certificate_for_servers_signed_by_the_local_ca(folder: Path) ->
     assert found.not_valid_before_utc < now < found.not_valid_after_utc < authority.not_valid_after_utc
 
 
-def test_nobody_else_may_read_the_files(folder: Path) -> None:
+def test_files_of_the_certificate_authority_are_readable_by_their_owner_alone(folder: Path) -> None:
     own_certificate(folder, SERVED)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
@@ -239,7 +241,9 @@ def test_a_second_start_uses_what_is_there(folder: Path) -> None:
 
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize("name", FILES)
-def test_what_is_no_file_is_replaced_and_holds_up_no_start(folder: Path, name: str) -> None:
+def test_a_fifo_at_the_path_of_a_file_is_replaced_and_does_not_block_the_start(
+    folder: Path, name: str
+) -> None:
     own_certificate(folder, SERVED)
     (folder / name).unlink()
     os.mkfifo(folder / name)
@@ -271,7 +275,7 @@ def test_it_is_renewed_in_time(
 
 @pytest.mark.parametrize("content", [b"", b"garbage", None])
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_that_is_gone_or_not_whole_is_mended(folder: Path, name: str, content: bytes | None) -> None:
+def test_a_missing_or_truncated_file_is_replaced(folder: Path, name: str, content: bytes | None) -> None:
     own_certificate(folder, SERVED)
     (folder / name).unlink()
     if content is not None:

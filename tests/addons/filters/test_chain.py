@@ -125,7 +125,7 @@ def test_the_pool_does_not_take_the_local_endpoint_away_again(encoding: Encoding
     assert NAMES.index("endpoints") < NAMES.index("localendpoint")
 
 
-def test_the_local_endpoint_that_somebody_asked_for_stands(encoding: Encoding) -> None:
+def test_localendpoint_overrides_the_address_of_forwardkubesvctraffic(encoding: Encoding) -> None:
     """So localendpoint runs after forwardkubesvctraffic."""
     built_in, asked = ["forwardkubesvctraffic"], ["localendpoint"]
     assert run(built_in + asked, KUBERNETES, World(), encoding)[1] == ["169.254.20.11"]
@@ -249,7 +249,7 @@ def test_two_are_the_same_while_their_code_is() -> None:
 
 
 @pytest.mark.parametrize("answer", [kept("unheard-of"), "kept", None.__class__])
-def test_no_word_but_those_that_it_named(answer: object) -> None:
+def test_a_filter_with_an_undeclared_reason_is_refused(answer: object) -> None:
     with pytest.raises(ValueError, match="no verdict with one of its reasons"):
         made(answer=answer).apply(service().build(Encoding.JSON), World())
 

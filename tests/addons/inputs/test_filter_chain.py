@@ -76,7 +76,7 @@ def hidden() -> float:
     return value_of(metrics.FILTER_ERRORS.labels(RESOURCE))
 
 
-def test_what_is_changed_keeps_its_place_and_what_selectors_see(item: Item) -> None:
+def test_a_changed_object_has_the_key_version_and_labels_of_the_original(item: Item) -> None:
     found = chain(Saying(changed("because"))).evaluate(item).item
     assert found is not None
     assert found is not item

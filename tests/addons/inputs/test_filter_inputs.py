@@ -316,7 +316,7 @@ async def test_a_new_pool_touches_who_asked_while_there_was_none(cluster: Cluste
     assert cluster.apply("nodepools", "ADDED", node_pool("p1", ["n1"], 11)) & asked.reads
 
 
-async def test_a_refusal_that_comes_or_goes_is_told(cluster: Cluster) -> None:
+async def test_a_refused_source_notifies_as_an_unknown_input(cluster: Cluster) -> None:
     cluster.inputs.ask().pool_nodes("p1")
     await asyncio.sleep(0)
     cluster.notified.clear()
@@ -352,7 +352,7 @@ async def test_after_a_restored_cluster_pools_and_slices_are_those_of_the_new_li
 # -- what the node itself knows ------------------------------------------------------------------------------------
 
 
-async def test_another_address_of_the_hub_is_told_to_who_asked_for_it(cluster: Cluster) -> None:
+async def test_a_changed_hub_address_notifies_its_readers(cluster: Cluster) -> None:
     asked = cluster.inputs.ask()
     assert asked.hub.hosts == ("169.254.2.1",)
     cluster.inputs.move_hub(HubAddress(("169.254.2.1",), 10268))

@@ -124,7 +124,7 @@ async def test_what_a_status_says(
     assert site.report.concerns(10**9), "the cloud has not heard it"
 
 
-async def test_only_who_reads_a_word_is_told_of_it(site: Site) -> None:
+async def test_a_report_notifies_its_readers_alone(site: Site) -> None:
     site.reports.heard("/api/v1/nodes/n1", {"metadata": {"name": "n1"}})
     assert not site.notified
     assert not site.inputs.ask().pod_reports("default").of("web-0")
@@ -141,7 +141,7 @@ async def test_only_who_reads_a_word_is_told_of_it(site: Site) -> None:
     assert asked.reads == {REPORT, OF_POD}
 
 
-async def test_while_the_cloud_has_not_heard_it_only_the_pods_end_is_the_clouds_word(site: Site) -> None:
+async def test_before_the_cloud_accepts_a_status_only_a_deletion_by_the_cloud_applies(site: Site) -> None:
     site.heard(pod("10.0.0.2"))
     site.apply("pods", "MODIFIED", pod("10.0.0.1", version=11, ready="False"))
     unheard = site.reports.of("default")["web-0"]
@@ -152,7 +152,9 @@ async def test_while_the_cloud_has_not_heard_it_only_the_pods_end_is_the_clouds_
 
 
 @pytest.mark.parametrize("order", ["answer first", "event first"])
-async def test_once_the_cloud_has_it_the_word_follows_the_clouds_pod(site: Site, order: str) -> None:
+async def test_after_the_cloud_accepts_a_status_the_report_follows_the_pod_of_the_cloud(
+    site: Site, order: str
+) -> None:
     site.heard(pod("10.0.0.2"))
     if order == "event first":
         site.apply("pods", "MODIFIED", pod("10.0.0.2", version=20))
@@ -188,7 +190,7 @@ async def test_a_deleted_pod_is_no_endpoint_until_its_slices_are_late_no_more(
     assert site.report is None
 
 
-async def test_a_status_that_the_cloud_refuses_is_no_word(site: Site) -> None:
+async def test_a_status_that_the_cloud_refuses_is_no_report(site: Site) -> None:
     site.heard(pod("10.0.0.2"))
     site.notified.clear()
     site.reports.ended(PATH, 0)
@@ -198,7 +200,7 @@ async def test_a_status_that_the_cloud_refuses_is_no_word(site: Site) -> None:
     assert site.report is None
 
 
-async def test_a_word_ends_with_the_last_slice_that_lacks_it_and_never_by_time(site: Site) -> None:
+async def test_a_report_ends_once_newer_slices_lack_it_and_never_by_time(site: Site) -> None:
     site.heard(pod("10.0.0.2"))
     site.later(slices(slice_of("10.0.0.1", 4)))
     assert site.report is not None, "the cloud has not heard it"
@@ -218,7 +220,7 @@ async def test_a_word_ends_with_the_last_slice_that_lacks_it_and_never_by_time(s
     assert site.notified == [{REPORT, OF_POD}]
 
 
-async def test_a_word_that_comes_again_is_not_the_clouds(site: Site) -> None:
+async def test_a_repeated_status_is_unconfirmed_until_the_cloud_accepts_it(site: Site) -> None:
     site.heard(pod("10.0.0.2"))
     site.reports.ended(PATH, 20)
     site.heard(pod("10.0.0.3"))
@@ -257,7 +259,7 @@ async def test_kubelets_reason_for_a_pod_that_is_not_ready_counts(site: Site) ->
     assert not site.report.is_ready
 
 
-async def test_what_kubelet_says_in_an_outage_takes_the_place_of_the_copy(site: Site) -> None:
+async def test_a_status_in_an_outage_replaces_that_of_the_copy(site: Site) -> None:
     site.reports.left()
     site.heard(pod("10.0.0.2"))
     site.reports.returned()
@@ -333,7 +335,7 @@ def test_a_target_port_reads_alike_in_protobuf() -> None:
     assert found[0].selector
 
 
-async def test_the_first_slice_is_that_of_no_other(site: Site) -> None:
+async def test_the_first_slice_is_the_first_by_name_without_foreign_endpoints(site: Site) -> None:
     asked = site.inputs.ask()
     assert asked.first_slice(*WEB, "IPv4", "web-0") is None
     assert not asked.pending, "without the cloud it may never be known"

@@ -90,7 +90,7 @@ def test_a_change_tells_what_was_and_what_is(asked_first: bool) -> None:
     assert derived.of(new) == 2
 
 
-def test_nothing_is_read_for_a_change_that_nobody_asked_about() -> None:
+def test_a_change_without_dependent_views_reads_nothing() -> None:
     reader, old, new = Reader(), item(1), item(2)
     derived = Derived(reader)
     assert derived.follow(Change(2, new.key, old, new)) is None

@@ -172,7 +172,7 @@ async def health() -> AsyncIterator[HealthServer]:
     await runner.cleanup()
 
 
-async def test_its_last_word_outlives_a_failure_and_then_ends(health: HealthServer) -> None:
+async def test_the_last_answer_of_local_health_outlives_failures_for_a_time(health: HealthServer) -> None:
     assert await health.notified.get() == {"n2"}
     assert LOCAL_HEALTH_UP._value.get() == LOCAL_HEALTH_UNHEALTHY._value.get() == 1
     failures = LOCAL_HEALTH_FAILURES._value.get()
@@ -187,7 +187,7 @@ async def test_its_last_word_outlives_a_failure_and_then_ends(health: HealthServ
     assert await health.notified.get() == {"n3"}
 
 
-async def test_the_same_word_is_told_once(health: HealthServer) -> None:
+async def test_an_unchanged_answer_of_local_health_notifies_once(health: HealthServer) -> None:
     assert await health.notified.get() == {"n2"}
     seen = health.asked
     for _ in range(3):

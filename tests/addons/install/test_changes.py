@@ -88,7 +88,7 @@ def test_a_disk_that_takes_no_more_leaves_the_file_as_it_was(root: Path) -> None
     assert read(root / "etc/a.conf") == b"original\r\n\xff"
 
 
-def test_what_somebody_wrote_meanwhile_is_kept_beside_the_original(root: Path) -> None:
+def test_restoring_a_file_saves_foreign_edits_beside_the_original(root: Path) -> None:
     ledger = Ledger(root, FOLDER)
     ledger.apply([FileChange(FILE, b"ours")])
     (root / "etc/a.conf").write_bytes(b"theirs")

@@ -34,7 +34,7 @@ async def test_objects_and_rights_are_asked_for() -> None:
                 await get(client, "/nowhere")
 
 
-async def test_a_port_where_nobody_listens_is_unreachable() -> None:
+async def test_a_port_without_a_listener_is_unreachable() -> None:
     async with local("http://127.0.0.1:1") as client:
         with pytest.raises(Unreachable):
             await get(client, "/")
@@ -156,7 +156,7 @@ def test_a_signature_is_what_kubernetes_makes() -> None:
         ("", "cannot be read"),
     ],
 )
-def test_no_other_signature_is_good(signature: str, message: str) -> None:
+def test_a_wrong_signature_is_refused(signature: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         check_signature("a text", signature, TOKEN)
 

@@ -69,6 +69,6 @@ def test_what_the_doctor_names_is_printed_as_it_is(path: str, capsys: pytest.Cap
         assert capsys.readouterr().out == (MANIFESTS / name).read_text()
 
 
-def test_others_are_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_manifest_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["manifests", "../../pyproject"]) == 1
     assert "there is no manifest '../../pyproject': there are autonomy, " in capsys.readouterr().err

@@ -43,7 +43,7 @@ def test_a_dry_run_shows_each_file_and_changes_none(root: Path, capsys: pytest.C
     assert list(root.rglob("*.service")) == []
 
 
-def test_a_static_pod_takes_the_place_of_the_unit(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_static_pod_replaces_the_unit(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         run(["install", "--root", str(root), "--dry-run", "--static-pod", "edgehub:1", "--node", "n1"]) == 0
     )
@@ -154,7 +154,9 @@ def test_where_nothing_is_installed(root: Path, capsys: pytest.CaptureFixture[st
     assert captured.err == "edgehub upgrade: no hub is installed here\n"
 
 
-def test_a_node_without_kubelet_is_told(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_install_without_the_kubeconfig_of_kubelet_is_refused(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (root / KUBELET).unlink()
     assert run(["install", "--root", str(root), "--dry-run"]) == 1
     said = capsys.readouterr().err
@@ -209,7 +211,7 @@ def test_a_relative_path_of_the_hubs_is_refused_for_a_unit(
     assert "after --: a.pem: give the whole path" in capsys.readouterr().err
 
 
-def test_a_certificate_authority_that_is_not_there_is_told(
+def test_the_doctor_reports_a_missing_certificate_authority(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     document = yaml.safe_load((root / KUBELET).read_text())

@@ -42,7 +42,9 @@ def test_without_a_kubeconfig_the_node_is_looked_at(tmp_path: Path, hub: Setting
 @pytest.mark.parametrize(
     ("host", "listen"), [("127.0.0.1", "127.0.0.1"), ("localhost", "127.0.0.1"), ("[::1]", "::1")]
 )
-def test_a_hub_that_would_call_itself_is_told(tmp_path: Path, hub: Settings, host: str, listen: str) -> None:
+def test_a_kubeconfig_that_leads_to_the_hub_itself_is_reported(
+    tmp_path: Path, hub: Settings, host: str, listen: str
+) -> None:
     hub = replace(hub, listen=listen)
     write_kubeconfig(tmp_path / "kubelet.conf", f"http://{host}:{hub.port}")
     assert "leads to the hub itself" in last(tmp_path, hub)
@@ -72,7 +74,7 @@ def test_files_that_a_kubeconfig_names_are_those_below_the_root(tmp_path: Path, 
     assert (last(tmp_path, hub)).startswith("failed   certificate  CN=system:node:n1")
 
 
-def test_an_identity_that_has_ended_is_told_and_the_cloud_not_asked(tmp_path: Path, hub: Settings) -> None:
+def test_an_expired_identity_is_reported_and_the_cloud_is_not_called(tmp_path: Path, hub: Settings) -> None:
     ended = Authority().issue_node("n1", timedelta(seconds=-1))
     write_kubeconfig(tmp_path / "kubelet.conf", "https://127.0.0.1:1", credential=ended)
     assert (last(tmp_path, hub)).startswith("failed   certificate  CN=system:node:n1")

@@ -178,7 +178,7 @@ def test_a_kubeconfig_that_leads_to_the_hub_is_no_identity(tmp_path: Path, ledge
         WISH.hub_changes(ledger)
 
 
-def test_a_node_without_a_kubelet_is_told(tmp_path: Path, ledger: Ledger) -> None:
+def test_a_node_without_the_kubeconfig_of_kubelet_is_refused(tmp_path: Path, ledger: Ledger) -> None:
     (tmp_path / KUBELET[1:]).unlink()
     with pytest.raises(ValueError, match=f"{KUBELET} is not there"):
         WISH.client_changes(ledger)

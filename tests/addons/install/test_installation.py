@@ -84,7 +84,7 @@ def test_a_kubeconfig_that_was_renewed_since_is_the_one_to_go_back_to(root: Path
     assert (root / KUBELET[1:]).read_bytes() == renewed
 
 
-def test_a_hub_that_is_installed_another_way_is_left_alone(root: Path, spec: InstallSpec) -> None:
+def test_a_hub_installed_by_another_method_is_left_alone(root: Path, spec: InstallSpec) -> None:
     installation(root).install(spec, 1)
     with pytest.raises(ValueError, match="the hub is installed by systemd: `edgehub uninstall` first"):
         installation(root).plan(dataclasses.replace(spec, method="static-pod"))

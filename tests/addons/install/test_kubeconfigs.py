@@ -113,7 +113,7 @@ def test_a_bootstrap_kubeconfig_has_the_authority_and_the_token(tmp_path: Path) 
     assert made.authority.read() == b"authority"
 
 
-def test_a_kubeconfig_without_credentials_leads_to_the_hub_as_nobody(tmp_path: Path) -> None:
+def test_a_kubeconfig_without_credentials_leads_to_the_hub_anonymously(tmp_path: Path) -> None:
     path = tmp_path / "conf"
     path.write_text(without_credentials(HUB))
     made = load_kubeconfig(path)

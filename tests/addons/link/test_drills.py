@@ -105,7 +105,7 @@ async def test_a_drill_ends_by_itself(made: Drills, log: Log) -> None:
     assert log.times == 2
 
 
-async def test_a_drill_takes_the_place_of_another(made: Drills) -> None:
+async def test_a_drill_replaces_the_former_one(made: Drills) -> None:
     made.begin(DrillKind.OFFLINE)
     first = made._timer
     made.begin(DrillKind.SLOW, kbps=64, ms=0)

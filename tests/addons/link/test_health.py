@@ -55,7 +55,7 @@ def test_conditions(seen: str, condition: Condition, usable: bool) -> None:
     )
 
 
-def test_only_the_step_that_matters_is_told() -> None:
+def test_a_success_or_failure_is_reported_when_it_changes_usability() -> None:
     health = ServerHealth(A)
     assert not health.succeeded(), "unknown was usable already"
     assert health.failed("timeout")

@@ -160,7 +160,7 @@ async def test_answers_that_end_badly_have_the_server_probed(
         assert suspects == [world.health] * 2
 
 
-async def test_a_server_owes_a_word_until_it_has_said_one(tmp_path: Path) -> None:
+async def test_a_server_with_an_unanswered_request_is_asked_later_than_heard(tmp_path: Path) -> None:
     peer = Peer(lambda asked: None if asked.fields[":path"] == "/slow" else answer(asked))
     async with linked(peer, credentials(), server_context(tmp_path)) as world:
         await world.ask("/x")
@@ -236,7 +236,7 @@ async def test_that_there_is_nothing_is_an_answer_and_no_error(
     assert (totals.requests, totals.errors) == (1, errors)
 
 
-def test_the_last_requests_are_kept_and_others_are_told() -> None:
+def test_the_last_requests_are_recorded_and_each_step_notifies_listeners() -> None:
     records = RequestRecords()
     reported: list[tuple[str, bool]] = []
     records.listeners.append(lambda record: reported.append((record.target, bool(record.ended))))

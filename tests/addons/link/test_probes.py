@@ -94,7 +94,7 @@ async def test_a_server_that_is_down_is_probed_more_often(server: World) -> None
         ),
     ],
 )
-def test_why_there_was_no_answer_is_told_in_the_links_words(error: OSError, expected: str) -> None:
+def test_the_reason_of_an_unreachable_server_is_the_fault_of_the_link(error: OSError, expected: str) -> None:
     unreachable = Unreachable("GET")
     unreachable.__cause__ = error
     assert _reason(unreachable) == expected
@@ -118,7 +118,7 @@ async def test_a_server_that_is_down_has_time_for_a_handshake(server: World) -> 
 
 
 @pytest.mark.looptime
-async def test_recovery_is_told(server: World) -> None:
+async def test_recovery_notifies_listeners(server: World) -> None:
     count = notifications_of(server.cloud.changed)
     server.start()
     server.says = GONE

@@ -37,7 +37,7 @@ def server() -> Iterator[World]:
 
 
 @pytest.mark.looptime
-async def test_a_server_that_speaks_to_others_is_up(server: World) -> None:
+async def test_a_server_that_answers_other_requests_is_up(server: World) -> None:
     """A probe behind a full link waits for its turn."""
     loop, health = asyncio.get_running_loop(), server.health
     server.delay = 20.0
@@ -212,7 +212,7 @@ def timeouts_of(*round_trips: float) -> TimeoutEstimator:
     return timeouts
 
 
-def test_what_nobody_has_measured_has_the_least_time() -> None:
+def test_an_unmeasured_server_gets_the_shortest_timeouts() -> None:
     timeouts = timeouts_of()
     assert (timeouts.silence, timeouts.distance) == (PROBE_TIMEOUT, 0.0)
     assert timeouts.first_silence == PROBE_INTERVAL + PROBE_TIMEOUT

@@ -308,7 +308,7 @@ def test_a_file_that_is_missing_is_named_with_its_field_and_serves_when_it_is_th
     tls.check()
 
 
-def test_contexts_are_kept_while_the_files_stay(authority: Authority) -> None:
+def test_tls_contexts_are_reused_while_the_files_are_unchanged(authority: Authority) -> None:
     tls = UpstreamTls(credentials(authority.certificate, authority.issue_node("n1")))
     lent = [tls.connection("kubernetes", lend_certificate=True, alpn=HTTP1).get_context() for _ in range(2)]
     own = tls.connection("kubernetes", lend_certificate=False, alpn=HTTP1).get_context()

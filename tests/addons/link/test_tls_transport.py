@@ -90,7 +90,7 @@ async def both_ends(folder: Path, name: str = "localhost") -> AsyncIterator[tupl
     await until(lambda: client.is_closing() and server.is_closing())
 
 
-async def test_each_end_reads_what_the_other_writes(tmp_path: Path) -> None:
+async def test_each_end_of_the_transport_reads_the_bytes_of_its_peer(tmp_path: Path) -> None:
     sent = bytes(range(256)) * 1024
     async with both_ends(tmp_path) as (client, server):
         client.write(b"too early, and lost")

@@ -89,7 +89,9 @@ async def test_a_proxy_may_be_spoken_to_in_tls(tmp_path: Path, monkeypatch: pyte
     ("said", "message"),
     [(REFUSES, "refuses: 403"), (b"220 mail", "closed the connection"), (bytes(20_000), "HTTP")],
 )
-async def test_a_proxy_that_leads_nowhere_is_told(tmp_path: Path, said: bytes, message: str) -> None:
+async def test_a_proxy_that_refuses_is_a_connection_error_with_its_answer(
+    tmp_path: Path, said: bytes, message: str
+) -> None:
     peer = Peer(answer)
     async with (
         linked(peer, credentials(), server_context(tmp_path)) as world,
@@ -248,7 +250,7 @@ async def test_what_is_handled_in_one_go_is_bounded(
 
 
 @pytest.mark.parametrize("tls", [True, False])
-async def test_the_servers_end_is_told(tmp_path: Path, tls: bool) -> None:
+async def test_an_end_of_the_server_is_an_orderly_end(tmp_path: Path, tls: bool) -> None:
     def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"bye")
         writer.close()
@@ -258,7 +260,7 @@ async def test_the_servers_end_is_told(tmp_path: Path, tls: bool) -> None:
         assert (reader.got, reader.has_ended) == (b"bye", True)
 
 
-async def test_an_end_without_a_word_of_tls_is_no_end_of_a_body(tmp_path: Path) -> None:
+async def test_an_abort_without_close_notify_is_no_orderly_end(tmp_path: Path) -> None:
     """Whoever is on the way can cut a connection."""
 
     def cut(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

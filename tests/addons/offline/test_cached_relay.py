@@ -173,7 +173,7 @@ async def test_no_answer_is_asked_for_again_and_then_the_nodes_own_is_given(node
     assert node.upstream.asked == 1 + TRIES
 
 
-async def test_without_a_cloud_nobody_is_asked(node: Node) -> None:
+async def test_without_a_cloud_a_copy_or_503_answers_and_no_request_is_sent(node: Node) -> None:
     node.upstream.says = [(200, b"seen")]
     await node.ask()
     node.health.failed("gone")
@@ -197,7 +197,7 @@ async def test_without_a_cloud_nobody_is_asked(node: Node) -> None:
         ("GET", OBJECT, 200, {"Content-Length": str(MAX_CACHED + 1)}),
     ],
 )
-async def test_what_is_no_whole_answer_to_a_read_is_not_kept(
+async def test_an_incomplete_answer_or_one_to_no_read_is_not_stored(
     node: Node, method: str, target: str, code: int, headers: dict[str, str]
 ) -> None:
     node.passed(method, target, code, b"seen", headers=headers)

@@ -89,7 +89,7 @@ def page(version: int, *, following: str = "") -> bytes:
     )
 
 
-async def test_a_list_of_several_pages_is_kept_with_its_last(node: Node) -> None:
+async def test_a_list_of_several_pages_is_stored_with_its_last_page(node: Node) -> None:
     """It was never kept: kubectl lists in pages of 500."""
     pages = {f"{PODS_PATH}?limit=5": page(7, following="t"), f"{PODS_PATH}?limit=5&continue=t": page(7)}
     for target, body in pages.items():
@@ -104,7 +104,7 @@ async def test_a_list_of_several_pages_is_kept_with_its_last(node: Node) -> None
 @pytest.mark.parametrize(
     "query", ["resourceVersionMatch=Exact&resourceVersion=3", "resourceVersion=3&limit=5"]
 )
-async def test_a_list_of_the_past_is_not_kept_for_the_present(node: Node, query: str) -> None:
+async def test_a_list_at_an_exact_version_does_not_replace_the_current_one(node: Node, query: str) -> None:
     node.passed("GET", PODS_PATH, 200, page(7), headers=TYPED)
     node.passed("GET", f"{PODS_PATH}?{query}", 200, page(3), headers=TYPED)
     node.health.failed("gone")

@@ -117,7 +117,7 @@ def test_an_answer_says_itself_whether_it_is_too_large(length: str, large: bool)
     assert not is_too_large({})
 
 
-def test_an_answer_in_several_members_is_read_whole() -> None:
+def test_an_answer_of_several_gzip_members_is_read_completely() -> None:
     """Since Kubernetes 1.37 each flush of an answer is a gzip member of its own."""
     body = raw(node("n"))
     headers = {"content-type": JSON, "content-encoding": "gzip"}
@@ -145,7 +145,7 @@ def test_of_a_list_only_its_head_is_read(packing: str, token: str) -> None:
     assert CachedResponse(headers, gzip.compress(body) if packing else body).next_page() == token
 
 
-def test_answers_to_the_node_have_no_owner_and_all_others_have_one() -> None:
+def test_answers_to_the_node_have_no_owner_and_those_to_callers_have_one() -> None:
     assert response_key("", NODE, "a", "").owner == ""
     owners = {response_key(identity, NODE, "a", "").owner for identity in ("alice", "bob", "alice")}
     assert len(owners) == 2
@@ -255,11 +255,11 @@ def page(following: str, version: str = "7") -> CachedResponse:
     return CachedResponse({"content-type": JSON}, raw({"kind": "PodList", "metadata": metadata, "items": []}))
 
 
-def test_a_list_of_one_page_is_whole_at_once() -> None:
+def test_a_list_of_one_page_is_complete_at_once() -> None:
     assert GrowingLists().add(KEY, "", page("")) == page("")
 
 
-def test_a_list_is_whole_with_its_last_page() -> None:
+def test_a_list_is_complete_with_its_last_page() -> None:
     lists = GrowingLists()
     assert lists.add(KEY, "", page("1")) is None
     assert lists.add(KEY, "1", page("2")) is None
@@ -287,7 +287,7 @@ def test_what_is_no_list_ends_its_list(body: bytes) -> None:
     assert lists.add(KEY, "1", page("")) is None
 
 
-def test_a_list_is_as_large_as_a_kept_answer_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_growing_list_is_bounded_by_the_size_of_a_stored_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cached_response, "MAX_CACHED", 2 * len(page("1").body))
     lists = GrowingLists()
     for token in ("", "1"):
@@ -296,7 +296,7 @@ def test_a_list_is_as_large_as_a_kept_answer_at_most(monkeypatch: pytest.MonkeyP
     assert lists.add(KEY, "1", page("")) is None
 
 
-def test_lists_that_grow_are_bounded_and_others_push_out_none_of_the_node() -> None:
+def test_growing_lists_are_bounded_and_those_of_callers_evict_none_of_the_node() -> None:
     counter = metrics.BOUNDS_REACHED.labels("lists that grow")
     lists, before = GrowingLists(), value_of(counter)
     lists.add(KEY, "", page("1"))

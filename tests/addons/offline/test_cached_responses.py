@@ -45,7 +45,7 @@ async def test_an_answer_and_its_owner_come_back_after_a_restart_of_the_index(co
     assert sorted(entry.owner == "" for entry in again.index.values()) == [False, True]
 
 
-async def test_a_restored_cloud_ends_what_was_kept_of_it(copies: DiskCopies) -> None:
+async def test_a_restored_cloud_deletes_stored_answers(copies: DiskCopies) -> None:
     """An answer of a later version than the restored cloud's would be taken for the newest, for good."""
     answers = CachedResponses(copies.access)
     copies.on_restore.append(answers.forget_all)
@@ -127,7 +127,7 @@ async def test_what_was_in_a_store_that_was_set_aside_is_written_again(
 # -- shares --------------------------------------------------------------------------------------------------------
 
 
-async def test_other_callers_never_push_out_the_nodes_own_answers(copies: DiskCopies) -> None:
+async def test_answers_to_callers_never_evict_those_of_the_node(copies: DiskCopies) -> None:
     """5,100 answers to a token once pushed out the Secret that kubelet needs without a cloud."""
     answers = CachedResponses(copies.access)
     answers.keep(response_key("", "/api/v1/namespaces/a/secrets/s", "", ""), {}, b"the node's")

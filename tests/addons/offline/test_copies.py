@@ -84,7 +84,7 @@ async def test_a_refusal_takes_the_copy_away_and_is_remembered(copies: DiskCopie
     assert (refusal.code, store.complete) == (403, False)
 
 
-async def test_versions_that_went_back_are_written_whole(copies: DiskCopies) -> None:
+async def test_a_store_whose_version_went_back_is_written_completely(copies: DiskCopies) -> None:
     store = Store()
     copy = copies.copy("", PODS, store)
     store.replace(CODEC, "v1", "Pod", 50, [pod("a", 30), pod("b", 31)])
@@ -95,7 +95,7 @@ async def test_versions_that_went_back_are_written_whole(copies: DiskCopies) -> 
     assert (shown(back), back.version) == ({"a": 3}, 9)
 
 
-async def test_what_is_doubted_is_shown_to_nobody_by_the_next_process(copies: DiskCopies) -> None:
+async def test_a_doubted_copy_is_hidden_from_the_next_process(copies: DiskCopies) -> None:
     """The hub was killed before the cloud had proved its history to this source."""
     store = Store()
     copy = copies.copy("", PODS, store)
@@ -182,7 +182,9 @@ async def test_a_quiet_source_is_written_again_after_the_store_was_set_aside(
     assert shown(await restored(copies)) == {"a": 3}
 
 
-async def test_a_copy_of_a_former_history_is_shown_to_nobody_and_known_to_its_source(tmp_path: Path) -> None:
+async def test_a_copy_of_a_former_history_is_hidden_and_gives_its_source_the_gone_objects(
+    tmp_path: Path,
+) -> None:
     """The cloud was restored. Who comes back with the copy's version may hold what the cloud never had."""
     async with copies_in(tmp_path) as copies:
         before = Store()

@@ -92,7 +92,7 @@ def test_another_identitys_secrets_are_no_pods() -> None:
     assert unmounted({"it": meta(object_of("secrets", "x"), "somebody")}, []) == set()
 
 
-def test_what_has_no_room_is_the_least_used_of_the_parts() -> None:
+def test_beyond_the_limit_the_least_used_parts_are_evicted() -> None:
     parts = {
         name: {**meta(SERVICES._replace(label_selector=name)), "asked": asked, "bytes": MAX_PARTS // 2}
         for name, asked in (("a=1", 3), ("a=2", 1), ("a=3", 2))
@@ -160,7 +160,7 @@ async def node(cloud: ScriptableCloud, tmp_path: Path) -> AsyncIterator[Node]:
     await ended(before)
 
 
-async def test_what_nobody_asks_for_goes_after_its_days(node: Node) -> None:
+async def test_unused_copies_and_answers_are_deleted_after_days(node: Node) -> None:
     await node.ask(SERVICES)
     node.answers.keep(ResponseKey("answer"), {}, b"body")
     await node.settled()
@@ -174,7 +174,7 @@ async def test_what_nobody_asks_for_goes_after_its_days(node: Node) -> None:
     assert metrics.GARBAGE.labels("unused")._value.get() == counted + 2
 
 
-async def test_parts_without_room_go_as_soon_as_nobody_follows_them(
+async def test_unwatched_parts_beyond_the_limit_are_deleted_at_once(
     cloud: ScriptableCloud, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cloud.store.create(pod("here", "x"))

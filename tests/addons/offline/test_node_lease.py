@@ -60,7 +60,7 @@ async def test_the_first_get_is_the_clouds_and_later_ones_are_not_asked_for(
     assert lease_cloud.lines == [("GET", LEASE)]
 
 
-async def test_an_update_is_kept_here_and_asks_nobody(kubelet: World, lease_cloud: QueuedAnswers) -> None:
+async def test_an_update_of_the_lease_is_answered_locally(kubelet: World, lease_cloud: QueuedAnswers) -> None:
     sent = lease(version=5)
     code, body, _ = await kubelet.ask("PUT", sent)
     assert (code, read(body).encode()) == (200, raw(sent))
@@ -100,7 +100,7 @@ async def test_a_patch_is_answered_as_the_put_that_it_amounts_to(
     assert not lease_cloud.heard
 
 
-async def test_a_patch_of_a_lease_that_nobody_has_written_here_is_one_of_the_clouds(
+async def test_a_patch_of_an_unknown_lease_is_relayed_and_its_answer_stored(
     kubelet: World, lease_cloud: QueuedAnswers
 ) -> None:
     lease_cloud.says = [GONE]
@@ -142,7 +142,7 @@ async def test_a_server_side_apply_is_left_to_the_cloud(kubelet: World) -> None:
         await kubelet.ask("PATCH", raw(lease()), content_type="application/apply-patch+yaml")
 
 
-async def test_a_client_of_the_other_encoding_gets_the_clouds(
+async def test_a_client_of_another_encoding_gets_the_lease_of_the_cloud(
     kubelet: World, lease_cloud: QueuedAnswers
 ) -> None:
     await kubelet.ask("PUT", protobuf_lease(), PROTOBUF, PROTOBUF)
@@ -157,7 +157,7 @@ async def test_a_client_of_the_other_encoding_gets_the_clouds(
     "accept",
     [f"{JSON};as=Table;v=v1;g=meta.k8s.io,{JSON}", f"{JSON};as=PartialObjectMetadata;v=v1;g=meta.k8s.io,*/*"],
 )
-async def test_the_cloud_is_asked_for_whole_leases_alone(
+async def test_a_lease_is_fetched_from_the_cloud_as_an_object_and_never_as_a_table(
     kubelet: World, lease_cloud: QueuedAnswers, accept: str
 ) -> None:
     """A table that a person asked for must not become the lease that kubelet gets."""
@@ -214,7 +214,7 @@ async def test_a_lease_is_created_without_a_cloud(
 @pytest.mark.parametrize(
     ("method", "name", "code"), [("PUT", "n2", 400), ("POST", "n2", 403), ("PUT", "", 400), ("POST", "", 400)]
 )
-async def test_no_other_nodes_lease_is_taken(
+async def test_the_lease_of_another_node_is_refused(
     kubelet: World, lease_cloud: QueuedAnswers, method: str, name: str, code: int
 ) -> None:
     with refuses(code):
@@ -255,7 +255,7 @@ async def test_an_answer_that_is_no_lease_is_as_no_answer(
 # -- after a restart without a cloud -------------------------------------------------------------------------------
 
 
-async def test_without_a_cloud_the_lease_is_the_one_that_was_kept(kubelet: World) -> None:
+async def test_without_a_cloud_the_stored_lease_answers(kubelet: World) -> None:
     await kubelet.ask("PUT", protobuf_lease(), PROTOBUF, PROTOBUF)
     await kubelet.put()
     await kubelet.written()

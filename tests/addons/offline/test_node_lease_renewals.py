@@ -83,7 +83,9 @@ async def test_while_kubelet_lives_its_lease_is_brought_to_the_cloud_and_renewed
 
 
 @pytest.mark.looptime
-async def test_a_dead_kubelet_is_not_kept_alive(kubelet: World, lease_cloud: QueuedAnswers) -> None:
+async def test_a_lease_is_not_renewed_once_kubelet_is_dead(
+    kubelet: World, lease_cloud: QueuedAnswers
+) -> None:
     await kubelet.put()
     async with kubelet.running():
         await asyncio.sleep(DEFAULT_DURATION / RENEWALS + 1)
@@ -173,7 +175,7 @@ async def test_a_renewal_that_failed_is_tried_again_soon(
 
 
 @pytest.mark.looptime
-async def test_a_renewal_that_failed_goes_out_again_as_soon_as_a_way_leads_to_the_cloud(
+async def test_a_failed_renewal_is_retried_as_soon_as_a_server_is_usable(
     kubelet: World, lease_cloud: QueuedAnswers
 ) -> None:
     """A lease whose way is gone must not wait when another one is there."""

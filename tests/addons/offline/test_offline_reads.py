@@ -179,7 +179,7 @@ async def test_an_object_that_a_newer_copy_has_in_another_encoding_is_not_absent
 
 
 @pytest.mark.parametrize(("cached_version", "shown"), [(4, {"p": 3}), (5, {"p": 3}), (9, {"p": 3, "q": 8})])
-async def test_a_kept_list_answers_where_it_is_newer(
+async def test_a_stored_list_answers_where_it_is_newer(
     its: Node, cached_version: int, shown: dict[str, int]
 ) -> None:
     """A client that had seen q was told that there is none, because its event had not come before the outage."""
@@ -228,14 +228,14 @@ FIRST, SECOND, THIRD = (
 )
 
 
-async def test_a_kept_list_comes_page_by_page_as_it_came_from_the_cloud(its: Node) -> None:
+async def test_a_stored_list_is_paged_as_it_came_from_the_cloud(its: Node) -> None:
     its.keep(TARGET, FIRST, SECOND, THIRD)
     for token, page in (("", FIRST), ("&continue=1", SECOND), ("&continue=2", THIRD)):
         assert await its.get(f"{TARGET}?limit=1{token}") == page
     assert await its.get(f"{TARGET}?limit=1&continue=3") == 410
 
 
-async def test_who_asks_for_no_pages_gets_the_whole_list(its: Node) -> None:
+async def test_a_list_without_a_limit_joins_the_stored_pages(its: Node) -> None:
     its.keep(TARGET, FIRST, SECOND, THIRD)
     assert await its.names(TARGET) == {"p": 3, "q": 4, "r": 5}
     tables = [listed(9, token="1", kind="Table"), listed(9, kind="Table")]
@@ -254,7 +254,7 @@ async def test_pages_that_are_newer_than_the_copy_hold_what_the_node_wrote(its: 
 
 
 @pytest.mark.parametrize("packed", [False, True])
-async def test_a_kept_list_that_is_too_long_to_be_read_comes_as_it_is(its: Node, packed: bool) -> None:
+async def test_a_stored_list_too_long_to_parse_is_sent_unmodified(its: Node, packed: bool) -> None:
     """Without what the node wrote to its objects since."""
     store = its.hold(JSON_EVERYWHERE, 5, pod("p", 3))
     store.amend(raw(pod("p", 3, phase="Running")))

@@ -47,7 +47,7 @@ def test_the_path_of_an_object_has_no_subresource_and_no_query() -> None:
         ("application/yaml", []),
     ],
 )
-def test_whole_objects_come_as_the_client_takes_them(accept: str | None, encodings: list[Encoding]) -> None:
+def test_objects_are_encoded_as_the_client_accepts(accept: str | None, encodings: list[Encoding]) -> None:
     assert asked("GET", f"{PODS}/p", accept=accept).encodings() == encodings
 
 
@@ -149,12 +149,12 @@ COPIED, AWAY = NOW.replace(minute=3, second=10), NOW.replace(minute=3, second=20
         ),
     ],
 )
-def test_a_person_is_told_how_old_and_how_complete_an_answer_is(
+def test_the_answer_to_kubectl_warns_of_the_age_and_gaps_of_the_copy(
     copied: datetime | None, away: datetime | None, is_partial: bool, text: str
 ) -> None:
     found = copy_warning("kubectl", NOW, copied, away, is_partial=is_partial)
     assert found == {"Warning": f'299 - "{text}"'}
 
 
-def test_a_program_is_told_nothing_that_it_would_log() -> None:
+def test_the_answer_to_a_component_has_no_warning() -> None:
     assert copy_warning("kubelet", NOW, COPIED, AWAY, is_partial=False) == {}

@@ -69,7 +69,7 @@ def test_why_is_this_address_gone(encoding: Encoding) -> None:
     not_ready=st.lists(st.sampled_from(["n1", "n2", "n3", None]), max_size=5),
     encoding=st.sampled_from(Encoding),
 )
-def test_what_is_left_is_exactly_the_pool_s(
+def test_endpoints_of_nodes_outside_the_pool_are_dropped(
     ready: list[str | None], not_ready: list[str | None], encoding: Encoding
 ) -> None:
     ups = {f"10.0.0.{number}": node for number, node in enumerate(ready)}

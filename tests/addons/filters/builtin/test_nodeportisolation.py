@@ -31,7 +31,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", named(CASES))
-def test_node_ports_of_other_pools_are_dropped(encoding: Encoding, case: Case) -> None:
+def test_the_annotation_decides_whether_pool_p1_listens(encoding: Encoding, case: Case) -> None:
     case.check(NodePortIsolation(), encoding)
 
 

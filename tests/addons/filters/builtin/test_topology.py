@@ -158,5 +158,5 @@ def test_an_unknown_own_node_is_said() -> None:
         ),
     ],
 )
-def test_why_the_other_rules_decide(make: Callable[[], NodeRule], why: str) -> None:
+def test_the_reason_names_the_rule_that_decides(make: Callable[[], NodeRule], why: str) -> None:
     assert make().explain("n3") == why

@@ -88,7 +88,7 @@ def test_certificates_of_every_age(
     assert "system:node:n1" in found.text
 
 
-def test_a_certificate_that_stands_in_the_kubeconfig_is_renewed_by_nobody() -> None:
+def test_a_certificate_embedded_in_the_kubeconfig_is_reported_as_not_renewed() -> None:
     issued = Authority().issue_node("n1", 10 * DAY)
     within = Credentials(
         "", "", False, DataOrFile(), DataOrFile(issued.certificate), DataOrFile(issued.key), DataOrFile()
@@ -100,7 +100,7 @@ def test_a_certificate_that_stands_in_the_kubeconfig_is_renewed_by_nobody() -> N
     assert of_hub.severity is Severity.OK
 
 
-def test_who_renews_a_certificate_is_who_should_have() -> None:
+def test_an_expired_certificate_is_reported_with_the_one_that_should_have_renewed_it() -> None:
     issued = Authority().issue_node("n1", 10 * DAY)
     own = Credentials(
         "", "", False, DataOrFile(), DataOrFile(issued.certificate), DataOrFile(issued.key), DataOrFile()
@@ -141,7 +141,9 @@ def test_what_the_cluster_has_not_signed_yet(tmp_path: Path) -> None:
     ("certificate", "token", "severity"),
     [(b"garbage", b"", Severity.FAILED), (b"", b"", Severity.FAILED), (b"", b"token", Severity.OK)],
 )
-def test_other_credentials(certificate: bytes, token: bytes, severity: Severity) -> None:
+def test_credentials_without_a_certificate_are_rated_by_their_kind(
+    certificate: bytes, token: bytes, severity: Severity
+) -> None:
     pieces = DataOrFile(certificate), DataOrFile(b"")
     (found,) = check_certificate(
         Credentials("", "", False, DataOrFile(), *pieces, DataOrFile(token)), datetime.now(UTC)
@@ -201,7 +203,7 @@ def test_each_is_known_by_kubelets_kubeconfig(tmp_path: Path, file: str, message
     assert "failed" not in said(tmp_path)
 
 
-def test_who_names_kubelets_kubeconfig_is_not_told_what_to_name(tmp_path: Path) -> None:
+def test_the_check_proposes_no_kubeconfig_once_one_is_named(tmp_path: Path) -> None:
     laid(tmp_path, K3S)
     copy = Path("/etc/rancher/k3s/edgehub-kubelet.kubeconfig")
     assert said(tmp_path, copy) == f"ok       distribution k3s, with kubelet's kubeconfig at {copy}"

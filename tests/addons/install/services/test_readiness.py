@@ -63,13 +63,15 @@ async def test_a_ready_node_ends_the_wait() -> None:
         (None, 0, "cannot tell whether the node is Ready: not found"),
     ],
 )
-async def test_what_was_missing_last_is_told(node: object, writes: float, why: str) -> None:
+async def test_a_node_that_does_not_get_ready_fails_with_the_last_missing_condition(
+    node: object, writes: float, why: str
+) -> None:
     async with small_api({"/metrics": METRICS, "/api/v1/nodes/n1": node}) as url:
         with pytest.raises(NotReadyError, match=why):
             await wait_for_node(hub_at(url), "n1", writes, 0.0)
 
 
-async def test_a_hub_that_is_not_there_or_not_ready_is_told() -> None:
+async def test_a_hub_that_is_down_or_not_ready_fails_the_wait() -> None:
     with pytest.raises(NotReadyError, match="does not answer"):
         await wait_for_hub(Settings(admin_port=1), 0.0)
     async with small_api({}) as url:
@@ -77,7 +79,7 @@ async def test_a_hub_that_is_not_there_or_not_ready_is_told() -> None:
             await wait_for_hub(hub_at(url), 0.0)
 
 
-async def test_a_hub_is_gone_when_nobody_answers() -> None:
+async def test_a_hub_is_gone_once_its_admin_port_refuses_connections() -> None:
     async with small_api({"/healthz": "ok"}) as url:
         with pytest.raises(NotReadyError, match="the hub still runs"):
             await wait_until_gone(hub_at(url), 0.0)
@@ -137,7 +139,7 @@ async def test_a_hub_that_does_not_stay_ready_is_not_well(later: dict[str, Any],
             await watch_hub(hub_at(url), 60)
 
 
-async def test_a_hub_that_kubelet_does_not_write_through_is_told() -> None:
+async def test_a_hub_without_requests_of_kubelet_fails_the_wait() -> None:
     async with small_api({"/metrics": ""}) as url:
         with pytest.raises(NotReadyError, match="kubelet has not spoken to the hub"):
             await wait_for_kubelet(hub_at(url), 0.0)

@@ -45,7 +45,7 @@ def test_each_step_is_a_call(tmp_path: Path) -> None:
     ]
 
 
-def test_its_last_words_are_the_error(tmp_path: Path) -> None:
+def test_the_last_output_of_systemctl_is_the_error(tmp_path: Path) -> None:
     with pytest.raises(ServiceError, match="daemon-reload: no such unit"):
         Services(systemctl(tmp_path, 1)).reload()
     with pytest.raises(ServiceError, match="No such file"):
@@ -111,7 +111,7 @@ def test_systemd_finds_the_unit_confined(systemd_analyze: str, written: Path) ->
     assert done.returncode == 0, done.stdout[-300:] + done.stderr
 
 
-def test_words_reach_the_hub_as_they_are(written: Path) -> None:
+def test_arguments_are_escaped_for_the_unit(written: Path) -> None:
     assert f'ExecStart={sys.executable} --node "a b" 100%% $$HOME ""\n' in written.read_text()
 
 
@@ -119,7 +119,7 @@ BREAK = "n1\nExecStartPre=/bin/sh"
 
 
 @pytest.mark.parametrize("argument", [BREAK, "n1\rx", "n1\0", "n1\u2028x", "\x1b[31m"])
-def test_no_word_becomes_a_line_of_the_unit(argument: str) -> None:
+def test_an_argument_with_a_line_break_is_refused(argument: str) -> None:
     with pytest.raises(ValueError, match="not printed"):
         unit(["/edgehub", "--node", argument])
 
@@ -129,7 +129,7 @@ def test_no_address_becomes_a_line_of_the_sockets() -> None:
         socket_unit([(BREAK, 10261)])
 
 
-def test_kubelet_puts_no_variable_into_the_static_pods_words() -> None:
+def test_dollar_signs_are_escaped_in_arguments_of_the_static_pod() -> None:
     pod = json.loads(static_pod("edgehub:1", ["--node", "$(HOME)", "a$b"], "/k", ("127.0.0.1", 1)))
     assert pod["spec"]["containers"][0]["args"] == ["--node", "$$(HOME)", "a$b"]
 

@@ -170,7 +170,7 @@ def test_a_reason_has_no_number_of_an_operating_system(message: str, expected: s
         (lambda: socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"), Fault.RESOLVER),
     ],
 )
-def test_the_words_are_those_of_python(error: Callable[[], OSError], fault: Fault) -> None:
+def test_the_faults_match_the_error_messages_of_python(error: Callable[[], OSError], fault: Fault) -> None:
     assert fault_of(str(error())) is fault
 
 

@@ -74,7 +74,7 @@ WRITES = {
 
 @pytest.mark.parametrize("stored", STORED_BEFORE)
 @pytest.mark.parametrize("kind", WRITES)
-async def test_nothing_that_is_kept_undoes_a_write(world: World, kind: str, stored: str) -> None:
+async def test_no_stored_copy_undoes_an_accepted_write(world: World, kind: str, stored: str) -> None:
     write = WRITES[kind]
     STORED_BEFORE[stored](world)
     await world.write(*write[:4], accept=write.accept)
@@ -133,13 +133,13 @@ async def test_what_was_written_is_given_in_each_encoding_to_each_who_had_the_fo
     assert [await world.get(PATH, identity=each) for each in (HUB_IDENTITY, OTHER)] == [None, None]
 
 
-async def test_what_was_written_is_given_to_nobody_else(world: World) -> None:
+async def test_an_accepted_write_is_not_shown_to_another_identity(world: World) -> None:
     world.keep(PATH, config_map("old", 4))
     await world.write("PUT", PATH, 200, config_map("new", 9))
     assert await world.get(PATH, identity=OTHER) is None
 
 
-async def test_a_write_in_another_version_of_the_api_is_not_given_in_its_place(world: World) -> None:
+async def test_an_accepted_write_does_not_answer_for_another_version_of_the_api(world: World) -> None:
     path = "/apis/autoscaling/{}/namespaces/a/horizontalpodautoscalers/x"
     former = {**config_map("old", 4), "apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler"}
     world.keep(path.format("v1"), former)
@@ -148,7 +148,7 @@ async def test_a_write_in_another_version_of_the_api_is_not_given_in_its_place(w
     assert await world.get(path.format("v1")) is None
 
 
-async def test_who_takes_nothing_packed_gets_what_was_kept_so_unpacked(world: World) -> None:
+async def test_a_client_without_gzip_gets_a_gzip_copy_unpacked(world: World) -> None:
     """Answers are kept as the first reader took them."""
     packed = asked("GET", PATH)._replace(accept_encoding="gzip")
     headers = {"content-type": JSON, "content-encoding": "gzip"}

@@ -87,7 +87,7 @@ async def test_a_write_that_the_cloud_refused_changes_nothing(world: World) -> N
     assert not await world.copies.access.rows(accepted_writes.TABLE)
 
 
-async def test_a_status_that_is_under_way_makes_nothing_unknown(world: World) -> None:
+async def test_a_status_write_in_flight_makes_no_object_unknown(world: World) -> None:
     """kubelet sends it again, and the hub takes it meanwhile: a hub that is killed then has the former one."""
     world.keep("/api/v1/nodes/n1", {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n1"}})
     patch = asked("PATCH", "/api/v1/nodes/n1/status").info
@@ -130,7 +130,7 @@ async def test_writes_that_are_forgotten_make_no_former_answer_current(
 # -- bounds --------------------------------------------------------------------------------------------------------
 
 
-async def test_what_has_no_room_makes_the_object_unknown(
+async def test_a_write_evicted_by_the_bound_makes_its_object_unknown(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(accepted_writes, "MAX_FORMS", 2)

@@ -96,7 +96,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[DiscoveryScene]:
 
 
 @pytest.mark.looptime
-async def test_what_nobody_asked_for_is_there(scene: DiscoveryScene) -> None:
+async def test_discovery_is_cached_before_the_first_client_asks(scene: DiscoveryScene) -> None:
     await scene.wait_until_cached("/apis")
     assert [await scene.ask(path) for path in DISCOVERY_PATHS] == [
         f'{path} "0"'.encode() for path in DISCOVERY_PATHS
@@ -192,7 +192,7 @@ async def test_a_cloud_that_is_away_at_first_is_asked_when_it_comes(tmp_path: Pa
         scene.task.cancel()
 
 
-async def test_what_the_cloud_refuses_is_kept_no_longer_and_holds_up_nothing(tmp_path: Path) -> None:
+async def test_a_refused_question_is_removed_and_the_renewal_continues(tmp_path: Path) -> None:
     async with copies_in(tmp_path) as copies:
         answers, api = CachedResponses(copies.access), Api()
         further = [Question("POST", "/reviews", JSON, each) for each in (b"1", b"2")]

@@ -109,7 +109,7 @@ async def test_who_saw_logs_before_the_outage_sees_them_in_it_and_may_what_the_c
     assert (await scene.go(LOG)).port == 7
 
 
-async def test_a_file_of_kubelets_that_is_not_there_is_told_by_its_option(scene: Scene) -> None:
+async def test_a_missing_file_for_kubelet_is_reported_with_its_option(scene: Scene) -> None:
     """kubelet makes its serving certificate at its start, so the hub's start cannot ask for it."""
     await scene.learn(LOG)
     scene.cloud.error = Unreachable("gone")
@@ -142,7 +142,7 @@ async def test_who_was_refused_by_the_cloud_stays_refused(scene: Scene) -> None:
     assert await code_of(scene, EXEC) == 403
 
 
-async def test_whom_the_hub_does_not_know_is_told_to_wait_for_the_cloud(scene: Scene) -> None:
+async def test_an_unknown_caller_gets_503_until_the_cloud_is_back(scene: Scene) -> None:
     await scene.learn(LOG, status=401)
     assert scene.cloud.asked == [], "an answer that says nothing of the user is no reason to ask"
     scene.cloud.error = Unreachable("gone")
@@ -157,9 +157,7 @@ async def test_whom_the_hub_does_not_know_is_told_to_wait_for_the_cloud(scene: S
         Caller(CredentialSource.OWN, TOKEN, impersonates=True),
     ],
 )
-async def test_nobody_gets_in_by_the_nodes_own_identity_or_in_anothers_name(
-    scene: Scene, caller: Caller
-) -> None:
+async def test_the_identity_of_the_node_and_impersonation_are_refused(scene: Scene, caller: Caller) -> None:
     await scene.learn(LOG)
     before = len(scene.cloud.asked)
     await scene.learn(LOG, caller)
@@ -168,7 +166,7 @@ async def test_nobody_gets_in_by_the_nodes_own_identity_or_in_anothers_name(
 
 
 @pytest.mark.parametrize("fields", [None, {"nodeName": "n2", "containers": [{"name": "c"}]}, {}])
-async def test_pods_of_other_nodes_are_none_of_this_kubelets(scene: Scene, fields: Json | None) -> None:
+async def test_a_pod_of_another_node_is_503(scene: Scene, fields: Json | None) -> None:
     scene.objects.clear()
     if fields is not None:
         scene.has("/api/v1/namespaces/a/pods/p", spec=fields)
@@ -261,7 +259,7 @@ JSON_TYPE = {"content-type": "application/json"}
     ("headers", "body"),
     [(JSON_TYPE, b"<html>"), (JSON_TYPE, b"{}"), (JSON_TYPE, b"[]"), ({"content-encoding": "gzip"}, b"{}")],
 )
-async def test_a_word_that_cannot_be_read_is_none(
+async def test_an_unreadable_stored_review_allows_nothing(
     reviews: PodRequests, headers: dict[str, str], body: bytes
 ) -> None:
     reviews._answers.keep(next(reviews.questions()).key, headers, body)
@@ -289,7 +287,7 @@ async def allowed(reviews: PodRequests, given: Json) -> bool:
     return bool(found["status"]["allowed"])
 
 
-async def test_the_clouds_last_word_counts(reviews: PodRequests) -> None:
+async def test_the_last_review_of_the_cloud_decides(reviews: PodRequests) -> None:
     assert [await allowed(reviews, spec(verb=verb)) for verb in KUBELET_VERBS] == [True, False]
 
 
@@ -318,7 +316,7 @@ async def test_a_question_in_protobuf_is_the_same(reviews: PodRequests) -> None:
         {},
     ],
 )
-async def test_nobody_else_is_told_anything(reviews: PodRequests, other: Json) -> None:
+async def test_a_review_of_another_subject_or_resource_is_503(reviews: PodRequests, other: Json) -> None:
     with refuses(503):
         await allowed(reviews, other)
 

@@ -185,7 +185,9 @@ async def test_an_owner_that_is_gone_is_not_written_over_its_successor(
 # -- bounds --------------------------------------------------------------------------------------------------------
 
 
-async def test_what_waits_has_a_bound_and_room_for_deletions(access: DiskAccess, device: Device) -> None:
+async def test_pending_rows_are_bounded_and_deletions_exceed_the_bound(
+    access: DiskAccess, device: Device
+) -> None:
     table = WriteBehind(access, "t")
     table.put("on disk", b"", is_urgent=True)
     await table.settled()
@@ -204,7 +206,7 @@ async def test_what_waits_has_a_bound_and_room_for_deletions(access: DiskAccess,
     assert table.put("c", half)
 
 
-async def test_a_table_without_room_is_written_whole(
+async def test_a_table_beyond_the_bound_is_written_completely(
     access: DiskAccess, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("addons.offline.tables.pending_rows.MAX_UNWRITTEN", 2 * OF_A_ROW)
@@ -301,7 +303,7 @@ async def test_a_deletion_leaves_when_the_disk_has_it(access: DiskAccess, device
     assert not table.is_leaving(ABOUT)
 
 
-async def test_more_marks_than_there_is_room_for_are_told(
+async def test_more_marks_than_the_bound_are_reported(
     access: DiskAccess, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert MAX_MARKS > 1
@@ -319,7 +321,7 @@ async def test_more_marks_than_there_is_room_for_are_told(
     await until(lambda: "marks of the journal" in reported)
 
 
-async def test_the_end_writes_what_waits_and_first_what_nobody_else_has(
+async def test_closing_writes_the_durable_table_first_and_reports_failures(
     access: DiskAccess, device: Device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     lingering, failing, durable = WriteBehind(access, "t"), WriteBehind(access, "fails"), marked(access)

@@ -132,7 +132,7 @@ async def test_a_token_for_the_cloud_itself_is_one_that_it_gave_this_node(
     assert world.given == (["secret"] if is_given else [])
 
 
-async def test_nobody_gets_a_token_for_another_request_or_of_another(world: World) -> None:
+async def test_a_stored_token_answers_the_same_request_of_the_same_identity_alone(world: World) -> None:
     world.creations.keep("", asked("POST", TARGET, b"for a pod"), {"content-type": JSON}, IN_JSON)
     await world.has_no_token("alice", TARGET, b"for a pod")
     await world.has_no_token("", TARGET, b"for another")

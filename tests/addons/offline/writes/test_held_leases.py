@@ -137,7 +137,7 @@ async def test_after_a_restart_who_lost_it_does_not_renew(
     assert (await World(access).open()).renew(lease()) is None
 
 
-async def test_after_a_restart_somebody_elsewhere_leads(world: World, access: DiskAccess) -> None:
+async def test_after_a_restart_a_lease_held_elsewhere_is_refused(world: World, access: DiskAccess) -> None:
     world.passed("PUT", lease())
     world.passed("GET", lease(8, "pod-9"))
     await world.written()
@@ -164,7 +164,7 @@ async def test_a_restored_cloud_may_give_lower_versions(world: World, access: Di
     assert world.renew(lease(7)) is not None
 
 
-async def test_nobody_else_does(world: World) -> None:
+async def test_a_lease_is_renewed_by_its_holder_alone(world: World) -> None:
     world.passed("PUT", lease())
     assert world.refused(lease(holder="pod-2")) == 503
     assert world.refused(lease(holder="")) == 503
@@ -201,7 +201,7 @@ async def test_a_holder_that_was_silent_for_too_long_has_lost_it(world: World) -
     assert world.refused(lease()) == 503
 
 
-async def test_a_lease_that_no_rule_names_is_not_kept(world: World) -> None:
+async def test_a_lease_without_a_rule_is_not_stored(world: World) -> None:
     world.named = set()
     world.passed("PUT", lease())
     assert world.renew(lease()) is None
@@ -224,7 +224,7 @@ async def test_protobuf_is_answered_in_protobuf_alone(world: World) -> None:
     assert world.leases.answer(OWN, asked("GET", PATH)) is None
 
 
-async def test_one_that_is_too_large_is_not_kept(world: World) -> None:
+async def test_a_lease_beyond_the_size_bound_is_not_stored(world: World) -> None:
     reached = metrics.BOUNDS_REACHED.labels("lease of a pod")
     before = value_of(reached)
     world.passed("PUT", lease(filler="x" * MAX_LEASE))

@@ -83,7 +83,7 @@ async def test_events_keep_their_order_and_the_oldest_go_when_there_are_too_many
         assert bodies(again) == [b"2", b"3", b"4"], "on disk too"
 
 
-async def test_who_waits_for_entries_is_told_of_each(journal: Journal) -> None:
+async def test_each_new_entry_notifies_waiters(journal: Journal) -> None:
     count = notifications_of(journal.added)
     journal.remove(journal.put_status(status("one")))
     put_event(journal, b"x")
@@ -137,7 +137,7 @@ async def test_what_was_written_outlives_a_kill(tmp_path: Path) -> None:
             assert put_event(again, b"next").sequence > events[-1].sequence
 
 
-async def test_events_of_users_make_way_for_the_nodes_own_and_no_user_has_many(tmp_path: Path) -> None:
+async def test_events_of_users_are_evicted_before_those_of_the_node(tmp_path: Path) -> None:
     async with journal_in(tmp_path) as journal:
         for number in range(MAX_USER_EVENTS + 5):
             journal.put_event("POST", EVENTS, "application/json", b"%d" % number, "pod")
@@ -191,7 +191,7 @@ UNREADABLE = {
 }
 
 
-async def test_an_entry_that_cannot_be_read_is_dropped_and_counted_and_the_others_stay(
+async def test_an_unreadable_entry_is_dropped_and_counted_and_does_not_affect_the_rest(
     tmp_path: Path,
 ) -> None:
     async with journal_in(tmp_path) as journal:

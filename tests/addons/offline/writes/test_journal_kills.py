@@ -133,7 +133,7 @@ STATUSES = st.builds(
 )
 
 
-def test_what_others_wrote_between_two_copies_is_no_part_of_the_patch() -> None:
+def test_foreign_changes_between_two_copies_are_no_part_of_the_patch() -> None:
     """The cloud refused a patch with a former version of the object for ever."""
     before = {"metadata": {"name": "n1", "resourceVersion": "5"}, "spec": {}, "status": {"phase": "x"}}
     others = {"metadata": {"name": "n1", "resourceVersion": "7"}, "spec": {"unschedulable": True}}

@@ -116,7 +116,7 @@ async def test_a_mirror_pod_is_echoed_and_does_not_wait(world: World) -> None:
     assert not world.journal.events
 
 
-async def test_any_other_pod_is_made_by_the_cloud_alone(world: World) -> None:
+async def test_creating_an_ordinary_pod_is_refused_without_a_cloud(world: World) -> None:
     assert (
         await world.refusal("POST", PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}})
         == 503
@@ -196,7 +196,7 @@ async def test_whatever_else_writes_needs_the_cloud(world: World) -> None:
         ("GET", "/version"),
     ],
 )
-async def test_other_requests_owe_nothing(
+async def test_requests_without_a_pending_status_flush_nothing(
     world: World, cloud_says: QueuedAnswers, method: str, target: str
 ) -> None:
     def owe(world: World) -> StatusEntry:

@@ -51,7 +51,7 @@ async def test_a_status_goes_as_what_changed_of_the_object_that_was_meant(
     assert replayed(STATUS) == before + 1
 
 
-async def test_a_real_object_keeps_what_others_wrote(tmp_path: Path, cloud: ScriptableCloud) -> None:
+async def test_a_replayed_status_preserves_foreign_conditions(tmp_path: Path, cloud: ScriptableCloud) -> None:
     made = cloud.store.create({**node("n1"), "status": {"conditions": conditions(Ready="True")}})
     theirs = {**made, "status": {"conditions": conditions(Ready="True", Theirs="True")}}
     cloud.store.update(theirs, subresource="status")
@@ -75,7 +75,7 @@ async def test_a_real_object_keeps_what_others_wrote(tmp_path: Path, cloud: Scri
     assert {each["type"]: each["status"] for each in found} == {"Ready": "False", "Theirs": "True"}
 
 
-async def test_somebody_elses_write_between_is_no_reason_to_give_up(
+async def test_a_conflict_with_a_foreign_write_is_retried(
     replaying: World, cloud_says: QueuedAnswers
 ) -> None:
     mine: Json = {"metadata": {"uid": "u"}}
@@ -191,9 +191,7 @@ async def test_settling_gives_up_at_once_where_the_cloud_cannot_decide(
 
 
 @pytest.mark.looptime
-async def test_one_that_must_wait_does_not_hold_up_the_others(
-    replaying: World, cloud_says: QueuedAnswers
-) -> None:
+async def test_a_delayed_entry_does_not_delay_the_rest(replaying: World, cloud_says: QueuedAnswers) -> None:
     cloud_says.says = [OVERLOADED]
     waits = replaying.put("n1", Ready="False")
     replaying.put("n2", Ready="False")
@@ -301,7 +299,7 @@ async def test_the_journal_outlives_expired_credentials(
 @pytest.mark.parametrize(
     "answers", [[FORBIDDEN, MAY_NOT], [FORBIDDEN, OVERLOADED], [FORBIDDEN, Unreachable("gone")]]
 )
-async def test_a_right_that_is_missing_keeps_one_entry_and_no_other(
+async def test_a_missing_permission_delays_its_entry_alone(
     replaying: World, cloud_says: QueuedAnswers, answers: list[Json | Exception]
 ) -> None:
     waits, other = replaying.put("n1", Ready="False"), replaying.put("n2", Ready="False")
@@ -316,7 +314,7 @@ async def test_a_right_that_is_missing_keeps_one_entry_and_no_other(
 # -- one object now ------------------------------------------------------------------------------------------------
 
 
-async def test_settling_brings_one_object_and_no_other(replaying: World, cloud_says: QueuedAnswers) -> None:
+async def test_flushing_an_object_sends_its_entry_alone(replaying: World, cloud_says: QueuedAnswers) -> None:
     entry, other = replaying.put("n1", Ready="False"), replaying.put("n2", Ready="False")
     await replaying.replay.flush(entry.path)
     await replaying.replay.flush(entry.path)

@@ -20,7 +20,7 @@ from tests.addons.support.replay_parts import GONE, MAY, OVERLOADED, World, drop
 
 
 @pytest.mark.looptime
-async def test_events_go_as_they_came_one_after_the_other(
+async def test_events_are_replayed_one_by_one_in_their_order(
     replaying: World, cloud_says: QueuedAnswers
 ) -> None:
     before = replayed(EVENT)
@@ -83,7 +83,7 @@ async def test_an_events_patch_waits_for_the_event_itself(
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("error", [OVERLOADED, StatusError(429, "TooManyRequests", "slow down")])
-async def test_the_patches_of_one_event_never_overtake_each_other(
+async def test_patches_of_one_event_are_replayed_in_their_order(
     replaying: World, cloud_says: QueuedAnswers, error: StatusError
 ) -> None:
     """Count 2 went over count 4 after a 429, and the next process found nothing to do."""

@@ -163,7 +163,9 @@ async def test_an_object_and_a_refusal_are_handed_on(cloud: Cloud, answer: RawRe
     ],
     ids=["a patch that is none twice", "a dry run", "another encoding", "another form"],
 )
-async def test_what_the_copy_cannot_tell_is_asked_for_whole(cloud: Cloud, request_: OfflineRequest) -> None:
+async def test_a_patch_that_the_copy_cannot_confirm_asks_for_the_complete_object(
+    cloud: Cloud, request_: OfflineRequest
+) -> None:
     assert await cloud.patch(request_) is cloud.answer
     assert [is_minimal for _, _, is_minimal in cloud.asked] == [False]
 

@@ -122,7 +122,7 @@ async def test_the_loop_goes_on_while_a_large_status_is_merged(world: World) -> 
 
 
 @pytest.mark.parametrize("encoding", Encoding)
-async def test_a_report_is_merged_shown_and_kept_for_the_cloud(world: World, encoding: Encoding) -> None:
+async def test_a_status_is_merged_shown_and_stored_in_the_journal(world: World, encoding: Encoding) -> None:
     (store,) = world.hold_node(encoding)
     answer = await world.patch(reports(Ready="False", Disk="True"), accept=f"{PROTOBUF},{JSON}")
     assert (answer.status, answer.headers["Content-Type"]) == (200, codec_for(encoding).content_type)
@@ -223,7 +223,7 @@ async def test_an_answer_that_passed_is_enough_and_is_what_the_next_get_shows(
         (JSON, raw({**node("n1"), "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"})),
     ],
 )
-async def test_a_kept_answer_that_is_not_the_object_is_no_copy(
+async def test_a_stored_answer_that_is_not_the_object_is_no_copy(
     world: World, content_type: str, body: bytes
 ) -> None:
     request = asked("PATCH", f"{NODE}/status", reports(Ready="False"), content_type=STRATEGIC)
@@ -281,7 +281,7 @@ async def test_the_status_of_a_pod_is_taken_where_it_runs(
 
 @pytest.mark.parametrize("encoding", Encoding)
 @pytest.mark.parametrize("labels", [{POOL_LABEL: "other"}, {"node-restriction.kubernetes.io/a": "b"}])
-async def test_a_node_changes_no_label_that_others_decide_on(
+async def test_a_node_changes_no_label_that_decides_elsewhere(
     world: World, encoding: Encoding, labels: Json
 ) -> None:
     """A caller of the plain port could have moved the node into another pool until the cloud was back."""

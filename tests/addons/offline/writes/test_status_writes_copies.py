@@ -59,7 +59,7 @@ async def test_a_report_is_made_of_the_newest_copy(world: World, first: ListWatc
     assert answered(answer).version == 9
 
 
-async def test_a_kept_answer_may_be_the_newest(world: World) -> None:
+async def test_a_stored_answer_newer_than_the_store_is_the_base_of_a_patch(world: World) -> None:
     (store,) = world.hold_node(Encoding.JSON, version=7)
     get = asked("GET", NODE)
     world.answers.keep(get.key(""), {"content-type": JSON}, body_of(node_in(Encoding.JSON, 9)))
@@ -156,7 +156,7 @@ async def test_a_newer_status_is_not_taken_back(world: World) -> None:
 @pytest.mark.parametrize("held", [Encoding.JSON, Encoding.PROTOBUF])
 @pytest.mark.parametrize("accept", [JSON, PROTOBUF])
 @pytest.mark.parametrize("is_cached", [False, True])
-async def test_whichever_encoding_is_kept_a_client_gets_its_own(
+async def test_a_client_gets_its_encoding_whichever_is_stored(
     world: World, held: Encoding, accept: str, is_cached: bool
 ) -> None:
     """A JSON client's patch of the status was refused with 406 beside a kubelet that reads protobuf."""
@@ -172,7 +172,7 @@ async def test_whichever_encoding_is_kept_a_client_gets_its_own(
 
 
 @pytest.mark.parametrize("is_held", [False, True])
-async def test_a_status_is_in_each_kept_answer_with_the_object(world: World, is_held: bool) -> None:
+async def test_a_status_is_merged_into_each_stored_answer_of_the_object(world: World, is_held: bool) -> None:
     keys = [
         (asked("GET", NODE, accept=accept).key(user), accept)
         for accept in (JSON, PROTOBUF)

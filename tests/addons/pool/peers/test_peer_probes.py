@@ -78,7 +78,7 @@ async def test_a_leader_that_reports_on_pods_too_is_probed_once_and_has_one_heal
     assert scene.reader.heard == scene.listener.heard
 
 
-async def test_nobody_is_probed_whom_no_user_wants_probed(scene: Scene) -> None:
+async def test_an_unwanted_peer_is_not_probed(scene: Scene) -> None:
     scene.reader.wanted = scene.listener.wanted = None
     await scene.spend(10 * PROBE_INTERVAL)
     assert not scene.client.asked

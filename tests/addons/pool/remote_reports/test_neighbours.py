@@ -143,13 +143,13 @@ async def scene() -> AsyncIterator[Scene]:
     made.inputs.close()
 
 
-async def test_nobody_is_asked_while_there_is_a_cloud(scene: Scene) -> None:
+async def test_no_neighbour_is_called_while_there_is_a_cloud(scene: Scene) -> None:
     scene.start()
     await asyncio.sleep(PATIENCE)
     assert not scene.asked()
 
 
-async def test_all_others_are_heard_until_their_last_word_has_ended(scene: Scene) -> None:
+async def test_all_neighbours_are_called_until_their_last_report_has_ended(scene: Scene) -> None:
     scene.lose_cloud()
     await scene.until(lambda: scene.report)
     assert scene.asked() == {"https://10.0.0.2:10269", "https://10.0.0.3:10269"}
@@ -167,7 +167,7 @@ async def test_all_others_are_heard_until_their_last_word_has_ended(scene: Scene
     assert len(scene.client.asked) == asked
 
 
-async def test_a_hub_that_is_cut_off_without_a_word_is_asked_anew(scene: Scene) -> None:
+async def test_a_silent_neighbour_is_cut_and_called_again(scene: Scene) -> None:
     scene.lose_cloud()
     await scene.until(lambda: scene.report)
     scene.speaking.is_mute = True
