@@ -24,8 +24,8 @@ from addons.router import RouterParts
 from addons.rules.events import ProblemEvents
 from addons.rules.filter_modules import FilterModules
 from addons.rules.filtering import Filtering
-from addons.rules.given_versions import GivenVersions
 from addons.rules.in_force import RulesInForce
+from addons.rules.issued_versions import IssuedVersions
 from addons.rules.table import OFF_IN_CLOUD_MODE
 from addons.server.filtered_get import FilteredGets
 from addons.settings import Settings
@@ -63,7 +63,7 @@ def make_parts(
     events = ProblemEvents(clients.hub, (settings.namespace, settings.configmap), settings.node)
     rules = RulesInForce(filters, disabled_by(settings), events.report)
     inputs = FilterInputs(settings.node, settings.pool, hub_address(settings))
-    given = offline.given_versions() if offline is not None else GivenVersions(is_new=False)
+    given = offline.issued_versions() if offline is not None else IssuedVersions(is_new=False)
     sources = Sources(
         clients.of,
         Filtering(partial(chain_of, inputs), rules.current, given),
@@ -106,7 +106,7 @@ def router_parts(
         *(
             answerers,
             FilteredGets(parts.rules, parts.inputs, settings.wait),
-            parts.sources.filtering.of_others,
+            parts.sources.filtering.issued_under_other_rules,
         ),
         cached_relay=offline.cached_relay if offline is not None else None,
         peer_headers=pool.headers if pool is not None else dict,

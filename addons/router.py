@@ -40,7 +40,7 @@ class RouterParts(NamedTuple):
 
     answerers: Mapping[RouteKind, Answerer]
     filtered_gets: FilteredGets
-    of_others: Callable[[ResourceType], int]
+    issued_under_other_rules: Callable[[ResourceType], int]
     """The newest version that a client may hold of other rules, or of another history."""
     cached_relay: CachedRelay | None = None
     """None for a hub without a cache."""
@@ -86,7 +86,9 @@ class Router:
             context = context_of(flow)
             read = context.route.read if context is not None and context.route is not None else None
             is_left = read is not None and read.type.group_resource == resource
-            if context is not None and (is_left or is_of_others(context.info, self._parts.of_others)):
+            if context is not None and (
+                is_left or is_of_others(context.info, self._parts.issued_under_other_rules)
+            ):
                 finish(flow, "the cloud was restored from a backup")
 
     async def requestheaders(self, flow: http.HTTPFlow) -> None:
@@ -109,7 +111,7 @@ class Router:
             offline_policy=parts.cached_relay.offline_policy(context.caller) if parts.cached_relay else None,
         )
         is_relayed = context.route.kind is RouteKind.RELAY
-        if is_relayed and is_of_others(context.info, parts.of_others):
+        if is_relayed and is_of_others(context.info, parts.issued_under_other_rules):
             context.route = corrected(context.info, context.caller, context.accept)
         if context.route.filtered_by and context.route.kind is not RouteKind.VIEW:
             ask_for_object(flow.request, context.route)

@@ -23,7 +23,7 @@ from addons.link.probes import Probes
 from addons.link.servers import NO_PARTITION, Lender, PoolKey, PoolPartitions, Server
 from addons.link.tls import UpstreamTls, plain_connection
 from addons.link.uplinks.uplink import Uplink
-from addons.link.wire import Wire, connect
+from addons.link.upstream_transport import UpstreamTransport, connect
 from addons.requests.caller import CredentialSource
 from addons.telemetry import metrics
 from addons.telemetry.background import background
@@ -221,16 +221,16 @@ class Link:
             tls = self.tls(server, key.credential_source, [*offers]) if server.scheme == "https" else None
         except (ValueError, SSL.Error) as error:
             raise ConnectionError(f"the credentials cannot be used: {error}") from error
-        wire = await self._wire(server, tls)
+        transport = await self._open_transport(server, tls)
         try:
-            await wire.secured()
+            await transport.secured()
         except BaseException:
-            wire.abort()
+            transport.abort()
             raise
         is_http2 = tls is not None and tls.get_alpn_proto_negotiated() == b"h2"
         prefix = server.prefix.encode()
         made = Http2Connection(prefix) if is_http2 else Http1Connection(prefix)
-        wire.speak(made)
+        transport.speak(made)
         return made
 
     async def lend(self, server: Server) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -238,15 +238,15 @@ class Link:
 
         Its reader holds the first bytes, and takes no more before they are read.
         """
-        wire = await self._wire(server, None)
-        if wire.is_closing():
+        transport = await self._open_transport(server, None)
+        if transport.is_closing():
             raise ConnectionResetError("the connection was closed")
         reader = asyncio.StreamReader(limit=1)
         protocol = asyncio.StreamReaderProtocol(reader)
-        wire.speak(protocol)
-        return reader, asyncio.StreamWriter(wire, protocol, reader, asyncio.get_running_loop())
+        transport.speak(protocol)
+        return reader, asyncio.StreamWriter(transport, protocol, reader, asyncio.get_running_loop())
 
-    async def _wire(self, server: Server, tls: SSL.Connection | None) -> Wire:
+    async def _open_transport(self, server: Server, tls: SSL.Connection | None) -> UpstreamTransport:
         if server.is_in_cloud and (refusal := self.drills.refusal) is not None:
             self.connect_failed(server, str(refusal))
             raise refusal

@@ -24,10 +24,10 @@ from addons.offline.offline_reads import OfflineReads, cached_answer
 from addons.offline.offline_request import OfflineRequest
 from addons.offline.people.cached_discovery import Discovery
 from addons.offline.people.pod_requests import PodRequests
-from addons.offline.writes.held_leases import HeldLeases
+from addons.offline.writes.minimal_status_patches import MinimalStatusPatches
+from addons.offline.writes.offline_leases import OfflineLeases
 from addons.offline.writes.offline_writes import OfflineWrites
-from addons.offline.writes.sparing_writes import SparingWrites
-from addons.requests.answers import Answer, ClientRequest, ClientStream, ToCloud
+from addons.requests.answers import Answer, ClientRequest, ClientStream, RelayToCloud
 from addons.requests.caller import Caller, CredentialSource
 from addons.requests.clients import Clients
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
@@ -71,8 +71,8 @@ class CachedRelay:
         answers: CachedResponses,
         writes: OfflineWrites,
         discovery: Discovery,
-        leases: HeldLeases,
-        sparing: SparingWrites,
+        leases: OfflineLeases,
+        sparing: MinimalStatusPatches,
         accepted: AcceptedWrites,
         pod_requests: PodRequests | None = None,
     ) -> None:
@@ -184,13 +184,13 @@ class CachedRelay:
         task.add_done_callback(self._tasks.discard)
 
     async def answer(self, wanted: ClientRequest, stream: ClientStream) -> Answer | None:
-        """The hub's own answer, or a StatusError; None after a watch. ToCloud where the cloud is to be asked first."""
+        """The hub's own answer, or a StatusError; None after a watch. RelayToCloud if the cloud must answer first."""
         request = OfflineRequest.of(wanted.info, wanted.target, wanted.headers, wanted.body)
         was_sent = wanted.sent > 0
         if await self._may_send(wanted) and self._has_cloud(wanted.caller):
             if not self._is_sparing(wanted.caller, wanted.info):
                 await self.begin_write(wanted.info, wanted.target)
-                raise ToCloud
+                raise RelayToCloud
             was_sent, client = True, self._clients.relaying(wanted.caller)
             with contextlib.suppress(Unreachable):
                 answer = await self._sparing.relay(client, request, [*wanted.headers.items()])

@@ -19,7 +19,7 @@ from addons.link.health import Cloud
 from addons.offline.cached_response import ResponseKey, response_key
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_request import OfflineRequest
-from addons.requests.answers import Answer, ClientRequest, ClientStream, ToCloud, object_answer
+from addons.requests.answers import Answer, ClientRequest, ClientStream, RelayToCloud, object_answer
 from addons.requests.offline_policy import LEASE_NAMESPACE
 from addons.telemetry import metrics
 from kube.concurrency.notifier import Notifier, comes_within
@@ -101,7 +101,7 @@ class NodeLease:
     async def answer(self, wanted: ClientRequest, _stream: ClientStream) -> Answer:
         """The answer to a GET, POST, PUT or PATCH of the Lease; StatusError as kube-apiserver.
 
-        ToCloud for a server-side apply, whose owners of fields the cloud alone knows.
+        RelayToCloud for a server-side apply, whose owners of fields the cloud alone knows.
         """
         request = OfflineRequest.of(wanted.info, wanted.target, wanted.headers, wanted.body)
         match wanted.info.verb:
@@ -188,7 +188,7 @@ class NodeLease:
     async def _patch(self, request: OfflineRequest) -> Answer:
         """Answer as the PUT that the patch amounts to."""
         if request.is_apply:
-            raise ToCloud
+            raise RelayToCloud
         known = self._lease or await self._learn(request)
         return await self._update(request.patched(known))
 

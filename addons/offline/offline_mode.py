@@ -24,20 +24,20 @@ from addons.offline.people.cached_discovery import Discovery
 from addons.offline.people.pod_requests import PodRequests
 from addons.offline.tables.disk_access import DiskAccess
 from addons.offline.version_cache import VersionCache
-from addons.offline.writes.creations import Creations
-from addons.offline.writes.held_leases import HeldLeases
 from addons.offline.writes.journal import TABLE, Journal
 from addons.offline.writes.journal_entries import StatusEntry
-from addons.offline.writes.node_return import NodeReturn
+from addons.offline.writes.minimal_status_patches import MinimalStatusPatches
+from addons.offline.writes.offline_creates import OfflineCreates
+from addons.offline.writes.offline_leases import OfflineLeases
 from addons.offline.writes.offline_writes import OfflineWrites
+from addons.offline.writes.post_outage_sync import PostOutageSync
 from addons.offline.writes.replay import Replay
-from addons.offline.writes.sparing_writes import SparingWrites
 from addons.offline.writes.status_writes import StatusWrites
 from addons.requests.answers import Answer
 from addons.requests.clients import Clients
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.requests.route_decision import RouteKind
-from addons.rules.given_versions import GivenVersions
+from addons.rules.issued_versions import IssuedVersions
 from addons.settings import Settings
 from addons.telemetry.background import background
 from addons.views.known_callers import KnownCallers
@@ -70,7 +70,7 @@ class Offline:
         self._journal = Journal(self.access)
         self._edit = VersionCache(self.copies)
         self._callers = CallerCache(self.access)
-        self._leases = HeldLeases(self.access)
+        self._leases = OfflineLeases(self.access)
         self.copies.on_restore.append(self._leases.forget_all)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -115,7 +115,7 @@ class Offline:
             partial(self._replayed, reports),
             reviews.client_of_user,
         )
-        creations = Creations(objects, self._answers, given=self.known_callers.was_given)
+        creations = OfflineCreates(objects, self._answers, given=self.known_callers.was_given)
         writes = OfflineWrites(status, creations, self._journal, replay)
         kubelet = KubeletAccess.of(settings.node, *settings.kubelet_files)
         find = partial(objects.find, HUB_IDENTITY)
@@ -124,12 +124,12 @@ class Offline:
         discovery = self._discovery = Discovery(own, self._answers, cloud, further)
         self.cached_relay = CachedRelay(
             *(settings.node, clients, cloud, reviews, objects, self._answers, writes, discovery),
-            *(self._leases, SparingWrites(settings.node, sources), self._accepted, pods),
+            *(self._leases, MinimalStatusPatches(settings.node, sources), self._accepted, pods),
         )
         # As in kube-apiserver: where lists must wait, signs of life need not.
         alive = own.with_headers({}, queue="lease")
         self._lease = NodeLease(settings.node, alive, self._answers, cloud)
-        returned = NodeReturn(settings.node, alive, objects, cloud, self._lease.is_alive)
+        returned = PostOutageSync(settings.node, alive, objects, cloud, self._lease.is_alive)
         caches = self.copies, self._answers, self.known_callers
         garbage = Garbage(*caches, sources, settings.node, settings.keep_days, cloud)
         self._tasks = [
@@ -172,7 +172,7 @@ class Offline:
         """The cloud's answers about callers, beginning with those to an earlier process."""
         return self._callers.known
 
-    def given_versions(self) -> GivenVersions:
+    def issued_versions(self) -> IssuedVersions:
         """The versions that clients may hold, beginning with those that an earlier process sent."""
         return self._edit.given()
 

@@ -1,5 +1,5 @@
 """The last edit of the rules and the versions given before it, stored for the next process
-(`addons.rules.given_versions`)."""
+(`addons.rules.issued_versions`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import orjson
 
 from addons.offline.copies import DiskCopies
 from addons.offline.tables.write_behind import WriteBehind
-from addons.rules.given_versions import GivenVersions, RulesEdit
+from addons.rules.issued_versions import IssuedVersions, RulesEdit
 from kube.disk.rows import table_of
 
 TABLE = table_of("rules")
@@ -34,11 +34,11 @@ class VersionCache:
         self.last = self.last or (_read(edit) if edit is not None else None)
         return ()
 
-    def given(self) -> GivenVersions:
+    def given(self) -> IssuedVersions:
         """The versions that clients may hold, beginning with those of an earlier process."""
         is_new = self._row.is_read and not self._copies.access.disk.lost and not self._copies.metas
         # Other data on disk is from a hub whose rules are unknown.
-        return GivenVersions(self.last or (None if is_new else RulesEdit("")), self.keep)
+        return IssuedVersions(self.last or (None if is_new else RulesEdit("")), self.keep)
 
     def keep(self, edit: RulesEdit) -> None:
         """Write this edit to disk."""

@@ -16,7 +16,7 @@ from addons.pool.peers.peer_probes import TICK, Peers, ProbeRequest
 from addons.pool.pool_config import NOTHING_SHARED, PoolConfig, Role
 from addons.pool.spread import SHORTEST_WAIT, CloudSlots, cloud_slot, leader_order
 from addons.requests.headers import LENDS_HEADER, PEER_HEADER
-from addons.rules.shared_kinds import is_further, unfiltered_list_watch
+from addons.rules.shared_kinds import is_opt_in, unfiltered_list_watch
 from addons.telemetry import metrics
 from addons.telemetry.labels import group_resource_label
 from addons.views.source import Source
@@ -115,7 +115,7 @@ class LeaderSelector:
         wanted = source.list_watch
         if source.user or wanted != unfiltered_list_watch(wanted.type, wanted.encoding):
             return None
-        if is_further(wanted.type) and wanted.type not in self._further():
+        if is_opt_in(wanted.type) and wanted.type not in self._further():
             return None
         return PeerReader(wanted.type, source.client, self, lambda: source.store.newest_given)
 
@@ -227,7 +227,7 @@ class LeaderSelector:
         readers = [reader for _, reader in self._readers()]
         # Probes announce to leaders that this hub lends its link, and leaders name the lenders.
         is_used = self._lends() or not self._cloud_is_up() or peer in (reader.peer for reader in readers)
-        if not is_used and not peer.said.shares and any(is_further(reader.type) for reader in readers):
+        if not is_used and not peer.said.shares and any(is_opt_in(reader.type) for reader in readers):
             is_used, every = True, max(every, UNTOLD_INTERVAL)
         if not (is_used or peer.failure or peer.age):
             return None

@@ -15,7 +15,7 @@ from typing import Protocol
 from addons.pool.peers.peer import PeerHub
 from kube.errors import HISTORY_RESTARTED, StatusError
 from kube.http.client import GZIP, RESPONSE_TIMEOUT, ApiResponse, Client, Switched, Unreachable, WatchStream
-from kube.reflector.continuity import OtherHistory
+from kube.reflector.history_verifier import HistoryDiverged
 from kube.reflector.list_pages import Malformed
 from kube.requests.request_info import ResourceType
 
@@ -204,7 +204,7 @@ class PeerReader:
             return
         if error.message == HISTORY_RESTARTED:
             self._may_be_older = True
-            raise OtherHistory(f"{peer.node}: {error}") from error
+            raise HistoryDiverged(f"{peer.node}: {error}") from error
         self._too_short[peer] = self._version()
         if not self._chooser.can_bypass(self):
             self._too_short.clear()

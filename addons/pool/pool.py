@@ -26,7 +26,7 @@ from addons.pool.shared_links.uplink_fallback import UplinkFallback
 from addons.pool.spread import leader_order
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER, LENDERS_HEADER, SHARES_HEADER
-from addons.rules.shared_kinds import is_further, unfiltered_list_watch
+from addons.rules.shared_kinds import is_opt_in, unfiltered_list_watch
 from addons.telemetry import metrics
 from addons.telemetry.labels import HUB
 from addons.views.open_view import ViewKey
@@ -136,7 +136,7 @@ class Pool:
         """The headers of each answer of the peer port."""
         headers = {AGE_HEADER: f"{self.age():.0f}"}
         members = self._facts.members or ()
-        shared = {resource.group_resource for resource in self._facts.config.scope if is_further(resource)}
+        shared = {resource.group_resource for resource in self._facts.config.scope if is_opt_in(resource)}
         if shared and self.selector.serves:
             headers[SHARES_HEADER] = ",".join(sorted(shared))
         if self.leads() and self._facts.config.has_deputies:

@@ -29,7 +29,7 @@ class ClientLeft(Exception):
     """No client takes the rest of an answer."""
 
 
-class ToCloud(Exception):
+class RelayToCloud(Exception):
     """The cloud is to answer a request in the hub's stead. The component that raises this has begun no answer."""
 
 
@@ -105,7 +105,7 @@ class Answerer(Protocol):
     async def answer(self, wanted: ClientRequest, stream: ClientStream) -> Answer | None:
         """The complete answer; None where it was streamed, to its end. StatusError where that is the answer.
 
-        ToCloud where a view or a cached relay leaves the answer to the cloud.
+        RelayToCloud where a view or a cached relay leaves the answer to the cloud.
         """
 
 

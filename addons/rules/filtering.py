@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from addons.filters.filter import Filter
-from addons.rules.given_versions import GivenVersions
+from addons.rules.issued_versions import IssuedVersions
 from addons.rules.table import Rules
 from kube.requests.request_info import ResourceType
 from kube.store.projection import Chain
@@ -21,10 +21,10 @@ class Filtering(NamedTuple):
     chain_of: ChainOf
     rules: Callable[[], Rules]
     """The rules in force."""
-    given: GivenVersions
+    given: IssuedVersions
     """The versions that clients were given under other rules, by an earlier process too."""
 
-    def of_others(self, type_: ResourceType) -> int:
+    def issued_under_other_rules(self, type_: ResourceType) -> int:
         """The newest version of a resource that a client may hold from a view under other rules, or from another
         history.
         """

@@ -39,7 +39,7 @@ def unfiltered_list_watch(type_: ResourceType, encoding: Encoding = Encoding.PRO
     return ListWatch(type_, encoding=encoding, metadata_only=type_ == NODES)
 
 
-def is_further(type_: ResourceType) -> bool:
+def is_opt_in(type_: ResourceType) -> bool:
     """Whether a rule must name a resource before it is shared."""
     return (type_.group, type_.resource) not in SHARED
 
@@ -51,7 +51,7 @@ def shared_fields(
 
     `further` are the resources that the rules add; `metadata_only`: the caller asks for metadata.
     """
-    if not is_further(type_):
+    if not is_opt_in(type_):
         return SHARED[type_.group, type_.resource]
     is_served = metadata_only or not unfiltered_list_watch(type_).metadata_only
     return NAMES if type_ in further and is_served else None

@@ -165,7 +165,7 @@ async def send_status(request: ServedRequest, flow: http.HTTPFlow, error: Status
 async def respond(
     request: ServedRequest, flow: http.HTTPFlow, context: RequestContext, answerer: Answerer
 ) -> None:
-    """Answer locally. ToCloud where a server is to answer after all, and nothing was sent."""
+    """Answer locally. RelayToCloud where a server is to answer after all, and nothing was sent."""
     stream = OwnStream(Sending(request, flow))
     socket = WebSocketWatch(stream, context.websocket) if context.websocket is not None else None
     try:

@@ -14,7 +14,7 @@ import time
 from mitmproxy import flow as mitmproxy_flow
 from mitmproxy import http
 
-from addons.requests.answers import Answerer, ClientLeft, ToCloud
+from addons.requests.answers import Answerer, ClientLeft, RelayToCloud
 from addons.requests.request_context import RelayUpstream, RequestContext, context_of
 from addons.server import flow_hooks
 from addons.server.flow_hooks import Killed
@@ -103,7 +103,7 @@ async def _has_responded(
 ) -> bool:
     try:
         await respond(request, flow, context, answerer)
-    except ToCloud:
+    except RelayToCloud:
         if context.relay is None:
             raise unavailable("the hub has no answer of its own", retry_after=1) from None
         context.relay(flow)

@@ -4,7 +4,7 @@ A list without resourceVersion promises that. A list of one object has the cloud
 no event that would bring its watch there (bookmarks come about once a minute), so the hub asks for later writes
 (`kube.reflector.progress`), or for the names and versions of the objects that the client wants, where these are few:
 then the copy is new enough when it holds each of them. Where no event can bring it there, the copy is of another
-history (`kube.reflector.continuity`), and is listed anew.
+history (`kube.reflector.history_verifier`), and is listed anew.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from addons.requests.object_read import ObjectRead
 from addons.views.source import Source
 from kube.errors import StatusError, timeout, unavailable
 from kube.http.client import Client, Unreachable
-from kube.reflector.continuity import FEW, Comparison, OtherHistory, compare
+from kube.reflector.history_verifier import FEW, Comparison, HistoryDiverged, compare
 from kube.reflector.list_pages import Malformed, names_of
 from kube.reflector.progress import NoBookmark, newest_event
 from kube.store.history import Standing, Witness
@@ -30,7 +30,7 @@ ACCEPT = ",".join(
     f"{encoding};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
     for encoding in (Encoding.PROTOBUF, Encoding.JSON)
 )
-NO_PROOF = (NoBookmark, OtherHistory, Unreachable, StatusError, ValueError, Malformed, TimeoutError)
+NO_PROOF = (NoBookmark, HistoryDiverged, Unreachable, StatusError, ValueError, Malformed, TimeoutError)
 """Errors of a cloud that does not report its writes since a version, or that has another history."""
 ATTEMPTS = 3
 """Attempts for one answer. A leader that cannot reach a restored cloud still has the former history, and each list of
@@ -82,7 +82,7 @@ async def _by_events(source: Source, client: Client) -> int:
         witness = await _newest_of_list(source, client)
     version = await reflector.current_version()
     if version < given:
-        raise OtherHistory(f"the cloud is at version {version}, and was at {given}")
+        raise HistoryDiverged(f"the cloud is at version {version}, and was at {given}")
     if witness is None and not reflector.is_proven:
         raise NoBookmark
     if witness is None and store.version >= version:
@@ -96,7 +96,7 @@ async def _by_events(source: Source, client: Client) -> int:
 async def _newest_of_list(source: Source, client: Client) -> Witness:
     """Return the newest object of a list without later events, if the cloud has as many objects at the store's version.
 
-    With them it has the history of the list (`Continuity.expect_count`). Errors as in `_by_events`.
+    With them it has the history of the list (`HistoryVerifier.expect_count`). Errors as in `_by_events`.
     """
     store = source.store
     count, newest = len(store), max(store, key=lambda item: item.version)

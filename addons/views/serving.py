@@ -13,12 +13,12 @@ from functools import partial
 
 from addons.filters.filter import Filter
 from addons.filters.plugins import need_json
-from addons.requests.answers import Answer, ClientRequest, ClientStream, ToCloud
+from addons.requests.answers import Answer, ClientRequest, ClientStream, RelayToCloud
 from addons.requests.caller import Caller, CredentialSource
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.requests.object_read import ObjectRead
 from addons.requests.route_decision import is_of_others
-from addons.rules.shared_kinds import is_further, shared_fields, unfiltered_list_watch
+from addons.rules.shared_kinds import is_opt_in, shared_fields, unfiltered_list_watch
 from addons.rules.table import Rules
 from addons.telemetry import metrics
 from addons.views.bounds.quotas import BeyondQuota
@@ -103,7 +103,7 @@ class Serving:
     ) -> Answer | None:
         """The complete answer to a list; None after a watch, until its end. StatusError where that is the answer.
 
-        ToCloud where no view answers, and the cloud may. `opened` gets the watcher of a watch, by which it can be
+        RelayToCloud where no view answers, and the cloud may. `opened` gets the watcher of a watch, by which it can be
         ended.
         """
         read, form = wanted.route.read, wanted.route.representation
@@ -119,7 +119,7 @@ class Serving:
         except Unversioned:
             self._unversioned.add(read.type)
         self._check_past_views(wanted, read)
-        raise ToCloud
+        raise RelayToCloud
 
     async def _from_view(
         self,
@@ -176,7 +176,7 @@ class Serving:
         names at that version. Returns the confirmed version, 0 for none. NoHistory if only the cloud can resume, and
         nothing is filtered.
         """
-        may_be_of_others = is_of_others(wanted.info, self._sources.filtering.of_others)
+        may_be_of_others = is_of_others(wanted.info, self._sources.filtering.issued_under_other_rules)
         if source.is_up() and source.store.version < read.version and not view.has_confirmed(read.version):
             # Such as a relayed list's, which is newer than the view's last event.
             is_for_view = view.projection.filtered or may_be_of_others
@@ -218,7 +218,7 @@ class Serving:
                     f"{read.type.group_resource} have no resourceVersion: they cannot be filtered"
                 )
             raise too_many_requests("too many different lists and watches of this user", retry_after=60)
-        if is_of_others(wanted.info, self._sources.filtering.of_others):
+        if is_of_others(wanted.info, self._sources.filtering.issued_under_other_rules):
             raise expired(
                 f"too old resource version: {read.version} (of other filter rules, or another history)"
             )
@@ -243,7 +243,7 @@ class Serving:
             list_watch = unfiltered_list_watch(read.type, encoding)
             list_watch = self._readable_copy(wanted, read, HUB_IDENTITY, list_watch)
             source = self._sources.admit(HUB_IDENTITY, list_watch, keep=keep, begin_at=begin_at)
-            if not is_further(read.type) or await self._may_share(source):
+            if not is_opt_in(read.type) or await self._may_share(source):
                 return source, Scope(read.namespace, read.labels, read.fields)
         identity = await self._reviews.identity(caller)
         labels, fields = read.labels.canonical, read.fields.canonical

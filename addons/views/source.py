@@ -17,7 +17,7 @@ from addons.filters.filter import Filter
 from addons.filters.plugins import need_json
 from addons.requests.cloud_identity import CloudIdentity
 from addons.rules.filtering import Filtering
-from addons.rules.given_versions import ANY_VERSION, GivenVersions
+from addons.rules.issued_versions import ANY_VERSION, IssuedVersions
 from addons.telemetry.background import background
 from addons.views import source_log
 from addons.views.open_view import OpenView, ViewKey
@@ -245,7 +245,7 @@ class Source:
     @property
     def is_needed(self) -> bool:
         """Whether this source alone knows the clients' versions, or is about to learn them from the cloud."""
-        has_break = self.store.complete and not self.reflector.continuity.is_verified
+        has_break = self.store.complete and not self.reflector.verifier.is_verified
         return self.store.names_former or has_break
 
     @property
@@ -321,7 +321,7 @@ class Source:
         """The part of `_elsewhere` that is the same for all views; ANY_VERSION until the cloud's version is known."""
         if self._filters(key):
             return self._given.of_elsewhere(self._what)
-        return self._filtering.of_others(self.list_watch.type)
+        return self._filtering.issued_under_other_rules(self.list_watch.type)
 
     def _learn(self, key: ViewKey) -> None:
         if self._known_elsewhere(key) == ANY_VERSION:
@@ -395,6 +395,6 @@ class Source:
                 self.checkpoints.rewrite()
 
 
-def _reached(given: GivenVersions, resource: str, store: Store, version: int) -> None:
+def _reached(given: IssuedVersions, resource: str, store: Store, version: int) -> None:
     """Note the cloud's version. A client may have got a newer one while the answer was under way."""
     given.reached(resource, max(version, store.newest_given))

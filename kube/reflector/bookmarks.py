@@ -4,7 +4,7 @@ hour of bookmarks, so a reflector rather lists those objects again when their ve
 
 from __future__ import annotations
 
-from kube.reflector.continuity import FEW, Continuity
+from kube.reflector.history_verifier import FEW, HistoryVerifier
 from kube.reflector.upstream import Upstream
 from kube.store.store import Store
 
@@ -20,8 +20,8 @@ class Bookmarks:
     the next watch asks for none.
     """
 
-    def __init__(self, store: Store, continuity: Continuity) -> None:
-        self._store, self._continuity = store, continuity
+    def __init__(self, store: Store, verifier: HistoryVerifier) -> None:
+        self._store, self._verifier = store, verifier
         self._is_expected = True
         """None has come since the last break."""
         self._expires = False
@@ -56,5 +56,5 @@ class Bookmarks:
         is_shared = upstream is not None and upstream.is_shared
         is_small = len(store) <= FEW and store.size <= SMALL
         is_behind = store.newest_given > store.version or store.version <= store.former_version
-        is_behind |= not self._continuity.is_verified
+        is_behind |= not self._verifier.is_verified
         return self._is_expected or self._expires or is_behind or is_shared or not is_small

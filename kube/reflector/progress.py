@@ -7,7 +7,7 @@ bookmark two seconds before it ends a watch, so a short watch proves: these even
 from __future__ import annotations
 
 from kube.http.client import Client
-from kube.reflector.continuity import OtherHistory
+from kube.reflector.history_verifier import HistoryDiverged
 from kube.reflector.list_pages import codec_of
 from kube.reflector.list_watch import ListWatch
 from kube.store.history import Witness
@@ -35,7 +35,7 @@ async def newest_event(
     """A version that the cloud has reached, `version` at least, and that of the last event up to it; `known` for none.
 
     All events up to `known` are known, and the last of them is `witness`. The cloud must show that one first where its
-    history was not proved. OtherHistory where it does not; NoBookmark, ValueError for a malformed answer, and the
+    history was not proved. HistoryDiverged where it does not; NoBookmark, ValueError for a malformed answer, and the
     errors of the client.
     """
     reading = _Reading(known, version, witness)
@@ -78,6 +78,6 @@ class _Reading:
         if self._witness == ((peek.namespace, peek.name), peek.version):
             self._witness, self.begin = None, self._known
         elif self._witness is not None or peek.version <= self._known:
-            raise OtherHistory(f"{peek.namespace}/{peek.name} was written at version {peek.version}")
+            raise HistoryDiverged(f"{peek.namespace}/{peek.name} was written at version {peek.version}")
         else:
             self.newest = self.begin = max(self.newest, peek.version)

@@ -22,7 +22,7 @@ from kube.errors import REFUSALS, StatusError
 from kube.http.client import GZIP, Client, Switched, Unreachable
 from kube.http.retry_after import bounded
 from kube.reflector.bookmarks import Bookmarks
-from kube.reflector.continuity import Continuity, Miscounted, OtherHistory
+from kube.reflector.history_verifier import HistoryDiverged, HistoryVerifier, Miscounted
 from kube.reflector.list_pages import Malformed, joined, read_items, reader_of
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.questions import Questions
@@ -77,9 +77,9 @@ class Reflector:
         """The cloud's refusal, which clients get as it is. It holds until the cloud answers otherwise."""
         self._retry = asyncio.Event()
         self._begin_at = begin_at
-        self.continuity = Continuity(store)
+        self.verifier = HistoryVerifier(store)
         self.questions = Questions(list_watch)
-        self._bookmarks = Bookmarks(store, self.continuity)
+        self._bookmarks = Bookmarks(store, self.verifier)
         self._must_be_plain = False
         """The last watch ended at a difference that did not fit. The next watch asks for whole objects."""
         self.restored: Callable[[], None] = lambda: None
@@ -108,7 +108,7 @@ class Reflector:
     @property
     def is_proven(self) -> bool:
         """Whether the cloud itself has proved, since the last break, that its history is the store's."""
-        return self._is_at_cloud and not self._must_list and self.continuity.is_verified
+        return self._is_at_cloud and not self._must_list and self.verifier.is_verified
 
     def remember_refusal(self, refusal: StatusError) -> None:
         """Set the refusal that an earlier process got: an outage after a 403 permits nothing."""
@@ -126,14 +126,14 @@ class Reflector:
 
     async def run(self) -> None:
         """List and watch until cancelled. Where the store is complete already, watch from its version."""
-        self._must_list, self.continuity.is_broken = not self._store.complete, self._store.complete
+        self._must_list, self.verifier.is_broken = not self._store.complete, self._store.complete
         try:
             while True:
                 try:
                     await self._run_round()
                 except Switched as error:
                     logger.debug("%s: %s", self._list_watch.path, error)
-                    self.continuity.is_broken = True
+                    self.verifier.is_broken = True
                 except (StatusError, Unreachable, Malformed) as error:
                     await self._back_off(error)
                 except UnusableRecord as error:
@@ -160,13 +160,13 @@ class Reflector:
             self._store.stand(Standing.DOUBTED)
         if self.upstream is not None:
             self.upstream.forget_version()
-        if not self._must_list and not self.continuity.is_broken:
-            self.continuity.is_broken = True
+        if not self._must_list and not self.verifier.is_broken:
+            self.verifier.is_broken = True
             self._interrupt()
 
     def switch(self) -> None:
         """Reconnect, because another server is the best now. The watch resumes if that server proves its history."""
-        self.continuity.is_broken = True
+        self.verifier.is_broken = True
         self.recovered()
         self._interrupt()
 
@@ -195,34 +195,34 @@ class Reflector:
 
     async def _list_and_watch(self) -> None:
         try:
-            if self.continuity.is_broken or self._must_list:
+            if self.verifier.is_broken or self._must_list:
                 self._bookmarks.expect()
-            if self.continuity.is_broken and not self._must_list:
+            if self.verifier.is_broken and not self._must_list:
                 await self._verify()
             if self._must_list:
                 self._set_state(State.LISTING, self.error)
                 self.lists += 1
                 await self._list()
-                self.continuity.begin()
+                self.verifier.begin()
                 self._must_list, self.refusal = False, None
-            self.continuity.is_broken = False
+            self.verifier.is_broken = False
             await self._watch()
-        except OtherHistory as error:
+        except HistoryDiverged as error:
             self._found_restored(str(error))
         except Miscounted:
             pass  # names are next
         except StatusError as error:
-            if error.code != 410 or not self.continuity.awaits_witness:
+            if error.code != 410 or not self.verifier.awaits_witness:
                 raise
-            self.continuity.forget_witness()
-            self.continuity.is_broken = True
+            self.verifier.forget_witness()
+            self.verifier.is_broken = True
 
     @property
     def _is_at_cloud(self) -> bool:
         return self.upstream is None or not self.upstream.is_elsewhere
 
     async def _verify(self) -> None:
-        """Begin to have the cloud prove its history. OtherHistory where it cannot be the store's."""
+        """Begin to have the cloud prove its history. HistoryDiverged where it cannot be the store's."""
         given = self._store.newest_given
         if self.upstream is not None and await self.upstream.goes_elsewhere():
             # A leader proves its own history, and reports another one to its followers, but for one that was killed and
@@ -230,27 +230,27 @@ class Reflector:
             self._must_list = not self.watches
             if self.watches:
                 version, names = await self.questions.names(partial(self.upstream.request, resumes=True), 0)
-                self.continuity.compare(version, names, given)
+                self.verifier.compare(version, names, given)
                 self._store.stand(Standing.GOOD)
-        elif self.continuity.awaits_witness and (version := await self.current_version()) < given:
+        elif self.verifier.awaits_witness and (version := await self.current_version()) < given:
             # A quiet cloud that is behind sends nothing, and the wait for it may be interrupted again and again.
-            raise OtherHistory(f"the cloud is at version {version}, and was at {given}")
-        elif not self.continuity.expect_witness():
+            raise HistoryDiverged(f"the cloud is at version {version}, and was at {given}")
+        elif not self.verifier.expect_witness():
             await self._compare(given)
 
     async def _compare(self, given: int) -> None:
         """Compare the cloud with the store, by the number of objects or all names. In doubt, list it anew."""
         ask, at = self.client.request, self._store.version
-        if self.continuity.can_count:
+        if self.verifier.can_count:
             same = given == at and await self.questions.count_at(ask, at) == len(self._store)
             version, count = (at, len(self._store)) if same else await self.questions.count(ask)
             if version < given:
-                raise OtherHistory(f"the cloud is at version {version}, and was at {given}")
+                raise HistoryDiverged(f"the cloud is at version {version}, and was at {given}")
             if count is not None:
-                self.continuity.expect_count(version, count)
+                self.verifier.expect_count(version, count)
                 return None if same else self.reached(version)
         version, names = await self.questions.names(ask, len(self._store))
-        self.continuity.compare(version, names, given)
+        self.verifier.compare(version, names, given)
         self._must_list = self._store.standing is Standing.DOUBTED
         return self.reached(version)
 
@@ -269,7 +269,7 @@ class Reflector:
         delay = self._backoff.next(UNSERVED_DELAY if is_again else wanted)
         # Frames of the traceback hold the cloud's answer: up to MAX_LIST, for as long as the error is kept.
         error.__traceback__ = error.__cause__ = error.__context__ = None
-        self.continuity.is_broken = True
+        self.verifier.is_broken = True
         has_expired = isinstance(error, StatusError) and error.code == 410
         if has_expired or isinstance(error, Malformed):
             self._must_list = True
@@ -308,7 +308,7 @@ class Reflector:
         finally:
             self.list_bytes = 0
         first, version = pages[0], pages[-1].version
-        self.continuity.listed(version, items, given)
+        self.verifier.listed(version, items, given)
         self._store.replace_items(codec, first.api_version, first.kind, version, items)
         if is_current and self._is_at_cloud:
             self.listed = began
@@ -327,7 +327,7 @@ class Reflector:
     async def _watch(self) -> None:
         seconds = random.uniform(*WATCH_SECONDS)
         asks = self._bookmarks.ask(self.upstream)
-        query = self._list_watch.watch_query(self.continuity.watch_from, int(seconds), bookmarks=asks)
+        query = self._list_watch.watch_query(self.verifier.watch_from, int(seconds), bookmarks=asks)
         self.watches += 1
         began, events = time.monotonic(), 0
         codings = GZIP if self._must_be_plain else WATCH_CODINGS
@@ -343,7 +343,7 @@ class Reflector:
             self._set_state(State.WATCHING, None)
             reader = reader_of(stream, codings, self._store)
             try:
-                async with asyncio.timeout(self.continuity.witness_wait) as limit:
+                async with asyncio.timeout(self.verifier.witness_wait) as limit:
                     async for chunk in stream.chunks:
                         self.heard, size = time.monotonic(), len(chunk)
                         for frame in reader.feed(chunk):
@@ -355,8 +355,8 @@ class Reflector:
                             if is_long or not events % EVENTS_AT_ONCE:
                                 await asyncio.sleep(0)
                         del chunk
-                        self.continuity.progress()
-                        if not self.continuity.awaits_witness:
+                        self.verifier.progress()
+                        if not self.verifier.awaits_witness:
                             limit.reschedule(None)
                         if self.paced is not None:
                             await self.paced(size)
@@ -364,8 +364,8 @@ class Reflector:
                             return
                 reader.close()
             except TimeoutError:
-                self.continuity.forget_witness()
-                self.continuity.is_broken = True
+                self.verifier.forget_witness()
+                self.verifier.is_broken = True
                 return
             except UnusableRecord:
                 raise
@@ -374,7 +374,7 @@ class Reflector:
             finally:
                 self.heard = time.monotonic()
         if (lasted := time.monotonic() - began) < seconds - EARLY:
-            self.continuity.is_broken = True
+            self.verifier.is_broken = True
             self.changed.notify()
         if not events and lasted < SHORT_WATCH:
             raise Unreachable(f"watch {self._list_watch.path}: it ended at once")
@@ -384,7 +384,7 @@ class Reflector:
             case "ADDED" | "MODIFIED" | "DELETED":
                 peek = frame.peek or self._store.codec.peek(frame.raw)
                 how = {"is_clouds": self._is_at_cloud, "has_gone": frame.type == "DELETED"}
-                if self.continuity.event((peek.namespace, peek.name), peek.version, **how):
+                if self.verifier.event((peek.namespace, peek.name), peek.version, **how):
                     self._store.apply(frame.type, frame.raw, peek)
             case "BOOKMARK":
                 encoding = self._store.codec.encoding

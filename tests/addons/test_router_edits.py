@@ -55,12 +55,12 @@ async def test_a_relayed_watch_does_not_resume_over_an_edit(
     routed: Routed, target: str, component: str, route: RouteKind
 ) -> None:
     """A view that the edit took away may have given the version, and have hidden objects that the cloud never sends."""
-    routed.of_others = 100
+    routed.issued_under_other_rules = 100
     assert route_of(await routed.request(target, component)) is route
 
 
 async def test_what_no_view_can_write_is_listed_anew_after_an_edit(routed: Routed) -> None:
-    routed.of_others = 100
+    routed.issued_under_other_rules = 100
     old = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
     flow = await routed.request(f"{SLICES}?watch=true&resourceVersion=100", "other", accept=old)
     assert flow.response is not None
@@ -72,7 +72,7 @@ async def test_relayed_watches_of_a_former_history_are_ended_when_a_restore_is_f
 ) -> None:
     ended = await routed.request(f"{SLICES}?watch=true&resourceVersion=100", "other")
     await routed.request(f"{SLICES}?watch=true&resourceVersion=101", "other")
-    routed.of_others = 100
+    routed.issued_under_other_rules = 100
     routed.router.restored("endpointslices.discovery.k8s.io")
     assert broken == [ended]
 

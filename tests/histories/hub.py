@@ -26,7 +26,7 @@ from addons.pool.peer_serving import PeerServing
 from addons.pool.peers.peer_probes import Peers
 from addons.pool.pool import PEER_KEY
 from addons.pool.pool_config import FIRST_SCOPE, NOTHING_SHARED, PoolConfig, Role
-from addons.requests.answers import Answer, ClientRequest, ToCloud
+from addons.requests.answers import Answer, ClientRequest, RelayToCloud
 from addons.requests.caller import Caller, CredentialSource, Listener
 from addons.requests.clients import Clients
 from addons.requests.cloud_identity import HUB_IDENTITY
@@ -307,8 +307,8 @@ class Hub:
             await rules.wait_known(self._settings.wait)
         policy, accept = self.offline.cached_relay.offline_policy(caller), headers["Accept"]
         route = decide(info, component, caller, listener, accept, rules.rules, offline_policy=policy)
-        of_others = self.parts.sources.filtering.of_others
-        if route.kind is RouteKind.RELAY and is_of_others(info, of_others):
+        issued_under_other_rules = self.parts.sources.filtering.issued_under_other_rules
+        if route.kind is RouteKind.RELAY and is_of_others(info, issued_under_other_rules):
             route = corrected(info, caller, accept)
         return ClientRequest(
             *(info, component, caller, route),
@@ -325,7 +325,7 @@ class Hub:
             return await self._relay_or_answer(exchange, wanted)
         if kind is not RouteKind.RELAY:
             answerer = self._serving if kind is RouteKind.PEER else self.parts.answerers[kind]
-            with contextlib.suppress(ToCloud):
+            with contextlib.suppress(RelayToCloud):
                 return await answerer.answer(wanted, exchange)
         return await self._relay(exchange, wanted)
 
@@ -343,7 +343,7 @@ class Hub:
                     return Answer(answer.body, status=answer.status)
                 relay.lost(wanted.info)
                 wanted = replace(wanted, sent=wanted.sent + 1)
-            with contextlib.suppress(ToCloud):
+            with contextlib.suppress(RelayToCloud):
                 return await relay.answer(wanted, exchange)
             goes = True
 
@@ -379,7 +379,7 @@ class Hub:
     def _restored(self, resource: str) -> None:
         for exchange, wanted in list(self._relayed.items()):
             is_left = wanted.route.read is not None and wanted.route.read.type.group_resource == resource
-            if is_left or is_of_others(wanted.info, self.parts.sources.filtering.of_others):
+            if is_left or is_of_others(wanted.info, self.parts.sources.filtering.issued_under_other_rules):
                 exchange.close()
 
     def _is_filtered(self, wanted: ClientRequest) -> bool:
@@ -389,7 +389,7 @@ class Hub:
 
 
 def _is_settled(reflector: Reflector) -> bool:
-    has_proof = not (reflector.continuity.is_broken or reflector.continuity.awaits_witness)
+    has_proof = not (reflector.verifier.is_broken or reflector.verifier.awaits_witness)
     return reflector.state in REFUSALS or (reflector.state is State.WATCHING and has_proof)
 
 

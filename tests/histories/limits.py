@@ -6,11 +6,11 @@ from collections.abc import Callable
 from types import ModuleType
 
 from addons.views import consistent_list
-from kube.reflector import continuity, list_pages, reflector
+from kube.reflector import history_verifier, list_pages, reflector
 from kube.store import change_log, history, projection, view
 
 LIMITS: dict[str, tuple[tuple[ModuleType, str, int], ...]] = {
-    "few": ((continuity, "FEW", 0), (consistent_list, "FEW", 0)),
+    "few": ((history_verifier, "FEW", 0), (consistent_list, "FEW", 0)),
     "changes": ((history, "MAX_CHANGES", 3),),
     "gaps": ((history, "MAX_GAPS", 1),),
     "confirmed": ((view, "MAX_CONFIRMED", 2),),

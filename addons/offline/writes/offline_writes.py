@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from addons.offline.offline_request import OfflineRequest
-from addons.offline.writes.creations import Creations, mirrored
 from addons.offline.writes.event_writes import EventWrites
 from addons.offline.writes.journal import Journal
+from addons.offline.writes.offline_creates import OfflineCreates, mirrored
 from addons.offline.writes.replay import Replay, RetryLater
 from addons.offline.writes.status_writes import StatusWrites
 from addons.requests.answers import Answer
@@ -33,7 +33,9 @@ MAX_WRITE = 3 * 1024 * 1024
 class OfflineWrites:
     """Hands each write to the module that accepts it, and knows which writes wait for the cloud."""
 
-    def __init__(self, status: StatusWrites, creations: Creations, journal: Journal, replay: Replay) -> None:
+    def __init__(
+        self, status: StatusWrites, creations: OfflineCreates, journal: Journal, replay: Replay
+    ) -> None:
         self._status = status
         self._creations = creations
         self._events = EventWrites(journal)

@@ -13,7 +13,7 @@ from addons.link.timeouts import TimeoutEstimator
 from addons.pool.deputies import MAX_LENDERS, parse_deputies
 from addons.pool.spread import SPREAD
 from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER, LENDERS_HEADER, SHARES_HEADER
-from addons.rules.shared_kinds import is_further
+from addons.rules.shared_kinds import is_opt_in
 from addons.rules.table import MAX_RESOURCES
 from kube.errors import parse_status
 from kube.http.client import RawResponse
@@ -116,7 +116,7 @@ class PeerHub:
         return self.health.usable and self.usable_from <= now
 
     def serves(self, type_: ResourceType) -> bool:
-        return not is_further(type_) or type_.group_resource in self.said.shares
+        return not is_opt_in(type_) or type_.group_resource in self.said.shares
 
     def failed(self, why: str, now: float) -> None:
         """Note that the peer did not serve at `now`, in monotonic seconds."""

@@ -14,7 +14,7 @@ from addons.link.drills import DrillKind, Drills
 from addons.link.health import Cloud, ServerHealth
 from addons.link.servers import Server, parse_server
 from addons.link.tls import UpstreamTls
-from addons.link.wire import MAX_READ, Wire, connect
+from addons.link.upstream_transport import MAX_READ, UpstreamTransport, connect
 from kube.http.kubeconfig import Credentials
 from kube.http.proxies import parse_proxy
 from tests.addons.support.link_parts import AUTHORITY, World, answer, credentials, linked, server_context
@@ -166,10 +166,10 @@ class Reader(asyncio.Protocol):
 
 
 @asynccontextmanager
-async def wired(
+async def connected(
     folder: Path, serve: Serve, *, tls: bool = True, drills: Drills | None = None
-) -> AsyncIterator[tuple[Wire, Reader, ServerHealth]]:
-    """A wire to a server that serves so, with a reader; and what is known of the server."""
+) -> AsyncIterator[tuple[UpstreamTransport, Reader, ServerHealth]]:
+    """A connection to a server that serves so, with a reader; and what is known of the server."""
     context = server_context(folder) if tls else None
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)  # type: ignore[arg-type]  # either kind
     port = server.sockets[0].getsockname()[1]
@@ -179,13 +179,13 @@ async def wired(
         if tls
         else None
     )
-    wire = await connect(ssl_conn, drills, health)
-    await wire.secured()
+    transport = await connect(ssl_conn, drills, health)
+    await transport.secured()
     reader = Reader()
-    wire.speak(reader)
+    transport.speak(reader)
     async with server:
-        yield wire, reader, health
-        wire.abort()
+        yield transport, reader, health
+        transport.abort()
         await until(lambda: reader.lost)
 
 
@@ -199,7 +199,7 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 @pytest.mark.parametrize("tls", [True, False])
 async def test_what_is_written_comes_back(tmp_path: Path, tls: bool) -> None:
     sent = bytes(range(256)) * 4096
-    async with wired(tmp_path, echo, tls=tls) as (_, reader, health):
+    async with connected(tmp_path, echo, tls=tls) as (_, reader, health):
         reader.transport.write(b"")
         reader.transport.write(sent)
         await until(lambda: len(reader.got) == len(sent))
@@ -218,7 +218,7 @@ async def test_a_protocol_that_reads_no_further_gets_the_rest_later(tmp_path: Pa
         await reader.read()
         writer.close()
 
-    async with wired(tmp_path, flood, tls=tls) as (_, reader, _):
+    async with connected(tmp_path, flood, tls=tls) as (_, reader, _):
         reader.transport.pause_reading()
         await asyncio.sleep(0.05)
         held = len(reader.got)
@@ -232,19 +232,19 @@ async def test_a_protocol_that_reads_no_further_gets_the_rest_later(tmp_path: Pa
 async def test_what_is_handled_in_one_go_is_bounded(
     tmp_path: Path, tls: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sizes, take = list[int](), Wire.data_received
+    sizes, take = list[int](), UpstreamTransport.data_received
 
-    def note(wire: Wire, data: bytes) -> None:
+    def note(transport: UpstreamTransport, data: bytes) -> None:
         sizes.append(len(data))
-        take(wire, data)
+        take(transport, data)
 
     async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(bytes(2**22))
         await reader.read()
         writer.close()
 
-    monkeypatch.setattr(Wire, "data_received", note)
-    async with wired(tmp_path, flood, tls=tls) as (_, reader, _health):
+    monkeypatch.setattr(UpstreamTransport, "data_received", note)
+    async with connected(tmp_path, flood, tls=tls) as (_, reader, _health):
         await until(lambda: len(reader.got) == 2**22)
     assert max(sizes) == MAX_READ
 
@@ -255,7 +255,7 @@ async def test_an_end_of_the_server_is_an_orderly_end(tmp_path: Path, tls: bool)
         writer.write(b"bye")
         writer.close()
 
-    async with wired(tmp_path, greet, tls=tls) as (_, reader, _health):
+    async with connected(tmp_path, greet, tls=tls) as (_, reader, _health):
         await until(lambda: reader.lost)
         assert (reader.got, reader.has_ended) == (b"bye", True)
 
@@ -266,7 +266,7 @@ async def test_an_abort_without_close_notify_is_no_orderly_end(tmp_path: Path) -
     def cut(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.transport.abort()
 
-    async with wired(tmp_path, cut) as (_, reader, _health):
+    async with connected(tmp_path, cut) as (_, reader, _health):
         await until(lambda: reader.lost)
         assert not reader.has_ended
 
@@ -281,16 +281,16 @@ async def test_a_peer_that_speaks_no_tls_is_an_error(tmp_path: Path) -> None:
     port = server.sockets[0].getsockname()[1]
     ssl_conn = UpstreamTls(credentials()).connection("127.0.0.1", lend_certificate=True, alpn=[b"h2"])
     async with server:
-        wire = await connect(ssl_conn, None, ServerHealth(parse_server(f"https://127.0.0.1:{port}")))
+        transport = await connect(ssl_conn, None, ServerHealth(parse_server(f"https://127.0.0.1:{port}")))
         with pytest.raises(ConnectionError):
-            await wire.secured()
-        await until(wire.is_closing)
+            await transport.secured()
+        await until(transport.is_closing)
         await asyncio.sleep(0)
 
 
 async def test_a_drill_that_takes_the_link_away_breaks_what_comes(tmp_path: Path) -> None:
     drills = Drills(lambda: None)
-    async with wired(tmp_path, echo, drills=drills) as (_, reader, _):
+    async with connected(tmp_path, echo, drills=drills) as (_, reader, _):
         drills.begin(DrillKind.OFFLINE)
         reader.transport.write(b"lost")
         await until(lambda: reader.lost)
@@ -302,7 +302,7 @@ async def test_a_drill_that_takes_the_link_away_breaks_what_comes(tmp_path: Path
 async def test_a_slow_link_loses_nothing(tmp_path: Path) -> None:
     drills = Drills(lambda: None)
     sent = bytes(range(256)) * 64
-    async with wired(tmp_path, echo, drills=drills) as (_, reader, _):
+    async with connected(tmp_path, echo, drills=drills) as (_, reader, _):
         drills.begin(DrillKind.SLOW, kbps=10_000, ms=1)
         reader.transport.write(sent)
         await until(lambda: len(reader.got) == len(sent))

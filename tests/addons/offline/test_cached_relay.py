@@ -17,7 +17,7 @@ from addons.offline.cached_relay import TRIES
 from addons.offline.cached_response import MAX_CACHED
 from addons.offline.copies import DiskCopies
 from addons.offline.offline_request import OfflineRequest
-from addons.requests.answers import Answer, ClientRequest, ToCloud
+from addons.requests.answers import Answer, ClientRequest, RelayToCloud
 from addons.requests.caller import Caller
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.requests.route_decision import Route, RouteKind
@@ -111,7 +111,7 @@ class Node(OfflineWorld):
         """Answer a request like the proxy, which relays it if it must go to the cloud."""
         try:
             return await self.cached_relay.answer(asked, exchange)
-        except ToCloud:
+        except RelayToCloud:
             answer = self.upstream.relayed()
         if answer is None:
             return await self._answered(replace(asked, sent=asked.sent + 1), exchange)

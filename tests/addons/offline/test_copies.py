@@ -13,7 +13,7 @@ from addons.offline.tables.disk_access import DiskAccess
 from addons.offline.tables.pending_rows import OF_A_ROW
 from addons.offline.tables.write_behind import LINGER
 from addons.offline.version_cache import NAME, TABLE, VersionCache
-from addons.rules.given_versions import ANY_VERSION, RulesEdit
+from addons.rules.issued_versions import ANY_VERSION, RulesEdit
 from addons.views.persistence import Checkpoints, checkpoints_of, past_of
 from kube.disk.copy_rows import objects_of, read_copy
 from kube.disk.database import Disk, TableChanges

@@ -9,7 +9,7 @@ import pytest
 from multidict import CIMultiDict
 
 from addons.offline.cached_response import ResponseKey
-from addons.requests.answers import ClientRequest, ToCloud
+from addons.requests.answers import ClientRequest, RelayToCloud
 from addons.requests.caller import Caller, CredentialSource
 from addons.requests.route_decision import Route, RouteKind
 from kube.errors import StatusError
@@ -138,7 +138,7 @@ async def test_a_patch_that_a_server_would_refuse(
 
 async def test_a_server_side_apply_is_left_to_the_cloud(kubelet: World) -> None:
     await kubelet.put()
-    with pytest.raises(ToCloud):
+    with pytest.raises(RelayToCloud):
         await kubelet.ask("PATCH", raw(lease()), content_type="application/apply-patch+yaml")
 
 

@@ -12,8 +12,8 @@ import pytest
 from addons.filters.chain import FILTERS
 from addons.rules import in_force
 from addons.rules.events import ProblemEvents, event_of, send_event
-from addons.rules.given_versions import ANY_VERSION, GivenVersions, RulesEdit
 from addons.rules.in_force import RulesInForce
+from addons.rules.issued_versions import ANY_VERSION, IssuedVersions, RulesEdit
 from addons.rules.table import MAX_PROBLEMS, Problem, Rules
 from addons.telemetry import metrics
 from kube.errors import StatusError
@@ -185,7 +185,7 @@ STORED = RulesEdit("a", {"pods": 100})
 def test_what_an_earlier_process_and_an_edit_leave(
     stored: RulesEdit | None, edits: list[str], other_rules: int, elsewhere: int
 ) -> None:
-    given = GivenVersions(stored)
+    given = IssuedVersions(stored)
     for digest in edits:
         given.rules_edited(digest, {"pods": 0})
     assert (given.of_other_rules("pods"), given.of_elsewhere("pods")) == (other_rules, elsewhere)
@@ -193,7 +193,7 @@ def test_what_an_earlier_process_and_an_edit_leave(
 
 def test_an_edit_leaves_what_was_given_before_of_what_the_cloud_said_since() -> None:
     """A client that was away since then holds objects that the filters of that process made."""
-    given = GivenVersions(RulesEdit("a"))
+    given = IssuedVersions(RulesEdit("a"))
     given.rules_edited("a", {"pods": 0})
     given.reached("pods", 120)
     given.rules_edited("b", {"pods": 7, "services": 0})
@@ -203,7 +203,7 @@ def test_an_edit_leaves_what_was_given_before_of_what_the_cloud_said_since() -> 
 def test_an_edit_leaves_what_filtered_views_gave_of_each_resource() -> None:
     """One number for all resources once refused each list of the others for ever."""
     stored: list[RulesEdit] = []
-    given = GivenVersions(None, stored.append)
+    given = IssuedVersions(None, stored.append)
     given.rules_edited("a", {})
     given.rules_edited("b", {"events": 10_000, "services": 7})
     assert [given.of_other_rules(each) for each in ("events", "services", "pods")] == [10_000, 7, 0]
@@ -215,7 +215,7 @@ def test_an_edit_leaves_what_filtered_views_gave_of_each_resource() -> None:
 def test_no_number_is_above_what_its_resource_has_reached() -> None:
     """The cloud may have been restored from a backup."""
     stored: list[RulesEdit] = []
-    given = GivenVersions(STORED, stored.append)
+    given = IssuedVersions(STORED, stored.append)
     given.rules_edited("b", {"pods": 0, "nodes": 50})
     given.reached("pods", 120)
     assert (given.of_other_rules("pods"), given.of_elsewhere("pods")) == (120, 120)
@@ -228,7 +228,7 @@ def test_no_number_is_above_what_its_resource_has_reached() -> None:
 
 
 def test_where_nothing_is_kept_an_earlier_process_may_have_given_anything() -> None:
-    given = GivenVersions(is_new=False)
+    given = IssuedVersions(is_new=False)
     given.rules_edited("a", {})
     assert given.of_elsewhere("pods") == ANY_VERSION
     given.reached("pods", 9)
@@ -237,7 +237,7 @@ def test_where_nothing_is_kept_an_earlier_process_may_have_given_anything() -> N
 
 def test_what_was_given_of_another_history_stays_for_its_resource() -> None:
     stored: list[RulesEdit] = []
-    given = GivenVersions(RulesEdit("a", former={"pods": 5}), stored.append)
+    given = IssuedVersions(RulesEdit("a", former={"pods": 5}), stored.append)
     given.restored("pods", 9)
     given.rules_edited("a", {})
     assert [each.former for each in stored] == [{"pods": 9}]

@@ -10,7 +10,7 @@ from types import CoroutineType
 import pytest
 from mitmproxy import http
 
-from addons.requests.answers import Answer, ClientLeft, ClientRequest, ClientStream, ToCloud
+from addons.requests.answers import Answer, ClientLeft, ClientRequest, ClientStream, RelayToCloud
 from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import Route, RouteKind
 from addons.server.respond import OwnStream, Sending
@@ -82,7 +82,7 @@ async def test_the_answer_to_a_head_has_its_length_and_no_body() -> None:
         (unavailable("later", retry_after=3), 503, "3"),
         (RuntimeError("the secret reason"), 500, None),
         (OSError("the secret disk"), 500, None),
-        (ToCloud(), 503, "1"),  # nobody has said that the cloud may answer
+        (RelayToCloud(), 503, "1"),  # nobody has said that the cloud may answer
     ],
 )
 async def test_what_goes_wrong_is_a_status(error: Exception, code: int, delay: str | None) -> None:

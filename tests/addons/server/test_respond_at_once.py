@@ -8,7 +8,7 @@ import pytest
 from mitmproxy import http
 from multidict import CIMultiDict
 
-from addons.requests.answers import Answer, ClientLeft, ClientRequest, ClientStream, ToCloud
+from addons.requests.answers import Answer, ClientLeft, ClientRequest, ClientStream, RelayToCloud
 from addons.requests.request_context import context_of
 from addons.requests.route_decision import RouteKind
 from kube.errors import unavailable
@@ -185,7 +185,7 @@ async def test_what_the_hub_leaves_to_the_cloud_is_sent_whole_and_comes_back_if_
         async def answer(self, wanted: ClientRequest, _stream: ClientStream) -> Answer | None:
             self.bodies.append(wanted.body)
             if len(self.bodies) <= self.times:
-                raise ToCloud
+                raise RelayToCloud
             return Answer(b"the hub's", TEXT)
 
     answerer = LeavesToCloud(times=3)

@@ -18,14 +18,14 @@ from addons.inputs.filter_chain import chain_of
 from addons.inputs.filter_inputs import FilterInputs
 from addons.link.health import Cloud, ServerHealth
 from addons.link.servers import parse_server
-from addons.requests.answers import Answer, Answerer, ToCloud
+from addons.requests.answers import Answer, Answerer, RelayToCloud
 from addons.requests.caller import Caller, Listener
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import decide
 from addons.rules.filtering import Filtering
-from addons.rules.given_versions import GivenVersions, RulesEdit
 from addons.rules.in_force import RulesInForce
+from addons.rules.issued_versions import IssuedVersions, RulesEdit
 from addons.rules.table import Rules, parse_rules
 from addons.settings import Settings, parse_settings
 from addons.ui.running_hub import RunningHub
@@ -83,7 +83,7 @@ class HubWorld:
             Filtering(
                 partial(chain_of, self.inputs),
                 lambda: self.rules,
-                GivenVersions(self.edit, self._keep_edit),
+                IssuedVersions(self.edit, self._keep_edit),
             ),
             idle,
         )
@@ -146,7 +146,7 @@ class HubWorld:
         wanted = context.client_request(request)
         try:
             return await answerer.answer(wanted, exchange)
-        except ToCloud:
+        except RelayToCloud:
             client, accept = self._client_of(wanted.caller.authorization), context.accept or "*/*"
         try:
             async with client.watch(wanted.target, query={}, accept=accept, timeout=WAIT) as answer:

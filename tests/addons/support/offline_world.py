@@ -18,12 +18,12 @@ from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.people.cached_discovery import Discovery
-from addons.offline.writes.creations import Creations
-from addons.offline.writes.held_leases import HeldLeases
 from addons.offline.writes.journal import Journal
+from addons.offline.writes.minimal_status_patches import MinimalStatusPatches
+from addons.offline.writes.offline_creates import OfflineCreates
+from addons.offline.writes.offline_leases import OfflineLeases
 from addons.offline.writes.offline_writes import OfflineWrites
 from addons.offline.writes.replay import Replay
-from addons.offline.writes.sparing_writes import SparingWrites
 from addons.offline.writes.status_writes import StatusWrites
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.views.reviews import Reviews
@@ -74,15 +74,15 @@ class OfflineWorld:
         self.statuses = StatusWrites("n1", self.reads, self.answers, self.journal, self.cloud)
         self.servers = Cloud([self.health], "priority")
         self.replay = Replay(self.journal, self.cloud, self.servers, self.statuses.take_back, lambda *_: None)
-        creations = Creations(self.reads, self.answers)
+        creations = OfflineCreates(self.reads, self.answers)
         self.writes = OfflineWrites(self.statuses, creations, self.journal, self.replay)
 
     def relay(self, clients: FixedClients, reviews: Reviews) -> CachedRelay:
         """The part that has requests relayed while there is a cloud, and answers them without one."""
         return CachedRelay(
             *("n1", clients, self.servers, reviews, self.reads, self.answers, self.writes),
-            *(Discovery(clients.hub, self.answers, self.servers), HeldLeases(self.copies.access)),
-            *(SparingWrites("n1", self.sources), self.accepted),
+            *(Discovery(clients.hub, self.answers, self.servers), OfflineLeases(self.copies.access)),
+            *(MinimalStatusPatches("n1", self.sources), self.accepted),
         )
 
     def hold(self, list_watch: ListWatch, version: int, *objects: Json, kind: str = "") -> Store:

@@ -84,7 +84,7 @@ class Routed:
         self.relayed: list[http.HTTPFlow] = []
         """The flows that the hub should have answered, and that went to a server."""
         self.router = under_guard(Router(self.relayed.append))
-        self.of_others = 0
+        self.issued_under_other_rules = 0
         """The newest version that a client may hold from before the last edit of the rules."""
         self.missing = ""
         """The reason why every client has to wait; "" without one."""
@@ -92,7 +92,7 @@ class Routed:
             RouterParts(
                 ANSWERERS,
                 FilteredGets(cast(RulesInForce, self.known), self.inputs, WAIT),
-                lambda _type: self.of_others,
+                lambda _type: self.issued_under_other_rules,
                 *(cached_relay, dict, lambda: self.missing),
             )
         )

@@ -11,7 +11,7 @@ import json
 import pytest
 
 from addons.requests.route_decision import RouteKind
-from addons.rules.given_versions import RulesEdit
+from addons.rules.issued_versions import RulesEdit
 from addons.views.bounds import quotas
 from kube.errors import StatusError
 from tests.addons.support.hub_world import HubWorld, Watching, name_of

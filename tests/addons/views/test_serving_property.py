@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from addons.filters.builtin.topology import SCOPE_ANNOTATION
-from addons.rules.given_versions import RulesEdit
+from addons.rules.issued_versions import RulesEdit
 from addons.views.bounds import quotas
 from kube.errors import StatusError
 from kube.wire.api_objects import ApiObject, decode_object

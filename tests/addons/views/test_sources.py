@@ -179,7 +179,10 @@ async def test_no_source_begins_at_a_version_of_a_former_history(
     await until(lambda: other.reflector.lists == 2)
     made = parts.sources.get(HUB_IDENTITY, SERVICES_LIST_WATCH, begin_at=version)
     await made.ready(1)
-    assert (parts.sources.filtering.of_others(SERVICES_LIST_WATCH.type), made.store.version > version) == (
+    assert (
+        parts.sources.filtering.issued_under_other_rules(SERVICES_LIST_WATCH.type),
+        made.store.version > version,
+    ) == (
         version,
         True,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kube.reflector.bookmarks import SMALL, Bookmarks
-from kube.reflector.continuity import FEW, Continuity
+from kube.reflector.history_verifier import FEW, HistoryVerifier
 from kube.reflector.reflector import Reflector
 from kube.reflector.state import State
 from kube.store.store import Store
@@ -30,9 +30,9 @@ def stored(count: int = 1, size: int = 0) -> Store:
     return store
 
 
-def asks(store: Store, continuity: Continuity | None = None) -> bool:
+def asks(store: Store, verifier: HistoryVerifier | None = None) -> bool:
     """Whether the next watch asks, after one with a bookmark."""
-    bookmarks = Bookmarks(store, continuity or Continuity(store))
+    bookmarks = Bookmarks(store, verifier or HistoryVerifier(store))
     assert bookmarks.ask(None), "no watch has said yet how far the cloud is"
     bookmarks.came()
     return bookmarks.ask(None)
@@ -57,10 +57,10 @@ def test_who_holds_a_newer_version_than_the_store_has_it_ask() -> None:
 
 def test_a_history_that_has_yet_to_be_proved_has_it_ask() -> None:
     store = stored()
-    continuity = Continuity(store)
-    continuity.compare(9, {("a", "x0"): 5, ("a", "late"): 9}, 0)
-    assert not continuity.is_verified
-    assert asks(store, continuity), "what went since is proved by a version, which no event may bring"
+    verifier = HistoryVerifier(store)
+    verifier.compare(9, {("a", "x0"): 5, ("a", "late"): 9}, 0)
+    assert not verifier.is_verified
+    assert asks(store, verifier), "what went since is proved by a version, which no event may bring"
 
 
 def without(request: LoggedRequest) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from kube.errors import StatusError
 from kube.http.client import Client
-from kube.reflector.continuity import OtherHistory
+from kube.reflector.history_verifier import HistoryDiverged
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.progress import NoBookmark, newest_event
 from kube.store.history import Witness
@@ -76,7 +76,7 @@ async def test_another_history_is_noticed(cloud: ScriptableCloud, client: Client
     second = written(cloud, "two").version
     if name == "another":
         witness = witness._replace(key=("default", "another"))
-    with pytest.raises(OtherHistory):
+    with pytest.raises(HistoryDiverged):
         await newest_event(client, WANTED, second, second, witness)
 
 

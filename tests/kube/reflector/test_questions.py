@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from kube.http.client import Client
-from kube.reflector import continuity, questions
+from kube.reflector import history_verifier, questions
 from kube.reflector.list_pages import Ask, read_version
 from kube.reflector.reflector import Reflector
 from kube.reflector.state import State
@@ -24,7 +24,7 @@ NAMES = matching(verb="list", resource="services")
 
 @pytest.fixture(autouse=True)
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(continuity, "FEW", 1)
+    monkeypatch.setattr(history_verifier, "FEW", 1)
 
 
 def of_all(request: LoggedRequest) -> bool:

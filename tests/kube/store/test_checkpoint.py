@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from addons.rules.given_versions import ANY_VERSION
+from addons.rules.issued_versions import ANY_VERSION
 from kube.store.listing import FULL_OBJECTS
 from kube.store.projection import InputKey, Projection
 from kube.store.resumption import MAX_HIDDEN, Checkpoint, Resumption

@@ -90,7 +90,7 @@ class World:
         """Clients of a time before the cloud was restored: only a list helps them, as at a kube-apiserver."""
         self.trims = trims
         self.birth = FIRST_VERSION
-        self.of_elsewhere = self.of_others = self.of_edits = 0
+        self.of_elsewhere = self.issued_under_other_rules = self.of_edits = 0
         """The newest versions that clients may hold from a process that crashed, from other rules of that process, and
         from other rules."""
         self.copy: Copy | None = None
@@ -203,7 +203,7 @@ class World:
         if copy is None or self.lost or any(view.projection.is_pending for view in self.views):
             return
         self.of_elsewhere = self.birth = max(self.of_elsewhere, *(view.version for view in self.views))
-        self.of_others = self.of_edits
+        self.issued_under_other_rules = self.of_edits
         self.cloud.version = max(self.cloud.version, self.of_elsewhere)
         self.store = Store()
         self.store.replace(store.codec, store.api_version, store.kind, copy.version, copy.raws)
@@ -230,7 +230,7 @@ class World:
         return View(
             self.projection(rule),
             *(where, form),
-            elsewhere=lambda: self.of_elsewhere if self.rules[number] else self.of_others,
+            elsewhere=lambda: self.of_elsewhere if self.rules[number] else self.issued_under_other_rules,
         )
 
     # -- inputs and rules ---------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ from addons.offline.accepted.accepted_writes import AcceptedWrites
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies
 from addons.offline.offline_reads import OfflineReads
-from addons.offline.writes.creations import Creations
 from addons.offline.writes.journal_entries import StatusEntry
+from addons.offline.writes.offline_creates import OfflineCreates
 from addons.offline.writes.offline_writes import MAX_WRITE, OfflineWrites
 from addons.offline.writes.status_writes import StatusWrites
 from addons.requests.answers import Answer
@@ -48,7 +48,7 @@ class World:
         accepted = AcceptedWrites(copies.access, answers, copies)
         objects = OfflineReads(cast(Sources, NoSources()), answers, accepted, 0)
         status = StatusWrites("n1", objects, answers, self.journal, QueuedAnswers())
-        creations = Creations(objects, answers)
+        creations = OfflineCreates(objects, answers)
         self.writes = OfflineWrites(status, creations, self.journal, replaying.replay)
 
     async def write(

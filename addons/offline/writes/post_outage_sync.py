@@ -32,7 +32,7 @@ TIMEOUT = 10.0
 logger = logging.getLogger(__name__)
 
 
-class NodeReturn:
+class PostOutageSync:
     """Waits for the end of each outage, and updates the Node in the cloud."""
 
     def __init__(

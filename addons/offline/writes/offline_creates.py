@@ -29,7 +29,7 @@ MIRROR = "kubernetes.io/config.mirror"
 """The annotation of a mirror pod, which shows a static pod of kubelet to the cloud."""
 
 
-class Creations:
+class OfflineCreates:
     """Keeps the cloud's answers to creations, and answers later ones."""
 
     def __init__(

@@ -12,7 +12,7 @@ import pytest
 
 from addons.link.health import Cloud
 from addons.offline.copies import DiskCopies
-from addons.offline.writes.node_return import TRIES, NodeReturn, return_patch
+from addons.offline.writes.post_outage_sync import TRIES, PostOutageSync, return_patch
 from kube.concurrency.notifier import Notifier
 from kube.errors import StatusError
 from kube.http.client import Unreachable
@@ -37,7 +37,7 @@ class World(OfflineWorld):
         super().__init__(copies)
         self.hold(QUESTIONS[Encoding.PROTOBUF], 7, node_tree())
         self.is_alive, self.changed = True, Notifier()
-        self.part = NodeReturn("n1", self.cloud, self.reads, cast(Cloud, self), lambda: self.is_alive)
+        self.part = PostOutageSync("n1", self.cloud, self.reads, cast(Cloud, self), lambda: self.is_alive)
 
     async def switch(self, *, is_up: bool) -> None:
         """The cloud comes or goes, and everything that follows has happened."""

@@ -33,7 +33,7 @@ class RulesEdit:
     former: Mapping[str, int] = field(default_factory=dict)
 
 
-class GivenVersions:
+class IssuedVersions:
     """The newest such version of each resource, which is named as in `endpointslices.discovery.k8s.io`.
 
     Versions are comparable within one resource only: events, or an aggregated API, may have an etcd of their own.

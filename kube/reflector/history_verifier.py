@@ -70,7 +70,7 @@ def compare(
     return result
 
 
-class OtherHistory(Exception):
+class HistoryDiverged(Exception):
     """The cloud's history is not that of the store."""
 
 
@@ -78,7 +78,7 @@ class Miscounted(Exception):
     """The cloud has another number of objects than the store. It need not be exact."""
 
 
-class Continuity:
+class HistoryVerifier:
     """Verifies the cloud's history after a break, before the store's version is trusted again."""
 
     def __init__(self, store: Store) -> None:
@@ -166,21 +166,21 @@ class Continuity:
         self.may_count = False
 
     def compare(self, version: int, names: Mapping[Key, int], given: int) -> None:
-        """Take the cloud's names at a version. OtherHistory where no event can bring the store there.
+        """Take the cloud's names at a version. HistoryDiverged where no event can bring the store there.
 
         `given` as in `compare` of this module.
         """
         self._forget()
         result = compare(self._store, names, version, given)
         if result is Comparison.DISPROVED:
-            raise OtherHistory(f"the cloud had other objects at version {version}, or was at {given}")
+            raise HistoryDiverged(f"the cloud had other objects at version {version}, or was at {given}")
         if result is Comparison.SAME:
             self._store.stand(Standing.GOOD)
         else:
             self._expected = version, names, given
 
     def listed(self, version: int, items: Mapping[Key, Item], given: int) -> None:
-        """Check a list before the store takes it, unless it begins a history. OtherHistory and `given` as `compare`.
+        """Check a list before the store takes it, unless it begins a history. HistoryDiverged and `given` as `compare`.
 
         The versions of another cluster may all be above the store's, as if everything had been written since.
         """
@@ -188,18 +188,20 @@ class Continuity:
             key = PERMANENT.get(self._store.kind, ("", ""))
             held, now = self._store.get(key), items.get(key)
             if held is not None and now is not None and held.decode().uid != now.decode().uid:
-                raise OtherHistory(f"{'/'.join(key).strip('/')} has another uid: it is another cluster")
+                raise HistoryDiverged(f"{'/'.join(key).strip('/')} has another uid: it is another cluster")
             self.compare(version, {key: item.version for key, item in items.items()}, given)
 
     def event(self, key: Key, version: int, *, is_clouds: bool = True, has_gone: bool = False) -> bool:
         """Check an event of the watch before the store takes it; return whether it is to take it.
 
-        OtherHistory for an event that contradicts the store. Miscounted as in `progress`. A leader may correct its
+        HistoryDiverged for an event that contradicts the store. Miscounted as in `progress`. A leader may correct its
         follower by events of any version.
         """
         if self._witness is not None:
             if self._witness != (key, version):
-                raise OtherHistory(f"version {self._witness.version} is not of {'/'.join(self._witness.key)}")
+                raise HistoryDiverged(
+                    f"version {self._witness.version} is not of {'/'.join(self._witness.key)}"
+                )
             self._witness = None
             # Of a list the store has the object, and it is no event that all later ones are known after.
             return not self._is_list
@@ -208,7 +210,7 @@ class Continuity:
                 self._passed(version - 1)
             return True
         if not self._is_list or self._store.get(key) is not None:
-            raise OtherHistory(
+            raise HistoryDiverged(
                 f"{'/'.join(key)} was written at version {version}, of which the store has nothing"
             )
         (self._passing.discard if has_gone else self._passing.add)(key)
@@ -217,7 +219,7 @@ class Continuity:
     def progress(self) -> None:
         """Compare again once the store has reached the version of the names, or of the number.
 
-        OtherHistory where names still differ; Miscounted where the number does, which names are to explain.
+        HistoryDiverged where names still differ; Miscounted where the number does, which names are to explain.
         """
         if self._expected is not None and self._store.version >= self._expected[0]:
             self.compare(*self._expected)
@@ -229,7 +231,7 @@ class Continuity:
     def _passed(self, version: int) -> None:
         """Check the store, of which the cloud has shown everything up to a version past that of its list."""
         if self._passing:
-            raise OtherHistory(f"{'/'.join(min(self._passing))} is there, of which the store has nothing")
+            raise HistoryDiverged(f"{'/'.join(min(self._passing))} is there, of which the store has nothing")
         self._is_list = False
         self._count(version)
 

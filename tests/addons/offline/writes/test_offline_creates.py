@@ -12,9 +12,9 @@ import pytest
 
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_reads import OfflineReads
-from addons.offline.writes.creations import MIN_VALIDITY, Creations
 from addons.offline.writes.event_writes import MAX_EVENT, EventWrites
 from addons.offline.writes.journal import Journal
+from addons.offline.writes.offline_creates import MIN_VALIDITY, OfflineCreates
 from addons.requests.answers import Answer
 from addons.requests.cloud_identity import CloudIdentity
 from kube.errors import StatusError
@@ -64,7 +64,7 @@ class World:
         self.answers, self.names = answers, set[str]()
         self.clock = Clock(EXPIRES - MIN_VALIDITY - 1)
         self.given: list[str] = []
-        self.creations = Creations(cast(OfflineReads, self), answers, self.clock, self.given.append)
+        self.creations = OfflineCreates(cast(OfflineReads, self), answers, self.clock, self.given.append)
 
     async def find(self, _identity: CloudIdentity, info: RequestInfo) -> list[Item]:
         return [cast(Item, None)] if info.name in self.names else []

@@ -13,7 +13,7 @@ import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from addons.offline.offline_request import OfflineRequest
-from addons.offline.writes.sparing_writes import EVENT_WAIT, SparingWrites
+from addons.offline.writes.minimal_status_patches import EVENT_WAIT, MinimalStatusPatches
 from addons.rules.shared_kinds import NODES
 from addons.views.source import Source
 from kube.http.client import Client, RawResponse, Unreachable
@@ -61,7 +61,7 @@ class Cloud:
         """Method, target, and whether the head alone was asked for."""
         self.answer = RawResponse(200, _headers(), b"")
         self.read: RawResponse | None = RawResponse(200, _headers(), raw(node(9)))
-        self.writes = SparingWrites("n1", [cast(Source, self.source)])
+        self.writes = MinimalStatusPatches("n1", [cast(Source, self.source)])
 
     async def relay(
         self, method: str, target: str, *, headers: list[tuple[str, str]], body: bytes

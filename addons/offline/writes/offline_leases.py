@@ -67,7 +67,7 @@ class Held(NamedTuple):
         raise ValueError("it is no Lease")
 
 
-class HeldLeases:
+class OfflineLeases:
     """The named Leases that passed since the start, and those whose holder the disk has."""
 
     def __init__(self, access: DiskAccess, clock: Callable[[], float] = time.monotonic) -> None:

@@ -6,8 +6,8 @@ import contextlib
 
 import pytest
 
-from kube.reflector import continuity as continuity_module
-from kube.reflector.continuity import Comparison, Continuity, Miscounted, OtherHistory, compare
+from kube.reflector import history_verifier as verifier_module
+from kube.reflector.history_verifier import Comparison, HistoryDiverged, HistoryVerifier, Miscounted, compare
 from kube.store.history import Standing
 from kube.store.store import Key, Store
 from tests.kube.support.toys import Toy, fill, filled, tell
@@ -65,7 +65,7 @@ def test_what_was_not_asked_for_proves_nothing() -> None:
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> Store:
     """A store that is too large to ask for its names, and that has seen `y` come at version 11."""
-    monkeypatch.setattr(continuity_module, "FEW", 1)
+    monkeypatch.setattr(verifier_module, "FEW", 1)
     store = filled(10, Toy("x", version=4))
     tell(store, "ADDED", Toy("y", version=11))
     store.advance(20)
@@ -73,50 +73,50 @@ def large(monkeypatch: pytest.MonkeyPatch) -> Store:
 
 
 def test_a_watch_begins_with_the_event_that_the_store_has_seen(large: Store) -> None:
-    continuity = Continuity(large)
-    assert continuity.expect_witness()
-    assert continuity.watch_from == 10
-    continuity.event(("a", "y"), 11)
-    assert not continuity.awaits_witness
-    continuity.event(("a", "x"), 21)
+    verifier = HistoryVerifier(large)
+    assert verifier.expect_witness()
+    assert verifier.watch_from == 10
+    verifier.event(("a", "y"), 11)
+    assert not verifier.awaits_witness
+    verifier.event(("a", "x"), 21)
 
 
 @pytest.mark.parametrize(("name", "version"), [("x", 11), ("y", 12), ("z", 21)])
 def test_another_event_is_of_another_history(large: Store, name: str, version: int) -> None:
-    continuity = Continuity(large)
-    continuity.expect_witness()
-    with pytest.raises(OtherHistory):
-        continuity.event(("a", name), version)
+    verifier = HistoryVerifier(large)
+    verifier.expect_witness()
+    with pytest.raises(HistoryDiverged):
+        verifier.event(("a", name), version)
 
 
 def test_an_event_that_the_store_should_know_is_of_another_history(large: Store) -> None:
     """The store had everything up to version 20."""
-    continuity = Continuity(large)
-    continuity.expect_witness()
-    continuity.event(("a", "y"), 11)
-    with pytest.raises(OtherHistory):
-        continuity.event(("a", "z"), 20)
+    verifier = HistoryVerifier(large)
+    verifier.expect_witness()
+    verifier.event(("a", "y"), 11)
+    with pytest.raises(HistoryDiverged):
+        verifier.event(("a", "z"), 20)
 
 
 def test_a_leader_may_correct_what_its_follower_holds(large: Store) -> None:
-    continuity = Continuity(large)
-    continuity.expect_witness()
-    continuity.event(("a", "y"), 11)
-    continuity.event(("a", "x"), 4, is_clouds=False)
+    verifier = HistoryVerifier(large)
+    verifier.expect_witness()
+    verifier.event(("a", "y"), 11)
+    verifier.event(("a", "x"), 4, is_clouds=False)
 
 
 def test_a_list_is_no_witness(large: Store) -> None:
     """It does not say what was deleted last."""
     fill(large, 30, Toy("x", version=4), Toy("y", version=11))
-    continuity = Continuity(large)
-    assert not continuity.expect_witness()
-    assert continuity.watch_from == 30
+    verifier = HistoryVerifier(large)
+    assert not verifier.expect_witness()
+    assert verifier.watch_from == 30
 
 
 def test_a_few_objects_are_compared_by_name() -> None:
     store = filled(10, Toy("x", version=4))
     tell(store, "ADDED", Toy("y", version=11))
-    assert not Continuity(store).expect_witness()
+    assert not HistoryVerifier(store).expect_witness()
 
 
 @pytest.mark.parametrize(
@@ -127,28 +127,28 @@ def test_names_that_the_store_does_not_have_yet_are_compared_again(
 ) -> None:
     """A deletion that never comes makes no difference until the store is at the version of the names."""
     store = filled(10, Toy("x", version=4), Toy("gone", version=9))
-    continuity = Continuity(store)
-    continuity.compare(15, {("a", "x"): 4}, 10)
+    verifier = HistoryVerifier(store)
+    verifier.compare(15, {("a", "x"): 4}, 10)
     tell(store, event, Toy(name, version=14))
-    continuity.progress()
+    verifier.progress()
     store.advance(16)
-    with contextlib.nullcontext() if is_same else pytest.raises(OtherHistory):
-        continuity.progress()
+    with contextlib.nullcontext() if is_same else pytest.raises(HistoryDiverged):
+        verifier.progress()
 
 
 def test_a_cloud_that_is_behind_what_was_given_was_restored() -> None:
     store = filled(10, Toy("x", version=4))
-    with pytest.raises(OtherHistory):
-        Continuity(store).compare(11, {("a", "x"): 4}, 12)
+    with pytest.raises(HistoryDiverged):
+        HistoryVerifier(store).compare(11, {("a", "x"): 4}, 12)
 
 
 def test_after_a_list_nothing_has_to_be_shown(large: Store) -> None:
-    continuity = Continuity(large)
-    continuity.expect_witness()
+    verifier = HistoryVerifier(large)
+    verifier.expect_witness()
     fill(large, 30, Toy("x", version=4))
-    continuity.begin()
-    assert continuity.watch_from == 30
-    continuity.event(("a", "old"), 5)
+    verifier.begin()
+    assert verifier.watch_from == 30
+    verifier.event(("a", "old"), 5)
 
 
 @pytest.mark.parametrize(
@@ -160,10 +160,10 @@ def test_a_list_proves_its_history_too(version: int, names: dict[str, int], is_p
     store = filled(10, Toy("x", version=4))
     toys = (Toy(name, version=at) for name, at in names.items())
     items = {item.key: item for item in filled(version, *toys)}
-    with contextlib.nullcontext() if is_proof else pytest.raises(OtherHistory):
-        Continuity(store).listed(version, items, 10)
+    with contextlib.nullcontext() if is_proof else pytest.raises(HistoryDiverged):
+        HistoryVerifier(store).listed(version, items, 10)
     store.stand(Standing.DISPROVED)
-    Continuity(store).listed(version, items, 10)
+    HistoryVerifier(store).listed(version, items, 10)
 
 
 @pytest.mark.parametrize(("uid", "is_proof"), [("one", True), ("another", False)])
@@ -171,26 +171,26 @@ def test_the_uid_of_what_each_cluster_has_tells_another_cluster(uid: str, is_pro
     """Its versions may all be above those of the store, as if everything had been deleted and made since."""
     key, at = ("kubernetes", "default"), Toy("kubernetes", "default", version=4, uid="one")
     store, new = filled(10, at), filled(90, Toy(*key, version=80, uid=uid), Toy(version=81))
-    with contextlib.nullcontext() if is_proof else pytest.raises(OtherHistory):
-        Continuity(store).listed(90, {item.key: item for item in new}, 10)
+    with contextlib.nullcontext() if is_proof else pytest.raises(HistoryDiverged):
+        HistoryVerifier(store).listed(90, {item.key: item for item in new}, 10)
 
 
 def test_an_object_that_was_made_anew_is_of_the_same_cluster() -> None:
     store, new = filled(10, Toy(version=4, uid="one")), filled(90, Toy(version=80, uid="another"))
-    Continuity(store).listed(90, {item.key: item for item in new}, 10)
+    HistoryVerifier(store).listed(90, {item.key: item for item in new}, 10)
 
 
 @pytest.fixture
-def just_listed(monkeypatch: pytest.MonkeyPatch) -> Continuity:
-    """The continuity of a store without an event since its list at version 30, and too large to ask for its names."""
-    monkeypatch.setattr(continuity_module, "FEW", 1)
-    continuity = Continuity(filled(30, Toy("x", version=4), Toy("y", version=11)))
-    assert not continuity.expect_witness()
-    assert continuity.can_count
-    return continuity
+def just_listed(monkeypatch: pytest.MonkeyPatch) -> HistoryVerifier:
+    """The verifier of a store without an event since its list at version 30, and too large to ask for its names."""
+    monkeypatch.setattr(verifier_module, "FEW", 1)
+    verifier = HistoryVerifier(filled(30, Toy("x", version=4), Toy("y", version=11)))
+    assert not verifier.expect_witness()
+    assert verifier.can_count
+    return verifier
 
 
-def test_the_newest_object_and_the_number_of_all_prove_a_list(just_listed: Continuity) -> None:
+def test_the_newest_object_and_the_number_of_all_prove_a_list(just_listed: HistoryVerifier) -> None:
     """An object that came later, and is not in the list, must go again before the version of the list."""
     just_listed.expect_count(35, 2)
     assert just_listed.watch_from == 10
@@ -209,19 +209,19 @@ def test_the_newest_object_and_the_number_of_all_prove_a_list(just_listed: Conti
     ids=["it stays", "the store has an older one", "the store has one that went"],
 )
 def test_what_the_list_should_have_is_of_another_history(
-    just_listed: Continuity, events: list[tuple[str, int, bool]]
+    just_listed: HistoryVerifier, events: list[tuple[str, int, bool]]
 ) -> None:
     just_listed.expect_count(30, 2)
     just_listed.event(("a", "y"), 11)
     *before, (name, version, has_gone) = events
     for first, at, went in before:
         just_listed.event(("a", first), at, has_gone=went)
-    with pytest.raises(OtherHistory):
+    with pytest.raises(HistoryDiverged):
         just_listed.event(("a", name), version, has_gone=has_gone)
 
 
 @pytest.mark.parametrize("event", [("new", 36), None], ids=["before an event", "at the version"])
-def test_another_number_has_names_tell(just_listed: Continuity, event: tuple[str, int] | None) -> None:
+def test_another_number_has_names_tell(just_listed: HistoryVerifier, event: tuple[str, int] | None) -> None:
     """A restored cloud has what was deleted after its backup. No event of it says so."""
     just_listed.expect_count(35 if event else 30, 3)
     just_listed.event(("a", "y"), 11)

@@ -26,7 +26,7 @@ AT_ONCE = 0.001
 """Seconds between bytes that came over the link together."""
 
 
-class Wire(TransportLayer):
+class UpstreamTransport(TransportLayer):
     """The connection below TLS: counts bytes, and delivers them at a drill's pace."""
 
     def __init__(
@@ -229,30 +229,30 @@ async def connect(
     proxy: Proxy | None = None,
     proxy_tls: SSL.Connection | None = None,
     uplink: Uplink | None = None,
-) -> Wire:
-    """An open wire to a server, not used yet. OSError where none opens within the server's timeouts.
+) -> UpstreamTransport:
+    """An open connection to a server, not used yet. OSError where none opens within the server's timeouts.
 
     `proxy_tls` is TLS with the proxy.
     """
     server, seconds = health.server, health.timeouts.opening
     is_on_link = server.is_in_cloud and server.lender is None
-    wire = Wire(tls, drills, health, is_counted=is_on_link and proxy is None)
+    transport = UpstreamTransport(tls, drills, health, is_counted=is_on_link and proxy is None)
     if proxy is None:
         async with asyncio.timeout(seconds):
-            await uplinks.connect(lambda: wire, server.host, server.port, uplink)
-        return wire
+            await uplinks.connect(lambda: transport, server.host, server.port, uplink)
+        return transport
     # The path to the proxy shows nothing about the server.
-    nobody = ServerHealth(Server(proxy.scheme, proxy.host, proxy.port))
-    outer = Wire(proxy_tls, None, nobody, is_counted=is_on_link)
+    proxy_health = ServerHealth(Server(proxy.scheme, proxy.host, proxy.port))
+    outer = UpstreamTransport(proxy_tls, None, proxy_health, is_counted=is_on_link)
     async with asyncio.timeout(seconds):
         await uplinks.connect(lambda: outer, proxy.host, proxy.port, uplink)
     try:
         await outer.secured()
-        tunnel = Tunnel(proxy, server, wire)
+        tunnel = Tunnel(proxy, server, transport)
         outer.speak(tunnel)
         async with asyncio.timeout(seconds):
             await tunnel.opened
     except BaseException:
         outer.abort()
         raise
-    return wire
+    return transport

@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from addons.offline.tables.disk_access import DiskAccess
-from addons.offline.writes.held_leases import MAX_LEASE, TABLE, HeldLeases
+from addons.offline.writes.offline_leases import MAX_LEASE, TABLE, OfflineLeases
 from addons.telemetry import metrics
 from kube.errors import StatusError
 from kube.http.client import RawResponse
@@ -35,7 +35,7 @@ class World:
     def __init__(self, access: DiskAccess) -> None:
         self.now = 0.0
         self.named = {("shop", "web")}
-        self.leases = HeldLeases(access, lambda: self.now)
+        self.leases = OfflineLeases(access, lambda: self.now)
         self.leases.start(lambda: self.named)
 
     async def open(self) -> World:

@@ -36,7 +36,7 @@ OF_A_BODY = frozenset({"content-type", "content-length", "content-encoding"})
 logger = logging.getLogger(__name__)
 
 
-class SparingWrites:
+class MinimalStatusPatches:
     """Sends such a patch, and finds the answer's object in the node's own copy."""
 
     def __init__(self, node: str, sources: Iterable[Source]) -> None:
