@@ -273,7 +273,7 @@ async def test_a_kubeconfig_that_cannot_be_used_ends_the_start(
     assert str(tmp_path / "none") in caplog.text
 
 
-async def test_nobody_is_answered_before_the_hub_is_assembled(
+async def test_a_client_is_answered_once_the_hub_is_assembled(
     tmp_path: Path, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the hub reads the disk its ports are closed. Clients that connect then get answers once they are open."""

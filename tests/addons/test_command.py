@@ -155,7 +155,7 @@ def test_interfaces(started: Started, flags: tuple[str, ...], interface: str) ->
 
 
 @pytest.mark.parametrize("end", [SystemExit(1), AttributeError("idle_handle")])
-def test_why_a_hub_could_not_start_is_told_when_the_console_has_gone(
+def test_the_reason_of_a_failed_start_is_printed_after_the_console_has_closed(
     started: Started, monkeypatch: pytest.MonkeyPatch, end: BaseException
 ) -> None:
     def fail(_arguments: list[str]) -> None:
@@ -217,7 +217,7 @@ def test_the_configuration_file_of_mitmproxy_counts(started: Started, tmp_path: 
         ("hub_server: cloud", "is not of the form"),
     ],
 )
-def test_and_its_mistakes_are_told(
+def test_mistakes_in_the_configuration_of_mitmproxy_are_reported(
     started: Started, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
 ) -> None:
     (tmp_path / "config.yaml").write_text(text)
@@ -258,7 +258,7 @@ def test_a_bad_flag_ends_with_status_2_and_says_why(
     assert not started.interface
 
 
-def test_what_mitmproxy_refuses_is_told_in_a_line(
+def test_an_option_that_mitmproxy_refuses_is_reported_in_one_line(
     started: Started, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run(*_: object) -> None:

@@ -60,7 +60,7 @@ def test_a_server_owes_an_answer_to_what_is_relayed(egress: Egress) -> None:
 @pytest.mark.parametrize(
     "flow", [tflow.tflow(), flow_of(None), flow_of(VIEW)], ids=["unread", "unrouted", "a view"]
 )
-def test_what_no_earlier_part_has_sent_on_its_way_goes_nowhere(egress: Egress, flow: http.HTTPFlow) -> None:
+def test_a_flow_that_no_part_has_routed_is_500(egress: Egress, flow: http.HTTPFlow) -> None:
     egress.requestheaders(flow)
     context = context_of(flow)
     assert (code_of(flow), context.upstream if context is not None else None) == (500, None)
@@ -77,7 +77,9 @@ def test_without_a_server_the_answer_is_a_503_at_once(egress: Egress) -> None:
 
 
 @pytest.mark.parametrize(("caller", "code"), [(HUB, 503), (POD, 0)])
-def test_a_cloud_that_refuses_the_node_is_for_others(egress: Egress, caller: Caller, code: int) -> None:
+def test_a_cloud_that_refuses_the_node_serves_callers_with_tokens(
+    egress: Egress, caller: Caller, code: int
+) -> None:
     for health in egress.link.cloud.servers:
         health.refuses_node = True
     flow = flow_of(caller=caller)
@@ -116,7 +118,7 @@ def test_the_hubs_token_goes_with_the_hubs_callers_alone(
 # -- bytes ---------------------------------------------------------------------------------------------------------
 
 
-def test_bodies_are_streamed_and_counted_both_ways(egress: Egress) -> None:
+def test_bodies_are_streamed_and_counted_in_both_directions(egress: Egress) -> None:
     flow = flow_of()
     up, down = counted("up"), counted("down")
     egress.requestheaders(flow)
@@ -148,7 +150,7 @@ def rescuable(egress: Egress, length: int | None = None) -> http.HTTPFlow:
     return flow
 
 
-def test_what_may_be_sent_twice_is_held_whole_and_counted(egress: Egress) -> None:
+def test_a_request_with_a_failover_is_buffered_and_counted(egress: Egress) -> None:
     up, down = counted("up"), counted("down")
     flow = rescuable(egress)
     egress.response(flow)
@@ -170,7 +172,7 @@ def test_an_answer_too_large_to_hold_is_streamed_and_cannot_be_replaced(egress: 
 
 
 @pytest.mark.parametrize("is_unframed", [False, True])
-def test_an_answer_that_may_have_been_cut_is_not_kept(egress: Egress, is_unframed: bool) -> None:
+def test_an_unframed_answer_has_no_failover(egress: Egress, is_unframed: bool) -> None:
     """Nothing but the end of the connection ends such a body, which a lost connection ends as well."""
     flow = flow_of()
     made = context_of(flow)
@@ -204,7 +206,7 @@ def test_an_answer_that_is_to_be_filtered_is_not_streamed(egress: Egress) -> Non
     assert not flow.response.stream
 
 
-def test_what_the_hub_was_to_answer_is_led_to_a_server_in_whole(egress: Egress) -> None:
+def test_a_request_that_the_hub_leaves_to_the_cloud_is_sent_buffered(egress: Egress) -> None:
     up = counted("up")
     flow = flow_of(FILTERED, headers={"Content-Length": "3"})
     made = context_of(flow)
@@ -227,13 +229,13 @@ def test_what_the_hub_was_to_answer_is_led_to_a_server_in_whole(egress: Egress) 
 
 
 @pytest.mark.parametrize("address", [("a", 6443), NO_SERVER, None])
-def test_mitmproxy_itself_connects_to_nobody(egress: Egress, address: tuple[str, int] | None) -> None:
+def test_mitmproxy_itself_opens_no_connection(egress: Egress, address: tuple[str, int] | None) -> None:
     data = ServerConnectionHookData(connection.Server(address=address), tflow.tclient_conn())
     egress.server_connect(data)
     assert data.server.error
 
 
-async def test_a_drill_takes_the_cloud_away_from_who_is_lent_a_way(egress: Egress, connections: Cut) -> None:
+async def test_an_offline_drill_cuts_lent_tunnels(egress: Egress, connections: Cut) -> None:
     egress.link.drills.begin(DrillKind.OFFLINE)
     assert connections.ended == [A, B]
     with pytest.raises(OSError, match="Errno") as refused:
@@ -245,7 +247,7 @@ async def test_a_drill_takes_the_cloud_away_from_who_is_lent_a_way(egress: Egres
     egress.link.close()
 
 
-async def test_no_way_is_lent_beyond_the_bound_of_connections(egress: Egress, connections: Cut) -> None:
+async def test_no_tunnel_is_lent_beyond_the_bound_of_connections(egress: Egress, connections: Cut) -> None:
     egress.lend(Mock(lend=lambda *_: A))
     asked = TunnelRequest("client", "10.0.0.5", (), A.host, A.port)
     egress.open_tunnel(asked)
@@ -255,7 +257,7 @@ async def test_no_way_is_lent_beyond_the_bound_of_connections(egress: Egress, co
         await asked.lent.open()
 
 
-def test_a_refused_connection_is_noticed_at_once_and_others_to_that_server_are_cut(
+def test_a_refused_connection_marks_its_server_down_and_cuts_the_rest(
     egress: Egress, connections: Cut
 ) -> None:
     count = notifications_of(egress.link.cloud.changed)

@@ -194,7 +194,7 @@ async def test_in_its_order_the_chain_sends_a_relay_to_the_cloud(chain: dict[typ
     assert context.caller.credential_source is CredentialSource.HUB
 
 
-def test_each_place_has_a_reason_of_its_own() -> None:
+def test_each_position_in_the_order_of_parts_has_a_distinct_reason() -> None:
     reasons = [reason for _, _, reason in ORDERED]
     assert all(re.fullmatch(r"[a-z].{30,}[^.]", reason) for reason in reasons)
     assert len(set(reasons)) == len(reasons)
@@ -206,7 +206,7 @@ def test_each_addon_stands_behind_what_it_needs() -> None:
 
 
 @pytest.mark.parametrize(("one", "other"), DEPENDENT, ids=lambda kind: kind.name)
-async def test_two_that_depend_on_each_other_cannot_change_places(
+async def test_swapping_two_dependent_parts_fails_closed(
     one: type, other: type, chain: dict[type, Any]
 ) -> None:
     def swapped(one: type, other: type) -> list[type]:
@@ -223,7 +223,7 @@ async def test_two_that_depend_on_each_other_cannot_change_places(
     assert str(flow.request.host) != "cloud"
 
 
-def test_each_special_break_is_of_two_that_depend_on_each_other() -> None:
+def test_each_special_break_is_of_two_dependent_parts() -> None:
     assert set(BREAKS) <= set(DEPENDENT)
 
 

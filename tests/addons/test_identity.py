@@ -214,7 +214,7 @@ def test_the_certificate_counts_on_the_tls_port_alone(connection: Connection, au
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_a_resumed_session_is_a_whole_handshake(
+def test_a_resumed_tls_session_is_a_full_handshake(
     identity: Identity, authority: Authority, tmp_path: Path, version: ssl.TLSVersion
 ) -> None:
     """A ticket of one connection must neither fail the next, as Go's clients try, nor vouch for it."""
@@ -252,7 +252,7 @@ def test_a_certificate_that_cannot_be_read_ends_the_handshake(connection: Connec
 
 
 @pytest.mark.parametrize("certificate", [b"", b"\n"])
-def test_without_a_cluster_ca_nobody_is_this_node(
+def test_without_a_cluster_ca_no_certificate_is_that_of_the_node(
     authority: Authority, tmp_path: Path, certificate: bytes
 ) -> None:
     made = under_guard(Identity(cast(Options, Settings())))

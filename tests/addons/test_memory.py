@@ -179,7 +179,7 @@ ctypes.CDLL(None).malloc_stats()
     ("how", "asked", "has_one"),
     [("set", {}, True), ("unset", {}, False), ("set", {"MALLOC_ARENA_MAX": "4"}, False)],
 )
-def test_all_threads_share_a_heap_unless_somebody_asks_for_more(
+def test_all_threads_share_a_heap_unless_configured_otherwise(
     how: str, asked: dict[str, str], has_one: bool
 ) -> None:
     if not IS_GLIBC:

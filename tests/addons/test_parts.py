@@ -53,7 +53,7 @@ def test_options_reach_their_filters(name: str, given: dict[str, Any], said: str
     assert said in repr(found)
 
 
-def test_filters_of_others_stand_among_the_hubs(tmp_path: Path) -> None:
+def test_filters_of_a_file_join_those_of_the_hub(tmp_path: Path) -> None:
     file = tmp_path / "acme.py"
     write(file, text_of("web"))
     given = settings(filter_module=str(file), disabled_filters="acme-hide")

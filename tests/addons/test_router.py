@@ -88,7 +88,7 @@ async def test_a_relay_is_left_as_it_is(routed: Routed) -> None:
         ("application/json;as=Table;v=v1;g=meta.k8s.io", "application/json"),
     ],
 )
-async def test_an_object_that_is_to_be_filtered_is_asked_for_whole_and_unpacked(
+async def test_an_object_to_be_filtered_is_requested_complete_and_unpacked(
     routed: Routed, accept: str | None, asked: str
 ) -> None:
     flow = await routed.request(ONE_SLICE, accept=accept)
@@ -122,7 +122,7 @@ async def test_before_the_start_the_answer_is_a_503() -> None:
     assert code_of(flow) == 503
 
 
-async def test_nobody_is_served_by_a_hub_that_has_no_identity_to_lend(routed: Routed) -> None:
+async def test_a_hub_without_an_identity_answers_503(routed: Routed) -> None:
     routed.missing = "nobody has signed it"
     assert code_of(await routed.request("/version")) == 503
     routed.missing = ""
@@ -308,7 +308,7 @@ async def test_what_gets_no_answer_is_counted_too(routed: Routed, message: str, 
 BOUND = parse_rules({"filter_servicetopology": "later/endpointslices#watch"})
 
 
-async def test_relayed_watches_that_the_rules_now_filter_are_ended_and_no_others(
+async def test_an_edit_ends_the_relayed_watches_that_it_filters(
     routed: Routed, broken: list[http.HTTPFlow]
 ) -> None:
     ended = await routed.request(f"{SLICES}?watch=true", "later")

@@ -50,7 +50,7 @@ def values(**given: Any) -> dict[str, Any]:
         ({"local_endpoint": "10.0.0.1,10.0.0.2"}, "one IP address per family"),
     ],
 )
-def test_what_an_operator_is_told(given: dict[str, Any], message: str) -> None:
+def test_a_wrong_setting_is_refused_with_its_option(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_settings(values(**given))
 
@@ -193,7 +193,7 @@ def test_a_bad_value_is_refused_and_the_old_settings_stay(
     assert {name: getattr(context.options, name) for name in bad}.items().isdisjoint(bad.items())
 
 
-def test_options_of_others_are_none_of_its_business(options: Options, context: taddons.context) -> None:
+def test_options_of_another_addon_change_no_settings(options: Options, context: taddons.context) -> None:
     context.configure(options, hub_server=CLOUD, hub_node="n1")
     before = options.settings
     context.options.update(ssl_insecure=True)
@@ -217,7 +217,7 @@ def test_an_unknown_option_of_the_hub_is_refused_with_the_nearest(
         context.configure(options, hub_server=CLOUD)
 
 
-def test_options_of_others_may_come_later(options: Options, context: taddons.context) -> None:
+def test_options_of_another_addon_may_be_set_later(options: Options, context: taddons.context) -> None:
     context.options.set("another_addon=1", defer=True)
     context.configure(options, hub_server=CLOUD)
     assert options.settings.port == 10261

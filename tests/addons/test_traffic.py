@@ -48,7 +48,7 @@ def of(traffic: Traffic, component: str = "kube-proxy") -> ComponentCounts:
     return traffic.counts.components()[component]
 
 
-def test_an_answer_that_is_held_whole(traffic: Traffic) -> None:
+def test_a_buffered_answer_is_counted(traffic: Traffic) -> None:
     flow = answered(cloud=True)
     traffic.responseheaders(flow)
     traffic.response(flow)
@@ -172,7 +172,7 @@ def test_a_client_that_says_nothing_is_closed(
     assert limits._close_late() == len(closed) == int(is_closed)
 
 
-def test_a_lent_way_may_be_silent_and_one_that_does_not_open_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_open_tunnel_may_be_silent_and_an_unopened_one_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     now, closed, opened = 0.0, list[str](), client_of()
 
     def close(client_id: str, _why: str) -> bool:

@@ -81,7 +81,7 @@ def test_a_follower_takes_no_more_deputies_than_a_leader_may_have() -> None:
     assert parse_deputies("a, /10.0.0.1,b/nowhere,") == ()
 
 
-def test_no_two_deputies_read_from_each_other_whatever_leaders_name() -> None:
+def test_two_deputies_never_read_from_each_other_whatever_leaders_name() -> None:
     named = [LeaderHub(each, f"10.0.0.{number}") for number, each in enumerate(NODES)]
     for number, node in enumerate(NODES):
         found = [each.node for each in deputies_for(node, named, NODES, can_serve=True)]
@@ -139,7 +139,7 @@ def test_a_node_waits_for_its_next_slot(slot: CloudSlot, now: float, wait: float
     assert slot.wait(now) == wait
 
 
-def test_a_node_that_does_not_know_the_others_waits_by_itself() -> None:
+def test_nodes_that_do_not_know_the_pool_spread_over_the_period() -> None:
     slots = [cloud_slot(node, []) for node in CROWD]
     assert all(0 <= each.at < SPREAD == each.period for each in slots)
     assert len(set(slots)) == len(CROWD)
@@ -157,7 +157,7 @@ class Clocks:
         return self.slots.begin_at(type_, at_once=at_once)
 
 
-def test_a_turn_stays_until_it_is_taken_or_forgotten() -> None:
+def test_a_slot_stays_until_it_is_taken_or_forgotten() -> None:
     clocks = Clocks()
     assert clocks.slots.next_in == math.inf
     assert clocks.begin_at() == 54.0
@@ -169,7 +169,7 @@ def test_a_turn_stays_until_it_is_taken_or_forgotten() -> None:
     assert clocks.begin_at() == 64.0
 
 
-def test_a_turn_that_is_over_is_missed_unless_it_was_taken() -> None:
+def test_an_expired_slot_is_missed_unless_it_was_taken() -> None:
     clocks = Clocks()
     clocks.begin_at()
     assert not clocks.slots.has_missed(SERVICES)
@@ -180,7 +180,7 @@ def test_a_turn_that_is_over_is_missed_unless_it_was_taken() -> None:
     assert clocks.begin_at() == -math.inf, "it may read again without another slot"
 
 
-def test_the_first_deputy_and_each_resource_have_turns_of_their_own() -> None:
+def test_the_first_deputy_and_each_resource_have_separate_slots() -> None:
     clocks = Clocks()
     assert clocks.begin_at(at_once=True) == 50.0
     assert clocks.begin_at(SLICES) == 54.0

@@ -174,7 +174,7 @@ async def test_a_wait_for_less_than_the_clock_shows_comes_to_its_end() -> None:
         assert waits < 10
 
 
-def test_only_whole_shared_resources_of_the_hub_are_read_from_leaders() -> None:
+def test_leaders_serve_unselected_shared_resources_of_the_hub_alone() -> None:
     pods = ResourceType("", "v1", "pods")
 
     async def readers() -> list[bool]:
@@ -221,7 +221,7 @@ async def test_a_leader_is_asked_for_what_it_says_that_it_serves(scene: Scene) -
     ],
     ids=["no pool", "a leader", "not shared"],
 )
-async def test_who_follows_nobody_reads_the_cloud_at_once(
+async def test_a_node_without_a_leader_reads_the_cloud_at_once(
     scene: Scene, role: Role, config: PoolConfig
 ) -> None:
     scene.update(role, config)

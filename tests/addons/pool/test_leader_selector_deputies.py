@@ -35,7 +35,7 @@ async def learn(scene: Scene) -> None:
     await scene.until(lambda: bool(scene.selector._deputies()))
 
 
-def test_the_names_are_in_the_order_of_places() -> None:
+def test_deputies_are_in_the_order_of_their_rank() -> None:
     assert sorted([SELF, SECOND, FIRST], key=rank) == [FIRST, SECOND, SELF]
 
 
@@ -103,7 +103,7 @@ async def test_what_a_deputy_or_a_leader_named_no_longer_says_counts_for_nothing
 
 
 @pytest.mark.parametrize("address", ["10.0.0.1", "10.0.0.2"])
-async def test_no_follower_takes_the_place_of_a_leader_by_its_address(scene: Scene, address: str) -> None:
+async def test_a_deputy_with_the_address_of_a_leader_is_ignored(scene: Scene, address: str) -> None:
     scene.probes.deputies = f"{FIRST}/{address},{SECOND}/10.0.0.12"
     scene.update(can_serve=True)
     await learn(scene)
@@ -133,7 +133,7 @@ async def test_a_deputy_that_has_left_the_pool_or_leads_it_is_none(scene: Scene)
     assert names(scene)[3:] == [SECOND]
 
 
-async def test_a_leader_is_told_who_lends_a_way_and_is_asked_for_lenders_without_a_cloud(
+async def test_a_probe_announces_a_lender_and_asks_for_lenders_without_a_cloud(
     scene: Scene,
 ) -> None:
     scene.update()

@@ -151,7 +151,7 @@ async def _burst(pool: Pool) -> None:
         pool.publish()
 
 
-async def test_a_leader_that_starts_anew_serves_all_before_their_turns_at_the_cloud() -> None:
+async def test_a_restarted_leader_serves_all_followers_before_their_cloud_slots() -> None:
     """A follower that waits for its turn goes back to its leader as soon as the leader answers."""
     async with pool_of(SIZE) as pool:
         pool.leading.fail(Link.REFUSED)
@@ -174,7 +174,7 @@ async def test_a_cloud_that_comes_back_sees_no_more_of_a_pool_without_a_leader()
         assert pool.are_current
 
 
-async def test_followers_go_back_to_a_leader_in_turn_and_ask_the_cloud_nothing() -> None:
+async def test_followers_return_to_a_leader_spread_over_time_without_reading_the_cloud() -> None:
     async with pool_of(SIZE) as pool:
         pool.leading.fail(Link.REFUSED)
         await asyncio.sleep(3 * SPREAD)
@@ -202,7 +202,7 @@ async def test_a_leader_that_is_elected_gets_all_followers_and_the_cloud_none() 
 
 
 @pytest.mark.parametrize("knows", [True, False])
-async def test_a_pool_that_starts_without_a_leader_goes_to_the_cloud_one_after_the_other(knows: bool) -> None:
+async def test_a_pool_without_a_leader_reads_the_cloud_spread_over_slots(knows: bool) -> None:
     """After a power cut all nodes start at once, with the ConfigMap on their disks or without."""
     pool = Pool(SIZE)
     pool.leading.fail(Link.REFUSED)
@@ -241,7 +241,7 @@ async def _notice(pool: Pool, within: float) -> None:
         await asyncio.sleep(within / SIZE)
 
 
-async def test_a_leader_with_versions_from_the_future_keeps_nobody_from_the_clouds_events() -> None:
+async def test_future_versions_of_a_leader_do_not_hide_events_of_the_cloud() -> None:
     """A kube-apiserver takes a watch from a version that it has not reached, and is silent."""
     async with pool_of(SIZE) as pool:
         pool.leading.publish(10 * FIRST_VERSION)

@@ -91,7 +91,7 @@ def test_a_node_that_is_admitted_says_where_its_own_peer_port_is(door: Door) -> 
         (AUTHORITY.issue_node("a"), [("Impersonate-User", "b")], 401, "token"),
     ],
 )
-def test_nobody_else_is(
+def test_callers_without_membership_in_the_pool_are_refused(
     door: Door, credential: Credential | None, headers: list[tuple[str, str]], code: int, reason: str
 ) -> None:
     def refused(reason: str) -> float:
@@ -165,7 +165,7 @@ def test_a_leader_is_its_address_its_name_or_its_node(
         lambda: AUTHORITY.issue_node("a"),
     ],
 )
-def test_no_other_certificate_is_taken(issue: Callable[[], Credential], tmp_path: Path) -> None:
+def test_a_foreign_certificate_fails_the_handshake(issue: Callable[[], Credential], tmp_path: Path) -> None:
     with pytest.raises(SSL.Error):
         connect(tmp_path, issue())
 

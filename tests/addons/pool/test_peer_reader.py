@@ -206,7 +206,7 @@ async def test_names_prove_the_history_of_the_server_that_is_watched_next() -> N
     assert not scene.reader.resumes
 
 
-async def test_where_nobody_has_a_longer_history_the_source_lists_anew() -> None:
+async def test_without_a_longer_history_at_any_peer_the_source_lists_anew() -> None:
     scene = Scene(a=expired("too old"), b=expired("too old"))
     scene.chooser.cloud_is_up = False
     with refuses(410):

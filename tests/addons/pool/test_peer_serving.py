@@ -117,7 +117,7 @@ async def test_a_follower_lists_and_watches_the_leaders_copy_unfiltered(leader: 
     assert not leader.serving.watchers()
 
 
-async def test_a_watch_of_whole_objects_ends_soon_and_one_of_differences_does_not(
+async def test_a_watch_of_objects_ends_soon_and_one_of_differences_continues(
     leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A YurtHub looks who leads when it watches anew, and no sooner."""
@@ -200,9 +200,7 @@ async def test_a_node_that_leaves_while_its_request_waits_gets_no_watch(
     await until(lambda: not leader.serving.watchers(), PATIENCE)
 
 
-async def test_a_node_may_have_no_more_than_so_many_requests_under_way(
-    leader: Leader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_requests_of_a_node_are_bounded(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader sends each event to each watch. Another node has requests of its own."""
     monkeypatch.setattr("addons.pool.peer_serving.MAX_OF_NODE", 2)
     before = refused("too many")

@@ -248,7 +248,7 @@ def announced(hub: Hub) -> list[str]:
     return [each["metadata"]["annotations"]["edgehub.io/peer"] for each in writes]
 
 
-async def test_a_port_that_cannot_be_opened_is_told_and_announced_no_more(
+async def test_a_peer_port_that_fails_to_open_is_reported_and_announced_as_closed(
     hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An earlier process may have announced it."""
@@ -289,7 +289,7 @@ async def test_a_leader_says_how_long_it_has_had_no_cloud(hub: Hub) -> None:
     await hub.until(lambda: not hub.pool.age())
 
 
-async def test_a_leader_names_who_lends_a_way_and_borrows_of_those_it_knows(hub: Hub, tmp_path: Path) -> None:
+async def test_a_leader_names_lenders_and_borrows_of_those_it_knows(hub: Hub, tmp_path: Path) -> None:
     hub.facts.say(A, LeaderHub("c", "10.0.0.3"), members="a b c d")
     give(hub, tmp_path)
     await hub.until(hub.pool.leads)
@@ -310,7 +310,7 @@ async def test_a_leader_names_who_lends_a_way_and_borrows_of_those_it_knows(hub:
     assert hub.pool.lenders() == []
 
 
-async def test_a_hub_lends_its_own_way_while_its_peer_port_is_open(hub: Hub, tmp_path: Path) -> None:
+async def test_a_hub_lends_its_uplink_while_its_peer_port_is_open(hub: Hub, tmp_path: Path) -> None:
     hub.facts.say(A)
     assert not hub.lent.has_path
     give(hub, tmp_path)

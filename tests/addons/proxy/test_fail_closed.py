@@ -101,7 +101,7 @@ async def test_a_status_error_is_the_answer_and_no_failure(hook: str, error: Sta
     assert counted(hook) == before
 
 
-async def test_no_later_part_has_upstreams_body_streamed_in_the_place_of_a_status() -> None:
+async def test_a_later_addon_cannot_stream_the_upstream_body_after_a_failure() -> None:
     class Streaming:
         """An addon that has each answer streamed as it comes."""
 

@@ -78,7 +78,7 @@ def test_what_is_set_wins_over_what_is_given() -> None:
 
 
 @pytest.mark.usefixtures("home")
-def test_an_option_that_nobody_has_is_refused() -> None:
+def test_an_unknown_option_is_refused() -> None:
     with pytest.raises(OptionsError, match="nonsense"):
         master.run(addon(Noting()), {}, ["nonsense=1"])
 
@@ -99,7 +99,7 @@ def test_the_layers_options_are_mitmproxys_own() -> None:
             assert own.default == default or name in ("connection_strategy", "keep_host_header")
 
 
-async def test_a_hook_that_fails_is_told_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failing_hook_is_logged_and_the_next_hook_runs(caplog: pytest.LogCaptureFixture) -> None:
     class Failing:
         async def request(self, _flow: object) -> None:
             raise RuntimeError("on purpose")
@@ -159,13 +159,13 @@ async def test_hooks_are_called_in_order(calls: list[str]) -> None:
     ]
 
 
-def test_it_has_the_hooks_of_its_parts_and_no_others(calls: list[str]) -> None:
+def test_the_addon_has_exactly_the_hooks_of_its_parts(calls: list[str]) -> None:
     made = hub_of(Part("one", calls))
     assert not hasattr(made, "request")
     assert not hasattr(made, "server_connect")
 
 
-async def test_a_refused_request_comes_to_no_other_part(calls: list[str]) -> None:
+async def test_a_refused_request_skips_the_later_parts(calls: list[str]) -> None:
     made: Any = hub_of(Part("refusing", calls, forbidden("no")), Part("next", calls))
     flow = tflow.tflow()
     await made.requestheaders(flow)

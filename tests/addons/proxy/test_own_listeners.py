@@ -87,7 +87,7 @@ async def test_a_change_is_refused_before_anything_closes(
     assert world.options.rawtcp
 
 
-async def test_other_options_are_anybodys(world: World) -> None:
+async def test_options_beside_the_listeners_may_be_changed(world: World) -> None:
     world.options.update(rawtcp=False)
     assert not world.options.rawtcp
 
@@ -116,7 +116,7 @@ async def reset_all(world: World) -> None:
 
 
 @pytest.mark.parametrize("lose", [close_by_mitmproxy, close_the_socket, reset_all])
-async def test_a_lost_listener_is_opened_again_and_told(
+async def test_a_lost_listener_is_reopened_logged_and_counted(
     world: World, caplog: pytest.LogCaptureFixture, lose: Callable[[World], Any]
 ) -> None:
     before, lost = world.values(), value_of(metrics.LISTENERS_LOST)

@@ -151,7 +151,7 @@ def test_only_the_hub_has_no_token() -> None:
 
 
 @pytest.mark.parametrize(("user", "authorization"), [("pod", ""), ("", "Bearer t")])
-def test_no_other_identity_is_without_one(user: str, authorization: str) -> None:
+def test_an_identity_of_a_user_needs_a_token(user: str, authorization: str) -> None:
     with pytest.raises(ValueError, match="token"):
         CloudIdentity(user, authorization)
 

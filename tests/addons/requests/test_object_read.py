@@ -152,7 +152,7 @@ def test_each_flow_has_its_own() -> None:
     assert context_of(other) is made[1]
 
 
-def test_a_flow_that_nobody_read_has_none() -> None:
+def test_a_flow_without_a_parsed_request_has_no_context() -> None:
     assert context_of(tflow.tflow()) is None
 
 
@@ -205,7 +205,7 @@ def test_another_request_has_all_that_its_sender_gave_it() -> None:
     assert wanted.headers["authorization"] == "Bearer x"
 
 
-def test_an_object_is_the_whole_answer_and_not_cached_on_the_way() -> None:
+def test_an_object_is_one_body_that_proxies_do_not_cache() -> None:
     found = object_answer(Encoded.read(codec_for(Encoding.JSON), raw(service("web", 3))), 201)
     assert (found.status, found.headers["Content-Type"]) == (201, "application/json")
     assert found.headers["Cache-Control"] == "no-cache, private"

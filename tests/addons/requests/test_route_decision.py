@@ -297,7 +297,7 @@ def test_without_json_it_gets_nothing() -> None:
     assert caught.value.code == 406
 
 
-def test_a_follower_that_asks_for_names_gets_whole_objects() -> None:
+def test_a_follower_that_asks_for_metadata_gets_complete_objects() -> None:
     """It takes a leader that refuses them for one that does not serve."""
     info = parse_request("GET", SERVICES)
     assert info.type is not None
@@ -333,7 +333,7 @@ ONE = "/apis/discovery.k8s.io/v1/namespaces/n/endpointslices/s"
         *DISCOVERY_PATHS,
     ],
 )
-def test_whole_resources_and_discovery_are_for_the_pool_to_decide(target: str) -> None:
+def test_unselected_resources_and_discovery_are_left_to_the_pool_to_admit(target: str) -> None:
     assert peer_refusal(parse_request("GET", target)) is None
 
 

@@ -131,7 +131,7 @@ def test_what_kubelet_answers_goes_to_it_offline_or_is_refused_with_why(method: 
         assert (refused.value.code, refused.value.retry_after) == (503, None), "kubectl would try ten times"
 
 
-def test_kubelets_own_questions_are_kept_for_it_where_the_hub_asks_it() -> None:
+def test_reviews_that_the_hub_sends_for_kubelet_are_answered_from_copies() -> None:
     reviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
     assert kind("POST", reviews, asks_kubelet=True) is RouteKind.CACHED_RELAY
     assert kind("POST", reviews) is RouteKind.RELAY

@@ -91,7 +91,7 @@ def behind_a_link(file: Path) -> None:
 
 
 @pytest.mark.parametrize("opened", [by_others, by_the_group, in_an_open_folder, behind_a_link])
-def test_a_file_that_others_can_write_is_refused(file: Path, opened: Callable[[Path], None]) -> None:
+def test_a_file_writable_by_another_user_is_refused(file: Path, opened: Callable[[Path], None]) -> None:
     opened(file)
     with pytest.raises(ValueError, match="can be written by other users, whose code the hub would run"):
         load_file(file)
@@ -214,7 +214,9 @@ def test_what_is_hidden_is_not(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_broken_promise_is_told(tmp_path: Path, body: str, outcome: str, problem: str) -> None:
+def test_a_filter_that_breaks_its_contract_is_reported(
+    tmp_path: Path, body: str, outcome: str, problem: str
+) -> None:
     with pytest.raises(ValueError, match=problem):
         tried(tmp_path, body, outcome)
 

@@ -63,7 +63,7 @@ async def test_until_the_cloud_has_answered_nothing_is_known() -> None:
     assert "the cloud has not answered yet" in caught.value.message
 
 
-async def test_other_filters_are_as_an_edit() -> None:
+async def test_a_changed_set_of_filters_applies_like_an_edit_of_the_rules() -> None:
     source = HandSource()
     rules, notified = follow(source)
     only = tuple(each for each in FILTERS if each.name == "servicetopology")
@@ -227,7 +227,7 @@ def test_no_number_is_above_what_its_resource_has_reached() -> None:
     assert given.of_other_rules("pods") == 30, "what the earlier process gave is known by now"
 
 
-def test_where_nothing_is_kept_an_earlier_process_may_have_given_anything() -> None:
+def test_without_stored_versions_an_earlier_process_may_have_given_any() -> None:
     given = IssuedVersions(is_new=False)
     given.rules_edited("a", {})
     assert given.of_elsewhere("pods") == ANY_VERSION

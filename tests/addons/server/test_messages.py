@@ -202,7 +202,7 @@ async def test_a_servers_line_without_end_is_a_502(proxy: Proxy[Raw]) -> None:
     assert answer.startswith(b"HTTP/1.1 502")
 
 
-async def test_a_body_in_very_small_chunks_arrives_whole_and_in_turns(proxy: Proxy[Raw]) -> None:
+async def test_a_body_of_many_small_chunks_arrives_complete_over_several_rounds(proxy: Proxy[Raw]) -> None:
     """More than are handled in one go come in one packet."""
     count = 5 * CHUNKS_AT_ONCE + 3
     close = POST.replace(b"Host", b"Connection: close\r\nHost")

@@ -121,7 +121,7 @@ async def run_callbacks() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_held_body_goes_out_in_whole_and_an_answer_is_sent_as_it_comes() -> None:
+async def test_a_buffered_body_is_sent_at_once_and_the_answer_streamed() -> None:
     with Relay().running() as relay:
         await relay.says(200, b"half")
         assert relay.server.did == [("send", b"body", True), ("take", 4)]
@@ -132,7 +132,7 @@ async def test_a_held_body_goes_out_in_whole_and_an_answer_is_sent_as_it_comes()
     assert relay.hooks[1:] == ["requestheaders", "request", "responseheaders", "response"]
 
 
-async def test_a_streamed_body_goes_out_as_it_comes_and_counts_until_the_server_has_room() -> None:
+async def test_a_streamed_body_counts_as_unsent_until_the_server_reads_it() -> None:
     relay = Relay(is_streamed=True)
     relay.server.waiting = 3
     with relay.running():

@@ -118,7 +118,7 @@ async def test_an_answer_to_head_promises_a_body_that_does_not_come() -> None:
         assert body == b""
 
 
-async def test_a_body_that_was_cut_looks_whole_to_no_client() -> None:
+async def test_a_truncated_body_is_an_error_for_each_client() -> None:
     half = b"HTTP/1.1 200 OK\r\nContent-Length: 60\r\n\r\nhalf"
     async with connected(Raw(half)) as (_, streams):
         stream = streams.get("/", {})
@@ -131,7 +131,7 @@ async def test_a_body_that_was_cut_looks_whole_to_no_client() -> None:
 
 
 @pytest.mark.parametrize("rest", [b"", b"and at once"])
-async def test_what_follows_an_upgrade_passes_both_ways(rest: bytes) -> None:
+async def test_bytes_after_an_upgrade_pass_in_both_directions(rest: bytes) -> None:
     said = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
     heard: list[bytes] = []
 
@@ -239,7 +239,7 @@ async def test_a_watch_that_a_server_answers_may_be_ended() -> None:
         finish(flows[0], "again")
 
 
-async def test_a_request_that_nobody_sends_anywhere_goes_nowhere() -> None:
+async def test_a_request_without_an_upstream_is_500() -> None:
     """A hook that would have set the server may raise."""
     async with connected(Raw(ANSWER)) as (proxy, streams):
         proxy.to_server = None  # type: ignore[assignment]  # no upstream
@@ -251,7 +251,7 @@ async def test_a_request_that_nobody_sends_anywhere_goes_nowhere() -> None:
 # -- back pressure -------------------------------------------------------------------------------------------------
 
 
-async def test_a_slow_client_stops_no_other_on_the_shared_connection() -> None:
+async def test_a_slow_client_does_not_stop_streams_of_the_shared_connection() -> None:
     server = Http2Server(100)
     async with server.serve(), connected(server) as (proxy, streams):
         await watch(streams, 1)

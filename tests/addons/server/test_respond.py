@@ -92,7 +92,7 @@ async def test_what_goes_wrong_is_a_status(error: Exception, code: int, delay: s
     assert b"secret" not in bytes(body)  # type: ignore[call-overload]  # a piece of a body
 
 
-async def test_a_request_that_nobody_answers_is_an_error() -> None:
+async def test_a_request_without_an_answer_is_500() -> None:
     request = NotedRequest()
     with hooks_of(lambda _flow, _context: None) as hooks:
         await serve(request)
@@ -101,7 +101,7 @@ async def test_a_request_that_nobody_answers_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("error", [ClientLeft(), asyncio.CancelledError()])
-async def test_a_client_that_left_is_told_nothing(error: BaseException) -> None:
+async def test_a_client_that_left_gets_no_answer(error: BaseException) -> None:
     assert await sent(error) == []
 
 
@@ -118,7 +118,7 @@ async def begun(request: NotedRequest) -> OwnStream:
     return stream
 
 
-async def test_pieces_go_at_once_while_there_is_room_and_wait_else() -> None:
+async def test_pieces_are_sent_at_once_while_the_client_reads_and_wait_else() -> None:
     request = NotedRequest()
     stream = await begun(request)
     assert stream.outlet is not None
@@ -133,7 +133,7 @@ async def test_pieces_go_at_once_while_there_is_room_and_wait_else() -> None:
     assert request.parts[1:] == [("data", b"one"), ("data", b"two")]
 
 
-async def test_no_piece_is_made_before_the_client_has_room_for_it() -> None:
+async def test_no_piece_is_made_before_the_client_reads() -> None:
     request, made = NotedRequest(), list[int]()
 
     def pieces() -> Iterator[bytes]:

@@ -38,7 +38,7 @@ async def asked(
 
 
 @pytest.mark.parametrize("body", [b"", b"whole", LARGE, iter([b"who", b"le"])], ids=["", "1", "3", "pieces"])
-async def test_one_connection_of_http1_gets_one_answer_after_the_other(body: bytes) -> None:
+async def test_pipelined_requests_of_http1_are_answered_in_order(body: bytes) -> None:
     response = ImmediateAnswers(Answer(body, TEXT))
     code, headers, rest = await asked(response, REQUEST + LAST)
     assert code == 200
@@ -53,7 +53,7 @@ async def test_one_connection_of_http1_gets_one_answer_after_the_other(body: byt
 
 
 @pytest.mark.parametrize("body", [b"", b"whole", LARGE])
-async def test_a_client_of_http2_gets_a_whole_answer(body: bytes) -> None:
+async def test_a_client_of_http2_gets_a_complete_answer(body: bytes) -> None:
     async with connected(Raw(b"")) as (proxy, streams):
         answer_here(proxy, ImmediateAnswers(Answer(body, TEXT, 201)))
         stream = streams.get("/", {})
@@ -88,7 +88,7 @@ async def break_off(stream: ClientStream) -> None:
     raise unavailable("the cloud cannot be reached")
 
 
-async def test_an_answer_that_breaks_off_looks_whole_to_no_client_of_http1() -> None:
+async def test_an_answer_that_breaks_off_has_no_last_chunk_over_http1() -> None:
     code, _, rest = await asked(Answering(break_off), REQUEST)
     assert (code, rest) == (200, b"4\r\npart\r\n")
 
@@ -172,7 +172,7 @@ async def test_a_request_whose_server_fails_is_answered_to_its_end(breaks: bool)
 @pytest.mark.parametrize(
     ("says", "answer"), [(ANSWER, b"server"), (b"", b"the hub's")], ids=["answers", "fails each time"]
 )
-async def test_what_the_hub_leaves_to_the_cloud_is_sent_whole_and_comes_back_if_that_fails(
+async def test_a_request_left_to_the_cloud_is_sent_buffered_and_returns_to_the_hub_on_failure(
     says: bytes, answer: bytes
 ) -> None:
     class LeavesToCloud:

@@ -14,7 +14,7 @@ from tests.addons.support.proxied import Raw, watching_proxy
 from tests.hub.support.http2 import Streams
 
 
-async def test_pieces_of_both_ways_come_in_their_order_and_the_addons_see_each() -> None:
+async def test_pieces_of_outlet_and_stream_come_in_order_and_addons_see_each() -> None:
     counted: list[bytes] = []
 
     def count(chunk: bytes) -> bytes:
@@ -41,7 +41,7 @@ async def test_pieces_of_both_ways_come_in_their_order_and_the_addons_see_each()
     assert counted == [b"one ", b"two ", b"three ", b"two ", b"four", b""]
 
 
-async def test_what_a_window_has_no_room_for_waits_and_nothing_overtakes_it() -> None:
+async def test_a_piece_beyond_the_window_waits_and_is_not_overtaken() -> None:
     full_frame = bytes(LARGEST_FRAME)
     refused, opened = asyncio.Event(), asyncio.Event()
     sent: list[int] = []

@@ -29,7 +29,7 @@ async def three(stream: ClientStream) -> None:
     await stream.write(b"three")
 
 
-async def test_an_answer_that_mitmproxy_holds_is_there_in_whole_for_its_addons() -> None:
+async def test_a_buffered_answer_is_complete_for_addons_of_mitmproxy() -> None:
     answering = Answering(three)
     with watching_proxy() as proxy:
         proxy.is_streamed = False
@@ -170,7 +170,7 @@ async def test_a_client_that_leaves_as_it_is_written_to_is_no_error(caplog: pyte
     assert [each.message for each in caplog.records if each.levelno >= logging.WARNING] == []
 
 
-async def test_nobody_can_write_to_a_stream_that_is_over() -> None:
+async def test_writing_to_an_ended_stream_raises() -> None:
     answering, taken = Answering(three), []
 
     async def keep(stream: ClientStream) -> None:

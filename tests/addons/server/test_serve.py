@@ -241,7 +241,7 @@ TOO_LARGE = b"HTTP/1.1 413 Too Large\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nl
 
 
 @pytest.mark.parametrize("is_streamed", [True, False])
-async def test_an_answer_that_comes_before_the_end_of_its_request_is_whole_over_http2(
+async def test_an_answer_before_the_end_of_its_request_is_complete_over_http2(
     is_streamed: bool,
 ) -> None:
     """Its client may wait for that end, and send no more."""
@@ -256,7 +256,7 @@ async def test_an_answer_that_comes_before_the_end_of_its_request_is_whole_over_
             streams.more(upload, b"what comes of it", end=True)
 
 
-async def test_an_answer_that_comes_before_the_end_of_its_request_is_whole_over_http1() -> None:
+async def test_an_answer_before_the_end_of_its_request_is_complete_over_http1() -> None:
     with watching_proxy() as proxy:
         proxy.server, proxy.is_request_streamed = Hasty(TOO_LARGE), True
         async with proxy.serve(), asyncio.timeout(20):

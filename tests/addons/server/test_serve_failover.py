@@ -79,7 +79,7 @@ async def test_a_server_that_refuses_the_connection(proxy: Proxy[Raw]) -> None:
 
 
 @pytest.mark.parametrize("says", BROKEN.values(), ids=BROKEN)
-async def test_a_client_of_http2_is_answered_too_and_its_other_streams_are_not_disturbed(
+async def test_a_failover_over_http2_answers_without_disturbing_parallel_streams(
     proxy: Proxy[Raw], says: bytes
 ) -> None:
     proxy.server.says = says
@@ -176,7 +176,7 @@ async def test_an_answer_that_is_too_large_to_be_held_goes_on_as_it_comes(proxy:
     assert not proxy.node.got
 
 
-async def test_an_answer_that_must_be_held_whole_ends_when_it_is_too_large(proxy: Proxy[Raw]) -> None:
+async def test_a_buffered_answer_beyond_the_bound_is_502(proxy: Proxy[Raw]) -> None:
     """A filter must see the whole object: the client gets an error, and never a part that no filter saw."""
     proxy.server = server = Endless()
     async with proxy.serve(), asyncio.timeout(20):
@@ -251,7 +251,7 @@ async def test_an_answer_is_held_for_a_bounded_time(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("size", [STREAM_UNREAD, STREAM_UNREAD + 1])
-async def test_a_client_of_http1_gets_one_after_the_other(size: int) -> None:
+async def test_a_client_of_http1_gets_pipelined_answers_in_order(size: int) -> None:
     with watching_proxy() as proxy:
         proxy.server = Raw(saying(size))
         async with proxy.serve(), asyncio.timeout(20):

@@ -40,7 +40,7 @@ def write(folder: Path, text: str) -> None:
         (folder / name).write_text(text)
 
 
-def test_what_another_left_is_set_aside_and_one_of_them_is_kept(
+def test_the_state_of_another_node_is_set_aside_and_one_is_retained(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "kubeconfig").write_text("an operator's")

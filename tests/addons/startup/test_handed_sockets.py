@@ -85,7 +85,7 @@ async def test_a_socket_that_was_handed_over_is_listened_on_and_stays_open(
         await server.servers.update([])
 
 
-async def test_others_go_between_the_connections_of_a_burst(
+async def test_callbacks_run_between_the_connections_of_a_burst(
     monkeypatch: pytest.MonkeyPatch, hand: Hand, opened: socket.socket
 ) -> None:
     monkeypatch.setattr(listener_mode, "handed", hand(opened))
@@ -155,7 +155,9 @@ def test_what_is_not_for_this_process_is_left_alone(
     os.close(handed_sockets.FIRST)
 
 
-def test_a_socket_of_another_kind_is_told(hand: Hand, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_inherited_socket_that_is_not_tcp_is_reported(
+    hand: Hand, caplog: pytest.LogCaptureFixture
+) -> None:
     with socket.socket(socket.AF_UNIX) as other:
         assert hand(other).addresses == []
     assert "is not TCP" in caplog.text

@@ -63,7 +63,9 @@ def test_the_program_imports_nothing_that_it_does_not_use() -> None:
         ("prometheus_client.metrics", "prometheus_client.exposition"),
     ],
 )
-def test_they_are_still_imported_where_nobody_leaves_them_out(importing: str, unused: str) -> None:
+def test_modules_left_out_by_the_hub_are_still_imported_by_their_libraries(
+    importing: str, unused: str
+) -> None:
     """When this fails, the hub need not leave the module out any longer."""
     assert unused in imported(f"import {importing}")
 
@@ -83,7 +85,7 @@ def test_who_has_a_module_keeps_it() -> None:
         "import mitmproxy.io; mitmproxy.io.FlowReader",
     ],
 )
-def test_a_module_is_whole_for_who_asks_for_more(use: str) -> None:
+def test_a_module_left_out_is_imported_on_later_use(use: str) -> None:
     assert said(f"{BEGIN}leave_out(); {use}") == "", "and nothing is raised"
 
 

@@ -78,7 +78,7 @@ def test_the_nodes_own_name_is_the_hub_itself_where_it_leads_there(monkeypatch: 
         {"server": "http://127.0.0.1:10261", "port": 0},
     ],
 )
-def test_servers_that_are_others(given: dict[str, Any]) -> None:
+def test_servers_apart_from_the_hub_itself_are_accepted(given: dict[str, Any]) -> None:
     assert refusal(settings(**given)) == ""
 
 
@@ -191,7 +191,7 @@ def run(inside: list[str], script: str) -> str:
     ],
     ids=["first choice", "no dummy", "neither", "an interface of the name", "addresses that are there"],
 )
-def test_the_addresses_are_made_kept_right_and_removed(
+def test_pod_addresses_are_added_repaired_and_removed(
     namespace: list[str], kinds: tuple[str, ...], before: str, name: str
 ) -> None:
     script = f"""
@@ -253,7 +253,7 @@ def test_one_hub_at_a_time(tmp_path: Path) -> None:
     second.release()
 
 
-def test_one_that_others_may_write_is_refused(tmp_path: Path) -> None:
+def test_a_state_folder_writable_by_another_user_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     for mode in (0o777, 0o1777, 0o775):
         (tmp_path / "state").chmod(mode)
@@ -264,7 +264,7 @@ def test_one_that_others_may_write_is_refused(tmp_path: Path) -> None:
         assert mode_of(tmp_path / "state") == mode, "the hub takes no folder away from others"
 
 
-def test_one_in_a_folder_that_others_may_write_is_refused(tmp_path: Path) -> None:
+def test_a_state_folder_below_a_folder_writable_by_another_user_is_refused(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
     with pytest.raises(ValueError, match="by other users, who could put another folder in its place"):
@@ -276,7 +276,7 @@ def test_one_in_a_folder_that_others_may_write_is_refused(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("folder", ["/proc/edgehub/state", f"/{'x' * 300}"])
-def test_one_that_nobody_can_make_is_a_mistake(folder: str) -> None:
+def test_a_state_folder_that_cannot_be_created_is_refused(folder: str) -> None:
     with pytest.raises(ValueError, match=r"cannot be written: (No such file|File name too long)"):
         StateFolder(Path(folder)).claim(NOBODY)
 
@@ -324,7 +324,7 @@ def test_a_planted_lock_leads_nowhere(tmp_path: Path) -> None:
     assert (tmp_path / "victim").read_text() == "precious"
 
 
-def test_a_file_in_its_place_is_refused(tmp_path: Path) -> None:
+def test_a_file_at_the_path_of_the_state_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("")
     with pytest.raises(
         ValueError, match="cannot be written: Not a directory; give the hub a folder of its own"

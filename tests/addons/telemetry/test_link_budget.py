@@ -55,7 +55,7 @@ def test_what_is_no_budget_is_refused(text: str) -> None:
         parse_link_budget("hub_link_budget", text)
 
 
-def test_it_is_told_once_in_a_period() -> None:
+def test_a_spent_budget_is_reported_once_in_a_period() -> None:
     spending = Spending(LinkBudget(1000, "day"))
     assert not spending.count(1000, MONDAY)
     assert spending.count(1001, MONDAY)
@@ -186,7 +186,7 @@ def test_nothing_else_becomes_a_label(text: str) -> None:
     assert resource_label(text) in {*RESOURCES, "", "other"}
 
 
-def test_names_that_others_choose_are_bounded() -> None:
+def test_labels_from_clients_are_bounded() -> None:
     labels = BoundedLabels(limit=2)
     assert [labels.label(name) for name in ("a", "b", "c")] == ["a", "b", OTHER]
     assert labels.label("a") == "a", "who was first keeps a label"

@@ -60,7 +60,7 @@ def test_json_for_collectors(root_logger: logging.Logger, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize("log_format", get_args(Format))
-def test_what_others_wrote_begins_no_line_and_moves_no_cursor(
+def test_control_characters_in_messages_are_escaped_in_the_log(
     root_logger: logging.Logger, capsys: pytest.CaptureFixture[str], log_format: Format
 ) -> None:
     """A server's message may hold what a user wrote."""

@@ -63,7 +63,9 @@ def seen(at: float = 0.0, **change: Any) -> Observation:
         (WantedLines(since=10.0), {"at": 10.0}, True),
     ],
 )
-def test_which_lines_somebody_wants(wanted: WantedLines, change: dict[str, Any], has: bool) -> None:
+def test_a_query_selects_lines_by_component_resource_and_name(
+    wanted: WantedLines, change: dict[str, Any], has: bool
+) -> None:
     assert wanted.has(seen(**change)) is has
 
 
@@ -117,7 +119,7 @@ async def test_who_follows_gets_what_it_wants_until_it_leaves() -> None:
     assert follower.is_empty
 
 
-async def test_one_who_reads_too_slowly_loses_the_oldest_lines_and_is_told_how_many() -> None:
+async def test_a_slow_follower_loses_the_oldest_lines_and_gets_their_number() -> None:
     follower = Follower(WantedLines())
     counter = metrics.BOUNDS_REACHED.labels("lines for one who looks")
     before = counter._value.get()
@@ -174,7 +176,7 @@ def test_what_a_line_says(change: dict[str, object], line_shown: str) -> None:
     assert (time, " ".join(rest)) == ("03:29:01.123", line_shown)
 
 
-def test_wide_adds_the_date_the_reason_the_version_and_filters_that_kept_all() -> None:
+def test_the_wide_format_adds_date_reason_version_and_filters_that_changed_nothing() -> None:
     line_shown = line(LISTED._replace(filters=(KEEPS,)), wide=True)
     assert line_shown.startswith("2026-11-23T03:29:01.123")
     assert "view: cached component  v42  nodeportisolation: 5 kept" in line_shown

@@ -125,7 +125,7 @@ async def connected(port: int, number: int) -> list[tuple[asyncio.StreamReader, 
     return [await asyncio.open_connection("127.0.0.1", port) for _ in range(number)]
 
 
-async def test_requests_are_answered_in_turn_on_one_connection(served: Served) -> None:
+async def test_pipelined_requests_are_answered_in_order_on_one_connection(served: Served) -> None:
     answer = await said(served.port, request() + request("/?long=1") + request("/", "GET", CLOSE))
     first, long, last = answer.split(b"HTTP/1.1 200 OK\r\n")[1:]
     assert first.endswith(b"\r\n\r\nhello")

@@ -25,7 +25,7 @@ async def test_each_report_is_json(pages: AdminClient, name: str) -> None:
     assert await pages.json(f"/debug/{name}") is not None
 
 
-async def test_explain_of_a_whole_resource(pages: AdminClient) -> None:
+async def test_a_resource_is_explained_with_counts_and_hidden_objects(pages: AdminClient) -> None:
     path = "/debug/explain?component=chosen&resource=services"
     assert (await pages.json(path))["counts"]["hidden"] == 1
     _, text = await pages.ask(path)
@@ -152,6 +152,6 @@ async def test_one_is_made_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("seconds", ["0", "61", "-1", "x", ""])
-async def test_no_other_time_is_taken(seconds: str) -> None:
+async def test_a_profile_of_an_invalid_length_is_refused(seconds: str) -> None:
     with pytest.raises(StatusError, match="seconds is a number from 1 to 60"):
         await Profiles().take(seconds)

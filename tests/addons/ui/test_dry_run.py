@@ -53,7 +53,9 @@ async def test_a_filter_that_fails_hides(parts: HubWorld, items: dict[str, Any])
     assert (result.shown, result.why) == (None, ": object dropped: cannot be filtered: a fault")
 
 
-async def test_what_only_protobuf_is_kept_of_is_not_known(parts: HubWorld, cloud: ScriptableCloud) -> None:
+async def test_the_outcome_of_a_json_filter_on_a_protobuf_copy_is_unknown(
+    parts: HubWorld, cloud: ScriptableCloud
+) -> None:
     """A filter that needs JSON hides nothing here: no client has asked for the JSON that the filter would see."""
     cloud.store.create(service("web"))
     source = parts.sources.get(HUB_IDENTITY, ListWatch(SERVICES, encoding=Encoding.PROTOBUF))
@@ -65,7 +67,9 @@ async def test_what_only_protobuf_is_kept_of_is_not_known(parts: HubWorld, cloud
     assert (hidden.shown, hidden.is_pending) == (None, False)
 
 
-async def test_others_run_in_between(items: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_callbacks_run_between_slices_of_a_dry_run(
+    items: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "BREATH", -1.0)
     ran: list[object] = []
     task = asyncio.create_task(asyncio.sleep(0))

@@ -151,7 +151,7 @@ async def test_an_input_that_is_not_known_yet(parts: HubWorld, cloud: Scriptable
     cloud.faults.clear()
 
 
-async def test_a_kind_with_its_group_that_nobody_has_asked_for_yet(parts: HubWorld) -> None:
+async def test_a_resource_with_its_group_is_explained_before_its_first_request(parts: HubWorld) -> None:
     """The rules are known without a copy: the route must be that of the first request."""
     found = explained(parts, resource="endpointslices.discovery.k8s.io")
     assert found.filters == ["servicetopology"]
@@ -191,7 +191,7 @@ async def test_the_verdict_is_that_of_the_chain(sliced: HubWorld) -> None:
         ("qqqq", "zzzz", ["component 'qqqq', and it has no view", "the hub reads no resource 'zzzz'"]),
     ],
 )
-async def test_a_name_that_nothing_knows_is_told_with_the_nearest(
+async def test_an_unknown_name_is_explained_with_the_nearest(
     parts: HubWorld, component: str, resource: str, hints: list[str]
 ) -> None:
     found = explained(parts, component, resource)
@@ -201,7 +201,7 @@ async def test_a_name_that_nothing_knows_is_told_with_the_nearest(
         assert f"note: {said}\n" in text_of(found)
 
 
-async def test_what_another_identity_may_see_is_told_to_nobody(
+async def test_an_object_of_another_identity_is_explained_like_a_missing_one(
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     """Only the caller may learn whether its Secret exists; the admin port asks for no credentials."""

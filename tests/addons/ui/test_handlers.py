@@ -16,7 +16,7 @@ from kube.errors import StatusError
 from tests.addons.support.observed import until
 
 
-async def test_one_after_the_other() -> None:
+async def test_reports_run_one_at_a_time() -> None:
     reports, running, most = ReportQueue(), 0, 0
 
     async def report() -> None:
@@ -82,7 +82,7 @@ async def refusal(made: connection.Client, users: Iterable[int] = ()) -> int:
     return 0
 
 
-async def test_a_connection_that_is_gone_is_nobodys() -> None:
+async def test_a_closed_connection_is_refused_as_of_no_known_user() -> None:
     assert await refusal(client(("127.0.0.1", 9)), {os.getuid()}) == 403
 
 

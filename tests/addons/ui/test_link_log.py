@@ -105,7 +105,7 @@ async def test_since_when_the_link_is_as_it_is() -> None:
     task.cancel()
 
 
-async def test_whose_way_leads_to_the_cloud(caplog: pytest.LogCaptureFixture) -> None:
+async def test_changes_of_the_uplink_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     world = World()
     task = asyncio.create_task(world.log.run())

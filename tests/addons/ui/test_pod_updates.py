@@ -185,7 +185,7 @@ async def test_an_upgrade_waits_for_images_that_were_asked_for(
         ([], 400, "Pod has no owner references"),
     ],
 )
-async def test_pods_of_others_are_refused(
+async def test_a_pod_of_another_owner_is_refused(
     updating: AdminClient, there: Cloud, owners: list[Json], code: int, text: str
 ) -> None:
     there.found["metadata"]["ownerReferences"] = owners

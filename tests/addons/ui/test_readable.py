@@ -100,7 +100,7 @@ def test_a_large_list_is_a_line_for_each_item_and_those_have_an_end(encoding: En
     assert text.endswith("# and 3 more\n")
 
 
-def test_a_large_object_is_shown_whole() -> None:
+def test_a_large_object_is_shown_completely() -> None:
     large = service("large") | {"data": {str(number): "x" * 100 for number in range(READABLE_BYTES // 100)}}
     text = readable_body(JSON, raw(large))
     assert orjson.loads(text) == large
@@ -131,7 +131,7 @@ def test_a_watch_is_a_document_for_each_event(name: str, encoding: Encoding) -> 
 
 
 @pytest.mark.parametrize("encoding", Encoding)
-def test_the_end_of_the_initial_events_is_told(encoding: Encoding) -> None:
+def test_the_end_of_the_initial_events_is_shown(encoding: Encoding) -> None:
     codec = codec_for(encoding)
     body = codec.encode_bookmark("v1", "Service", 5) + codec.encode_bookmark(
         "v1", "Service", 6, INITIAL_EVENTS_ENDED

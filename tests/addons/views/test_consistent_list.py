@@ -240,7 +240,7 @@ def following(many: HubWorld, monkeypatch: pytest.MonkeyPatch) -> HubWorld:
     return many
 
 
-async def test_of_many_objects_the_cloud_says_what_it_has_written_since(
+async def test_a_consistent_list_of_many_objects_asks_for_writes_since_the_copy(
     many: HubWorld, cloud: ScriptableCloud
 ) -> None:
     """The names of 1,000 objects were 102 KB for a list of 38."""
@@ -258,7 +258,7 @@ async def test_of_many_objects_the_cloud_says_what_it_has_written_since(
     assert {"limit=1" in request.query.split("&") for request in later} == {True}
 
 
-async def test_what_a_leader_brings_is_compared_with_what_the_cloud_has_written(
+async def test_a_consistent_list_of_a_follower_is_compared_with_writes_at_the_cloud(
     following: HubWorld, cloud: ScriptableCloud
 ) -> None:
     """A follower's copy is not proved at the cloud: the cloud shows its last event first, or names tell."""

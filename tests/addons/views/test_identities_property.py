@@ -149,6 +149,6 @@ STEPS = st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 7), st.integer
 @example(
     [("grant", 0, 0), ("ask", 1, 0), ("delete account", 0, 0), ("ask", 1, 0), ("ask", 0, 0), ("ask", 3, 0)]
 )
-def test_nobody_is_answered_what_the_cloud_would_refuse_him(steps: list[Step]) -> None:
+def test_no_caller_gets_objects_that_the_cloud_would_refuse(steps: list[Step]) -> None:
     with nothing_remembered():
         asyncio.run(play(steps))

@@ -85,7 +85,7 @@ def test_the_next_process_knows_what_the_cloud_said(node: Node) -> None:
     assert (node.user(OTHER), node.right(OTHER, right("/version"))) == ("", "")
 
 
-def test_no_token_is_kept_and_a_digest_says_nothing_without_the_key(node: Node) -> None:
+def test_tokens_are_stored_as_digests_that_need_the_key(node: Node) -> None:
     node.known.is_of(TOKEN, USER)
     node.known.has_right(TOKEN, SERVICES)
     assert "secret-token" not in repr(node.rows)

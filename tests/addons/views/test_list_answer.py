@@ -62,7 +62,7 @@ async def test_a_list_of_many_pieces_is_made_as_the_client_reads(encoding: Encod
     assert answer.headers["Content-Type"] == encoding
 
 
-async def test_others_have_their_turns_while_metadata_is_made() -> None:
+async def test_callbacks_run_while_a_metadata_list_is_made() -> None:
     counted = [0]
     other = asyncio.create_task(run_callbacks(counted))
     await list_answer(listing(metadata_only=True))
@@ -86,7 +86,7 @@ async def test_a_list_in_zstd_says_so() -> None:
     assert await unpack(b"".join(pieces_of(answer)), 10**9) == body_of(listed)
 
 
-async def test_a_list_of_one_piece_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_list_of_one_piece_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     listed = listing()
     monkeypatch.setattr("addons.views.list_answer.PIECE", len(body_of(listed)))
     assert (await list_answer(listed)).body == body_of(listed)

@@ -98,7 +98,7 @@ def test_a_source_that_goes_leaves_none(source: Stored) -> None:
     assert source.held is None
 
 
-def test_those_of_other_rules_say_nothing(source: Stored) -> None:
+def test_checkpoints_of_former_rules_are_ignored(source: Stored) -> None:
     made = Checkpoint(10, 0)
     source.disk.former = Checkpoints(RULES.digest, {NAMES: made})
     assert source.store.former(FILTERS) == made

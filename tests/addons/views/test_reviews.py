@@ -261,12 +261,12 @@ async def test_what_is_used_stays(reviews: Reviews, cloud: Cloud) -> None:
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b"{}"])
-async def test_an_answer_that_is_none_lets_nobody_in(reviews: Reviews, cloud: Cloud, body: bytes) -> None:
+async def test_a_malformed_review_is_503(reviews: Reviews, cloud: Cloud, body: bytes) -> None:
     cloud.body = body
     assert await code_of(lambda: reviews.may_read(TOKEN, LIST)) == 503
 
 
-async def test_a_question_under_way_is_asked_once_and_outlives_who_leaves(
+async def test_concurrent_reviews_are_sent_once_and_survive_a_cancelled_caller(
     reviews: Reviews, cloud: Cloud
 ) -> None:
     """Hundreds of watches that open at once after an outage ask the same."""
@@ -357,7 +357,7 @@ async def test_a_users_name_is_asked_again_too(reviews: Reviews, cloud: Cloud, c
     assert await code_of(lambda: reviews.user(TOKEN)) == 401
 
 
-async def test_no_token_is_kept(reviews: Reviews) -> None:
+async def test_reviews_hold_no_token(reviews: Reviews) -> None:
     await reviews.user(TOKEN)
     await reviews.may_read(TOKEN, LIST)
     assert "secret-token" not in repr(reviews._answers)

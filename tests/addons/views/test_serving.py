@@ -121,7 +121,9 @@ async def test_a_namespace_of_a_shared_kind_is_a_part_of_the_one_copy(
     assert cloud.requests.where(matching(path="/api/v1/namespaces/kube-system/services")) == []
 
 
-async def test_selectors_of_other_kinds_are_the_clouds(parts: HubWorld, cloud: ScriptableCloud) -> None:
+async def test_field_selectors_without_local_fields_are_sent_to_the_cloud(
+    parts: HubWorld, cloud: ScriptableCloud
+) -> None:
     cloud.store.create(node("n1"))
     cloud.store.create(node("n2"))
     target = "/api/v1/nodes?fieldSelector=metadata.name%3Dn1&resourceVersion=0"
@@ -269,7 +271,7 @@ async def test_what_the_node_may_not_read_is_read_with_the_callers_own_token(
     assert (code, found["kind"]) == (200, "ConfigMapList")
 
 
-async def test_a_token_that_nobody_knows_gets_a_401(parts: HubWorld) -> None:
+async def test_an_unknown_token_gets_401(parts: HubWorld) -> None:
     assert (await parts.ask(ZERO, caller=POD))[0] == 401
     assert (await parts.ask(f"{SECRETS}?resourceVersion=0", caller=POD))[0] == 401
 

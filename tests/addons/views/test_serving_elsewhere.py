@@ -102,7 +102,7 @@ async def test_nor_is_a_newer_one_than_the_edits(
     await relayed.watch("web")
 
 
-async def test_one_whose_object_has_gone_since_is_told_so(
+async def test_an_object_deleted_since_is_reported_as_deleted(
     parts: HubWorld, cloud: ScriptableCloud, relayed: Client
 ) -> None:
     """The view hid the object until it was deleted, and so has no event of it."""

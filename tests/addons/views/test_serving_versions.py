@@ -79,7 +79,7 @@ async def test_a_version_that_another_hub_gave_is_confirmed_by_the_cloud(parts: 
     assert int(found["metadata"]["resourceVersion"]) >= ahead
 
 
-async def test_a_version_that_nobody_gave_is_too_large(parts: HubWorld, ahead: int) -> None:
+async def test_a_version_ahead_of_the_cloud_is_too_large(parts: HubWorld, ahead: int) -> None:
     async with asyncio.timeout(10):
         code, found = await parts.ask(f"{SERVICES}?resourceVersion={ahead + 1000}")
     assert (code, found["details"]["causes"][0]["reason"]) == (504, "ResourceVersionTooLarge")

@@ -308,7 +308,7 @@ def anew(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> N
         (unavailable("etcd is slow"), "INFO", f"{NODES}: etcd is slow"),
     ],
 )
-def test_a_failure_is_told_once_with_what_to_do(
+def test_a_failure_is_logged_once_with_the_remedy(
     caplog: pytest.LogCaptureFixture, error: Exception, level: str, expected: str
 ) -> None:
     for _ in range(5):
@@ -347,7 +347,7 @@ def test_the_rights_of_the_manifests_are_the_files(manifest: str) -> None:
     assert given == {resource for resource, file in GIVEN.items() if file == manifest}
 
 
-def test_an_outage_is_told_once_for_all_sources_elsewhere(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_is_not_logged_for_each_source(caplog: pytest.LogCaptureFixture) -> None:
     log_failure(NODES, "", Unreachable("reset"))
     assert not caplog.records
 

@@ -136,7 +136,7 @@ async def test_bookmarks_reach_who_asked_for_them(parts: HubWorld) -> None:
 # -- the end -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_source_that_nobody_uses_stops(parts: HubWorld, clock: Clock) -> None:
+async def test_an_unused_source_stops(parts: HubWorld, clock: Clock) -> None:
     source = await parts.source()
     before = value_of(metrics.SOURCES)
     clock.now += 300
@@ -269,7 +269,7 @@ async def test_what_is_not_proved_after_another_history_is_not_shown(
     assert other.reflector.lists == 1
 
 
-async def test_versions_that_other_rules_gave_end_where_the_cloud_is(
+async def test_versions_given_by_former_rules_end_at_the_version_of_a_restored_cloud(
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     """A restored cloud is at an older version. Relayed watches of it once got 410 for long."""

@@ -134,7 +134,7 @@ async def test_nothing_else_is_served(speaker: Speaker, target: str, accept: str
 
 
 @pytest.mark.parametrize("bound", ["MAX_REPORTS", "MAX_REPORT_BYTES"])
-async def test_a_hub_tells_of_no_more_pods_than_others_take(
+async def test_a_hub_reports_pods_up_to_the_bound_of_its_readers(
     speaker: Speaker, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
     before = value_of(metrics.BOUNDS_REACHED.labels("kubelet's words"))
@@ -159,7 +159,7 @@ REPORT = PodReport("web-0", "u", {"app": "web"}, ("10.0.0.2", "fd00::2"), True, 
         REPORT._replace(labels={}),
     ],
 )
-def test_a_word_comes_as_it_was_said(report: PodReport) -> None:
+def test_a_report_survives_encoding_and_decoding(report: PodReport) -> None:
     assert read_report(report_object(KEY, report, 5), "n2") == report._replace(node="n2")
 
 
@@ -175,14 +175,14 @@ def test_a_word_comes_as_it_was_said(report: PodReport) -> None:
         {"status": {"podIPs": [{"ip": "10.0.0.1, 10.0.0.2"}]}},
     ],
 )
-def test_what_is_no_word_is_refused(changed: Json) -> None:
+def test_an_incomplete_report_is_refused(changed: Json) -> None:
     document = orjson.loads(report_object(KEY, REPORT, 5)) | changed
     with pytest.raises(ValueError, match=r"."):
         read_report(orjson.dumps(document), "n2")
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers(-9, 9) | st.text(), st.lists))
-def test_garbage_in_any_place_is_a_word_or_a_value_error(garbage: object) -> None:
+def test_garbage_in_any_field_is_a_report_or_a_value_error(garbage: object) -> None:
     for field in ("metadata", "status", "version", "since"):
         document = orjson.loads(report_object(KEY, REPORT, 5)) | {field: garbage}
         try:

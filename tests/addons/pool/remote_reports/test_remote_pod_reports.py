@@ -87,7 +87,7 @@ async def scene() -> AsyncIterator[Scene]:
     made.inputs.close()
 
 
-async def test_a_word_is_what_the_node_said_last(scene: Scene) -> None:
+async def test_the_latest_report_of_a_pod_counts(scene: Scene) -> None:
     await scene.list(REPORT)
     assert scene.report == REPORT._replace(node="n2")
     assert scene.report.concerns(10**9), "the cloud has not heard it"
@@ -122,7 +122,7 @@ async def test_it_ends_when_this_nodes_slices_show_it_and_not_when_the_nodes_do(
     assert scene.report is None
 
 
-async def test_a_word_that_its_node_takes_back_is_none(scene: Scene) -> None:
+async def test_a_deleted_report_ends(scene: Scene) -> None:
     """The cloud has refused the status."""
     await scene.list(REPORT)
     await scene.say(REPORT, "DELETED")
@@ -168,7 +168,7 @@ async def test_a_restored_cloud_knows_nothing_of_former_versions(scene: Scene) -
     assert list(scene.reports.of("default")) == ["web-1"]
 
 
-async def test_a_word_about_a_pod_of_another_node_is_refused_and_counted_once(scene: Scene) -> None:
+async def test_a_report_about_a_pod_of_another_node_is_refused_and_counted_once(scene: Scene) -> None:
     before = refused("of another node")
     await scene.list(REPORT)
     said = scene.inputs.ask().pod_reports("default")
@@ -182,7 +182,7 @@ async def test_a_word_about_a_pod_of_another_node_is_refused_and_counted_once(sc
     assert refused("of another node") == before + 1
 
 
-async def test_what_is_no_word_is_counted_and_harms_no_other(scene: Scene) -> None:
+async def test_a_malformed_report_is_counted_and_does_not_affect_the_rest(scene: Scene) -> None:
     before = refused("malformed")
     await scene.list(
         REPORT, REPORT._replace(name="web-1", addresses=("x",)), REPORT._replace(name="web-2", uid="")

@@ -73,7 +73,7 @@ def test_a_node_of_the_pool_is_led_to_a_server_that_the_hub_uses() -> None:
     ("host", "port"),
     [("cloud", 22), ("169.254.169.254", 80), ("cloud.evil", 6443), ("127.0.0.1", 10261), ("plain", 80)],
 )
-def test_nobody_is_led_anywhere_else(host: str, port: int) -> None:
+def test_a_tunnel_to_another_target_is_refused(host: str, port: int) -> None:
     harbour = Harbour()
     before = value_of(metrics.PEER_REFUSED.labels("target"))
     assert harbour.refusal(host=host, port=port)[0] == 403
@@ -85,13 +85,13 @@ def test_who_is_no_node_of_the_pool_gets_nothing() -> None:
     assert Harbour().refusal("stranger 1") == (403, "not in this pool")
 
 
-def test_a_hub_that_is_told_to_lends_nothing() -> None:
+def test_a_hub_with_lending_off_refuses_tunnels() -> None:
     harbour = Harbour(is_on=False)
     assert not harbour.lent.has_path
     assert harbour.refusal()[0] == 403
 
 
-def test_a_hub_lends_no_way_that_it_borrows() -> None:
+def test_a_borrowed_uplink_is_not_lent_on() -> None:
     harbour = Harbour()
     for each in harbour.own:
         each.failed("refused")
@@ -172,7 +172,7 @@ def test_all_borrowers_together_have_the_rate() -> None:
     assert waits == [2.0, 2.0, 3.0, 4.0]
 
 
-def test_nothing_is_owed_for_time_that_nobody_used() -> None:
+def test_an_idle_borrower_collects_no_credit() -> None:
     clock = Clock()
     shares = LentRates(RATE, clock)
     shares.wait("a", SECOND)
@@ -180,7 +180,7 @@ def test_nothing_is_owed_for_time_that_nobody_used() -> None:
     assert shares.wait("a", SECOND // 2) == 1.0
 
 
-def test_the_lenders_own_traffic_goes_first_and_shuts_nobody_out() -> None:
+def test_traffic_of_the_lender_delays_a_borrower_by_a_bounded_time() -> None:
     shares = LentRates(RATE, Clock())
     shares.own(SECOND // 2)
     assert round(shares.wait("a", SECOND // 10), 6) == 0.6

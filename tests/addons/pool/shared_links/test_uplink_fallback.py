@@ -65,7 +65,7 @@ class Node:
         return self.cloud.lender
 
 
-def test_nothing_is_borrowed_while_an_own_way_is_up() -> None:
+def test_no_uplink_is_borrowed_while_an_own_one_is_up() -> None:
     node = Node(A)
     assert node.step() is None
     node.own[0].failed("refused")
@@ -73,7 +73,7 @@ def test_nothing_is_borrowed_while_an_own_way_is_up() -> None:
     assert node.asked() == []
 
 
-def test_the_first_lender_that_leads_to_the_cloud_is_used_and_the_others_are_left() -> None:
+def test_the_first_lender_that_reaches_the_cloud_is_used_and_the_rest_released() -> None:
     node = Node(A, B)
     node.lose()
     assert node.step() == TRY
@@ -87,7 +87,7 @@ def test_the_first_lender_that_leads_to_the_cloud_is_used_and_the_others_are_lef
     assert (chosen.url, str(chosen)) == ("https://10.1.0.1:6443", "https://10.1.0.1:6443 via b")
 
 
-def test_lenders_that_fail_are_asked_again_later_and_others_come_first() -> None:
+def test_failed_lenders_are_retried_after_untried_ones() -> None:
     node = Node(A, B, C, D)
     node.lose()
     node.step()
@@ -122,7 +122,7 @@ def test_after_a_lender_that_fails_the_next_one_is_asked_at_once() -> None:
     assert node.asked() == ["a", "b"]
 
 
-def test_the_own_way_is_used_again_when_it_has_been_up_for_a_while() -> None:
+def test_the_own_uplink_is_used_again_once_it_has_been_up_for_the_hold_time() -> None:
     node = Node(A)
     node.lose()
     node.step()
@@ -139,7 +139,7 @@ def test_the_own_way_is_used_again_when_it_has_been_up_for_a_while() -> None:
     assert (node.borrows(), node.asked()) == ("", [])
 
 
-def test_the_own_way_is_used_at_once_when_none_is_borrowed_or_it_fails() -> None:
+def test_the_own_uplink_is_used_at_once_if_no_borrowed_one_works() -> None:
     node = Node(A)
     node.lose()
     node.step()
@@ -158,7 +158,7 @@ def test_the_own_way_is_used_at_once_when_none_is_borrowed_or_it_fails() -> None
 
 
 @pytest.mark.parametrize("scheme", ["https", "http"])
-def test_what_is_not_encrypted_goes_through_nobody(scheme: str) -> None:
+def test_an_unencrypted_server_is_not_reached_by_a_borrowed_uplink(scheme: str) -> None:
     node = Node(A, scheme=scheme)
     node.lose()
     node.step()
@@ -174,7 +174,7 @@ def test_a_node_that_knows_no_lender_looks_again() -> None:
     assert node.asked() == ["a"]
 
 
-def test_a_way_is_tried_once_before_it_is_used_and_is_no_sudden_recovery() -> None:
+def test_a_borrowed_uplink_is_recovering_until_its_first_probe() -> None:
     node = Node(A)
     node.lose()
     node.step()
@@ -265,7 +265,7 @@ async def test_a_lease_waits_for_less_than_six_seconds_in_a_black_hole(each: flo
     node.probes.close()
 
 
-def test_a_lent_way_is_asked_once_however_many_uplinks_the_node_has() -> None:
+def test_a_lender_is_probed_once_for_all_uplinks_of_the_node() -> None:
     node = Node(A)
     node.cloud = Cloud.by([each.server for each in node.own], parse_uplinks("", "wan1,wan2"), "priority")
     node.fallback = UplinkFallback(node.cloud, node._borrow, lambda: node.lenders, lambda: node.now)

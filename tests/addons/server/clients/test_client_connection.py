@@ -56,7 +56,7 @@ async def test_no_stack_grows_with_the_requests_that_come_in_one_packet(proxy: P
             writer.close()
 
 
-async def test_requests_that_came_behind_another_are_handled_in_turn(proxy: Proxy[Raw]) -> None:
+async def test_pipelined_requests_of_many_clients_are_handled_alternately(proxy: Proxy[Raw]) -> None:
     """Each of many clients with many requests in a packet gets one request a round of the loop."""
     clients, many, rounds = 8, 20, [0]
     handled = Counter[int]()

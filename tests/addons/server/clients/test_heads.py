@@ -53,7 +53,7 @@ def status(answer: bytes) -> int:
     return int(said["code"])
 
 
-async def test_http2_without_tls_is_refused_with_a_word(proxy: Proxy[Raw]) -> None:
+async def test_http2_without_tls_is_refused_with_505(proxy: Proxy[Raw]) -> None:
     async with proxy.serve(), asyncio.timeout(10):
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
         writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\4" + bytes(5))
@@ -322,7 +322,7 @@ async def test_a_malformed_head_request_over_http2_is_refused_without_a_body() -
         assert streams.resets[stream] == ErrorCodes.PROTOCOL_ERROR
 
 
-async def test_a_malformed_request_over_http2_is_told_why_and_ends_with_an_error() -> None:
+async def test_a_malformed_request_over_http2_gets_400_with_the_reason_and_a_reset() -> None:
     async with connected(Raw(ANSWER)) as (_, streams):
         stream = streams.send({**PSEUDO, "Upper": "case"})
         await streams.until(lambda: stream in streams.ended)
@@ -361,7 +361,7 @@ async def test_mitmproxys_own_error_to_a_head_has_no_body(proxy: Proxy[Raw]) -> 
     assert answer.endswith(b"\r\n\r\n")
 
 
-async def test_a_client_with_many_requests_lets_others_go_between() -> None:
+async def test_a_client_with_many_streams_lets_another_client_proceed() -> None:
     """All are answered; another client, who comes after them, does not wait for the last."""
     many = 400
     with taddons.context(Proxyserver()):

@@ -97,7 +97,7 @@ def test_a_body_without_a_length_ends_with_the_connection_for_a_client_of_http_1
         ((), 204, (b"a",)),
     ],
 )
-def test_what_another_would_read_in_another_way_is_not_sent(
+def test_an_answer_with_ambiguous_framing_is_refused(
     fields: AnswerFields, status: int, pieces: tuple[bytes, ...]
 ) -> None:
     with pytest.raises(ValueError, match=r"answer|length"):

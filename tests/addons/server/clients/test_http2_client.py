@@ -21,12 +21,12 @@ from tests.hub.support.http2 import Streams
 from tests.support.cpu_time import own_seconds
 
 
-async def test_an_http2_client_is_told_that_it_may_have_as_many_streams() -> None:
+async def test_the_stream_limit_is_announced_to_an_http2_client() -> None:
     async with connected(Raw(ANSWER)) as (_, streams):
         assert await streams.limit() == STREAMS_PER_CLIENT
 
 
-async def test_what_is_told_of_windows_costs_one_look_at_the_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_window_updates_cost_one_pass_over_the_waiting_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     """1,000 frames of 13 bytes cost 0.9 s of the loop where 900 answers waited for a window."""
     monkeypatch.setattr(http2_frames, "AT_ONCE", 10_000)
     many = 300
@@ -87,7 +87,7 @@ async def test_requests_that_are_taken_back_at_once_end_nothing_else() -> None:
         await other.close()
 
 
-async def test_a_client_that_expects_to_be_told_to_go_on_is_told_so() -> None:
+async def test_a_client_with_expect_100_continue_gets_a_100() -> None:
     async with connected(Raw(ANSWER)) as (_, streams):
         fields = {":method": "POST", ":path": "/", ":scheme": "http", ":authority": "hub"}
         stream = streams.send({**fields, "expect": "100-continue"}, end=False)

@@ -154,7 +154,7 @@ def test_all_bodies_of_an_address_have_a_bound_and_the_client_may_come_again() -
     assert address.resize_body(0, MAX_REQUEST_BODY) is None
 
 
-def test_pods_leave_as_much_to_others_as_they_take_and_take_nothing_from_kubelet() -> None:
+def test_buffered_bodies_of_pods_are_bounded_together_and_spare_those_of_kubelet() -> None:
     """The bodies of two pods were all that a listener may hold: every other client got 429."""
     of_pods = ListenerClients()
     pods = [ClientAddress(of_pods) for _ in range(10)]
@@ -193,12 +193,12 @@ async def test_one_client_goes_on_in_each_round_of_the_loop() -> None:
     assert await rounds(scheduler, "pod") == [(0, "pod")]
 
 
-async def test_an_address_with_many_connections_leaves_every_second_turn_to_another() -> None:
+async def test_an_address_with_many_connections_alternates_with_another() -> None:
     gone = await rounds(ClientScheduler(), *["many"] * 5, "one", "one")
     assert [address for _, address in gone] == ["many", "many", "one", "many", "one", "many", "many"]
 
 
-async def test_a_turn_that_fails_takes_no_other() -> None:
+async def test_a_failing_callback_does_not_stop_the_next() -> None:
     def fail() -> None:
         raise RuntimeError
 
@@ -225,7 +225,7 @@ def address() -> ClientAddress:
     return ClientAddress(ListenerClients())
 
 
-def test_an_address_has_a_bound_and_others_are_not_concerned() -> None:
+def test_connections_of_an_address_are_bounded_apart_from_those_elsewhere() -> None:
     many = 100_000
     opened, mine = OpenConnections(many), address()
     assert not any(opened.opened(f"c{number}", Listener.TLS, mine) for number in range(MAX_CONNECTIONS))

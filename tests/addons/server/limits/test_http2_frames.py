@@ -106,11 +106,11 @@ def test_a_head_is_refused_before_its_last_frame(more: int, fits: bool) -> None:
         pieces(BEGIN + b"".join(each.serialize() for each in frames))
 
 
-def test_a_preface_that_is_not_whole_is_no_frame() -> None:
+def test_an_incomplete_preface_is_no_frame() -> None:
     assert pieces(BEGIN[:10]) == []
 
 
-def test_settings_that_nobody_knows_are_not_kept() -> None:
+def test_unknown_http2_settings_are_dropped() -> None:
     """A client without a token sent 400 KB of them, of which h2 made 56 MB for as long as the connection lasted."""
     known = {SettingsFrame.INITIAL_WINDOW_SIZE: 7, SettingsFrame.MAX_CONCURRENT_STREAMS: 8}
     unknown = dict.fromkeys(range(100, 256), 1)

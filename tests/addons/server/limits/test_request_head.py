@@ -125,7 +125,9 @@ def test_what_was_for_one_connection_goes_no_further(fields: Fields, sent: Field
         (b"POST", None, [LENGTH]),
     ],
 )
-def test_a_whole_body_has_its_own_length(method: bytes, length: int | None, sent: Fields) -> None:
+def test_a_buffered_body_has_its_length_as_content_length(
+    method: bytes, length: int | None, sent: Fields
+) -> None:
     assert fields_to_send(method, b"/api", [LENGTH], To(), length)[4:] == sent
 
 

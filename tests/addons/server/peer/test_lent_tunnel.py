@@ -106,7 +106,7 @@ async def opened() -> tuple[LentTunnel, Upstream, Client]:
     return tunnel, upstream, client
 
 
-async def test_nothing_is_read_from_a_client_whose_way_is_not_open_yet() -> None:
+async def test_a_tunnel_reads_from_its_client_once_it_is_open() -> None:
     upstream, client = Upstream(), Client()
     tunnel = begun(upstream, client)
     await run_callbacks()
@@ -121,7 +121,7 @@ async def test_nothing_is_read_from_a_client_whose_way_is_not_open_yet() -> None
 @pytest.mark.parametrize(
     ("error", "says"), [(ConnectionRefusedError("no"), b"no"), (RuntimeError("secret"), b"the hub could not")]
 )
-async def test_a_way_that_does_not_open_is_answered(error: Exception, says: bytes) -> None:
+async def test_a_tunnel_that_fails_to_open_is_502(error: Exception, says: bytes) -> None:
     upstream, client = Upstream(error), Client()
     begun(upstream, client)
     upstream.may_open.set()
@@ -197,7 +197,7 @@ async def test_a_server_that_breaks_off_keeps_no_client_waiting() -> None:
 
 
 @pytest.mark.parametrize("is_open", [True, False])
-async def test_a_client_that_leaves_ends_its_way(is_open: bool) -> None:
+async def test_a_client_that_leaves_closes_its_tunnel(is_open: bool) -> None:
     upstream, client = Upstream(), Client()
     tunnel = begun(upstream, client)
     await run_callbacks()
@@ -216,7 +216,7 @@ async def test_a_client_that_leaves_ends_its_way(is_open: bool) -> None:
     assert upstream.socket.is_closed is is_open
 
 
-async def test_a_way_ends_whose_client_left_while_its_socket_was_full() -> None:
+async def test_a_tunnel_closes_whose_client_left_while_its_socket_was_full() -> None:
     _, upstream, client = await opened()
     client.has_left = True
     upstream.server.data_received(b"one")

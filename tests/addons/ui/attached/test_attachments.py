@@ -134,7 +134,7 @@ async def test_the_newest_that_attaches_is_fed_and_the_older_one_ends() -> None:
     assert second.is_closed
 
 
-def test_nothing_is_made_of_flows_while_nobody_is_attached() -> None:
+def test_without_an_attached_process_flows_are_not_recorded() -> None:
     running, flow = attachments(), flow_of(SERVICES)
     running.requestheaders(flow)
     running.responseheaders(flow)

@@ -70,7 +70,7 @@ async def test_a_flow_that_changes_often_is_sent_once_as_it_is() -> None:
     assert (events[1]["live"], events[1]["is_watch"], events[1]["messages"]) == (False, False, [])
 
 
-async def test_one_who_reads_too_slowly_misses_the_oldest_and_is_told_how_many() -> None:
+async def test_a_slow_attached_process_misses_the_oldest_flows_and_gets_their_number() -> None:
     counter = metrics.BOUNDS_REACHED.labels("flows for an attached process")
     before = counter._value.get()
     feed = FlowFeed()
@@ -251,7 +251,7 @@ async def test_a_person_ends_a_held_flow(scene: Scene) -> None:
     assert "ended by hand" in flow.comment
 
 
-async def test_a_flow_that_nobody_lets_go_goes_on_by_itself(scene: Scene) -> None:
+async def test_a_held_flow_resumes_after_the_hold_time(scene: Scene) -> None:
     before = metrics.BOUNDS_REACHED.labels("time of a held flow")._value.get()
     flow, waits = scene.request()
     begun = asyncio.get_running_loop().time()

@@ -53,7 +53,7 @@ def test_records_end_with_the_hub_and_not_with_an_error() -> None:
     assert list(records(io.BytesIO(tnetstring.dumps(None) + encoded + encoded[:-4]))) == [{"dropped": 1}]
 
 
-def test_what_a_person_edits_of_a_held_flow_is_told_once() -> None:
+def test_an_edit_of_a_held_flow_is_sent_once() -> None:
     flows, sent = AttachedFlows(), tflow.tflow(resp=True)
     held = flows.take(record(sent, hold=3)).flow
     assert held.response is not None

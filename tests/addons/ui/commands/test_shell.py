@@ -76,7 +76,7 @@ def test_explain_prints_the_answer(
 
 
 @pytest.mark.parametrize("name", [*REPORTS, "rules"])
-def test_each_report_in_words_and_as_json(
+def test_each_report_is_printed_as_text_and_as_json(
     admin: FakeAdmin, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setitem(TEXTS, name, lambda report: f"told {report}\n")
@@ -190,7 +190,7 @@ def test_support_writes_a_new_file_for_its_owner(
     ("answer", "message"),
     [(b'{"message": "not for you"}', "refuses: not for you"), (b"<html>", "refuses: HTTP Error 403")],
 )
-def test_a_refusal_is_told(
+def test_a_refusal_of_the_admin_port_is_printed(
     admin: FakeAdmin, capsys: pytest.CaptureFixture[str], answer: bytes, message: str
 ) -> None:
     admin.code, admin.answer = 403, answer
@@ -220,7 +220,9 @@ def test_what_must_be_asked(arguments: list[str]) -> None:
     assert caught.value.code == 2
 
 
-def test_a_kubeconfig_names_the_hub_and_nobody(admin: FakeAdmin, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_kubeconfig_command_names_the_hub_without_credentials(
+    admin: FakeAdmin, capsys: pytest.CaptureFixture[str]
+) -> None:
     admin.answer = b'{"url": "http://127.0.0.1:1234"}'
     assert run(("kubeconfig", "--admin", admin.url)) == 0
     found = yaml.safe_load(capsys.readouterr().out)

@@ -30,7 +30,7 @@ from tests.addons.support.samples import request_context
 
 
 @pytest.mark.parametrize("kind", RouteKind)
-def test_every_route_has_a_mark_and_a_word(kind: RouteKind) -> None:
+def test_each_route_has_a_mark_and_a_name(kind: RouteKind) -> None:
     made = request_context(component="kubelet")
     made.route = Route(kind, "because")
     assert mark_of(made, refused=False) == ROUTES[kind][0]

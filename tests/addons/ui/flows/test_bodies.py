@@ -45,7 +45,7 @@ def large_list(count: int = 3_000) -> bytes:
     ("then", "passed"),
     [(True, b"abc"), (lambda piece: piece * 2, b"abcabc"), (lambda piece: [piece, b"!"], b"abc!")],
 )
-def test_what_passes_is_kept(then: bodies.StreamFunction, passed: bytes) -> None:
+def test_a_streamed_body_is_copied(then: bodies.StreamFunction, passed: bytes) -> None:
     copy = Copy(then, ByteBudget(MAX_ACTIVE))
     said = copy(b"abc")
     assert (said if isinstance(said, bytes) else b"".join(said)) == passed
@@ -53,7 +53,7 @@ def test_what_passes_is_kept(then: bodies.StreamFunction, passed: bytes) -> None
     assert Copy(then, ByteBudget(MAX_ACTIVE)).joined(b"abc") == passed
 
 
-def test_a_body_that_is_too_large_passes_and_is_not_kept() -> None:
+def test_a_body_beyond_the_bound_passes_without_a_copy() -> None:
     active = ByteBudget(MAX_ACTIVE)
     copy = Copy(True, active)
     piece = b"x" * (MAX_TABLE // 4)
@@ -148,7 +148,7 @@ def test_in_a_file_bodies_of_protobuf_are_text_and_in_the_hub_as_they_were(packe
     assert (flow.response.raw_content, TEXT_BODY in flow.metadata) == (body, False)
 
 
-def test_in_a_file_other_bodies_are_as_they_are() -> None:
+def test_a_foreign_body_is_unmodified_in_a_file() -> None:
     flow = tflow.tflow(resp=answer())
     with decoded(flow, USUALLY):
         assert flow.request.content == b"content"

@@ -70,7 +70,7 @@ def test_watches_are_shown_event_by_event(name: str, encoding: Encoding) -> None
         ("application/json", b'{"metadata":{"name":"late"},"apiVersion":"v1"}'),
     ],
 )
-def test_other_bodies_are_left_to_mitmproxy(content_type: str, body: bytes) -> None:
+def test_bodies_that_are_not_of_kubernetes_are_left_to_mitmproxy(content_type: str, body: bytes) -> None:
     assert "Kubernetes" not in str(shown(content_type, body).view_name)
 
 
@@ -95,7 +95,7 @@ def test_a_person_may_ask_what_filters_did(view: str, said: str, encoding: Encod
 
 @pytest.mark.parametrize("encoding", Encoding)
 @pytest.mark.parametrize("view", ["auto", "kubernetes table"])
-def test_a_text_in_place_of_a_body_is_shown_as_it_is(view: str, encoding: Encoding) -> None:
+def test_a_note_instead_of_a_body_is_shown_unmodified(view: str, encoding: Encoding) -> None:
     result = shown(encoding, NOTE + b"12 bytes, kept as a table\n- default/web\n", view)
     assert result.view_name == ("Kubernetes" if view == "auto" else "Kubernetes table")
     assert result.text.endswith("- default/web\n")
@@ -169,7 +169,7 @@ def test_without_filters_there_is_nothing_to_tell() -> None:
     assert "no filter applies" in difference(b"", NOTHING, Encoding.JSON)
 
 
-async def test_what_is_judged_and_told_is_bounded(
+async def test_evaluated_and_printed_lines_are_bounded(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(5):

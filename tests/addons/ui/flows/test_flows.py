@@ -92,7 +92,9 @@ async def test_a_flow_shows_the_components_own_request(seen: Seen) -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_bodies_are_kept_in_part_or_whole(seen: Seen, *, stream: bool) -> None:
+async def test_a_small_body_is_retained_and_a_large_one_replaced_by_a_note(
+    seen: Seen, *, stream: bool
+) -> None:
     small = await seen.answer(await seen.request(), b'{"a": 1}', stream=stream)
     assert small.response is not None
     assert small.response.content == b'{"a": 1}'
@@ -128,7 +130,7 @@ async def test_no_value_of_a_secret_waits_for_a_person(seen: Seen, *, stream: bo
     assert "not held: it may have values of Secrets" in flow.comment
 
 
-async def test_a_request_body_that_is_streamed_is_kept(seen: Seen) -> None:
+async def test_a_streamed_request_body_is_retained(seen: Seen) -> None:
     flow = await seen.routed.request("/api/v1/namespaces/default/pods", "other", method="POST")
     flow.request.stream = lambda piece: piece
     seen.begin(flow)
@@ -174,7 +176,7 @@ async def test_an_upgraded_connection_is_left_alone(seen: Seen) -> None:
     assert flow.response.stream is True
 
 
-async def test_a_client_that_left_is_told(seen: Seen) -> None:
+async def test_a_client_that_left_is_marked_on_the_websocket(seen: Seen) -> None:
     flow = await seen.request(f"{LIST}&watch=true")
     flow.response = http.Response.make(200, b"", {"Content-Type": "application/json"})
     flow.response.stream = True
@@ -239,7 +241,7 @@ async def test_an_answer_of_a_view_cannot_be_held(seen: Seen) -> None:
     assert "not held: the hub streams this answer" in flow.comment
 
 
-async def test_a_replay_as_somebody_else_is_refused(seen: Seen) -> None:
+async def test_a_replay_as_another_caller_is_403(seen: Seen) -> None:
     flow = await seen.answer(await seen.request("/version", "other"), b"{}")
     assert flow.metadata[CALLER] == "hub"
     flow.metadata[CALLER] = "own"
@@ -250,7 +252,7 @@ async def test_a_replay_as_somebody_else_is_refused(seen: Seen) -> None:
     assert "not replayed: " in flow.comment
 
 
-async def test_a_server_that_failed_half_way_leaves_nothing(seen: Seen) -> None:
+async def test_a_truncated_body_leaves_no_copy(seen: Seen) -> None:
     flow = await seen.request("/version", "other")
     for body in (b"half", b"whole"):
         flow.response = http.Response.make(200, b"")

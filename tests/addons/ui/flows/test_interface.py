@@ -99,7 +99,7 @@ def test_the_address_has_the_token_and_the_filter() -> None:
         assert parse_qs(found.fragment.partition("?")[2])["s"] == [DEFAULT_FILTER]
 
 
-def test_a_password_is_not_told() -> None:
+def test_a_password_is_not_part_of_the_address() -> None:
     with taddons.context(WebAddon(), WebAuth()) as context:
         context.options.update(web_password="my own")
         assert "my" not in web_address(context.master)

@@ -63,7 +63,9 @@ def test_a_replay_runs_as_who_sent_it(credential_source: CredentialSource) -> No
         ),
     ],
 )
-def test_a_replay_as_somebody_else_is_refused(flow: http.HTTPFlow, now: CredentialSource, why: str) -> None:
+def test_a_replay_as_another_caller_is_refused_with_the_reason(
+    flow: http.HTTPFlow, now: CredentialSource, why: str
+) -> None:
     with pytest.raises(StatusError, match=why) as error:
         check_replay(flow, routed(credential_source=now))
     assert 400 <= error.value.code < 500

@@ -111,7 +111,7 @@ async def test_the_last_events_stay_and_those_that_do_not_are_counted() -> None:
     assert shown.total.taken == sum(len(each.content) for each in shown.messages)
 
 
-async def test_a_long_event_is_told_in_short() -> None:
+async def test_a_long_event_is_abbreviated() -> None:
     shown = Shown()
     shown.watch(event(1, 2 * MAX_EVENT))
     await shown.until(lambda: len(shown.messages) == 1)

@@ -43,7 +43,7 @@ async def test_where_a_hub_stands(parts: HubWorld) -> None:
     assert (found.pool, found.via, found.problems, found.stale) == ("hz", "https://a:6443", 1, 0)
 
 
-async def test_a_borrowed_way_is_said(parts: HubWorld) -> None:
+async def test_the_fleet_status_names_the_lender_of_a_borrowed_uplink(parts: HubWorld) -> None:
     hub = parts.running_hub()
     own = hub.cloud.servers[0]
     own.failed("no route")
@@ -73,7 +73,7 @@ async def test_a_hub_that_took_over_again_says_why(parts: HubWorld, tmp_path: Pa
 
 
 @pytest.mark.looptime
-async def test_a_change_is_told_at_once_and_bytes_now_and_then(parts: HubWorld) -> None:
+async def test_a_change_of_the_link_is_reported_at_once_and_bytes_after_an_interval(parts: HubWorld) -> None:
     heard = Heard()
     hub = replace(parts.running_hub(), offline=heard)
     task = asyncio.create_task(tell_fleet(hub))

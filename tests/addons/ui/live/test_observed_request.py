@@ -98,7 +98,7 @@ def test_what_a_request_asked() -> None:
     )
 
 
-def test_a_method_that_is_none_is_not_remembered_in_whole() -> None:
+def test_an_overlong_method_is_truncated() -> None:
     flow = tflow.tflow(req=tutils.treq(method=b"a" * 8_000), resp=tutils.tresp(status_code=400))
     assert len(observed(flow, None, 0.0, 0).verb) == MAX_METHOD
 

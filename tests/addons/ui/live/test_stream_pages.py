@@ -28,7 +28,7 @@ async def events(pages: AdminClient, query: str, field: str) -> list[str]:
     return [json.loads(line)[field] for line in text.splitlines() if line]
 
 
-async def test_the_past_is_told_and_selected(pages: AdminClient, hub: RunningHub) -> None:
+async def test_past_lines_are_returned_and_selected(pages: AdminClient, hub: RunningHub) -> None:
     for change in ({"name": "a"}, {"name": "b", "component": "kubelet"}, {"name": "c", "is_event": True}):
         hub.observations.add(SEEN._replace(**change))
     assert await events(pages, "", "name") == ["a", "b"]
@@ -38,9 +38,7 @@ async def test_the_past_is_told_and_selected(pages: AdminClient, hub: RunningHub
     assert await events(pages, "?since=60", "name") == []
 
 
-async def test_a_name_that_nobody_asked_by_or_for_is_told_with_the_nearest(
-    pages: AdminClient, hub: RunningHub
-) -> None:
+async def test_an_unknown_name_is_reported_with_the_nearest(pages: AdminClient, hub: RunningHub) -> None:
     hub.observations.add(SEEN._replace(name="a"))
     assert await events(pages, "?component=kube-prox", "hint") == [
         "the component 'kube-prox' has asked for nothing: is it 'kube-proxy'?"
@@ -73,7 +71,7 @@ async def _some(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
             return
 
 
-async def test_other_users_of_the_node_are_refused(parts: HubWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_user_beside_plain_users_is_refused(parts: HubWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     async def nobody(*_: object) -> int:
         return 12345
 
@@ -118,7 +116,7 @@ async def test_the_attached_process_alone_decides(page: Page) -> None:
 
 
 @pytest.mark.parametrize("page", [False], indirect=True)
-async def test_without_leave_nobody_holds(page: Page) -> None:
+async def test_without_permission_no_flow_is_held(page: Page) -> None:
     feed, _ = page.attachments.attach()
     assert await page.post(FILTER) == 403
     page.attachments.detach(feed)

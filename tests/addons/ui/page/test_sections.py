@@ -115,7 +115,7 @@ async def test_there_are_lists_to_choose_from(hub: RunningHub, monkeypatch: pyte
     assert "default/web" not in explain_form(hub, {"resource": "services"})
 
 
-async def test_a_whole_resource_and_one_object(hub: RunningHub) -> None:
+async def test_a_resource_and_one_object_are_explained(hub: RunningHub) -> None:
     page = await explained(hub, ReportQueue(), {"component": "chosen", "resource": "services"})
     assert "1 kept, 0 changed, 1 hidden" in page
     assert "LoadBalancer" in page

@@ -57,7 +57,7 @@ async def test_an_outage_that_began_and_ended_within_a_minute_is_seen(parts: Hub
     assert [each.was_up for each in hours.timeline.minutes] == [True, False]
 
 
-async def test_only_the_last_hours_are_kept(parts: HubWorld) -> None:
+async def test_the_timeline_retains_its_last_hours(parts: HubWorld) -> None:
     hours = Hours(parts)
     hours.pass_on(MINUTES + 7)
     assert len(hours.timeline.minutes) == MINUTES

@@ -69,7 +69,7 @@ async def test_an_object_that_is_not_there_is_an_error(
     assert (refused.value.code, refused.value.message.endswith(why)) == (404, True)
 
 
-async def test_a_component_that_nothing_knows_is_told_with_the_nearest(hub: RunningHub) -> None:
+async def test_an_unknown_component_is_reported_with_the_nearest(hub: RunningHub) -> None:
     text = await dump(hub, "services", "", "", "chsen")
     assert text.startswith("# no rule names the component 'chsen', and it has no view: is it 'chosen'?\n")
     assert {each["metadata"]["name"] for each in documents(text)} == {"web", "lb"}
@@ -87,7 +87,7 @@ async def test_a_secret_has_no_values(
     assert "hunter2" not in text
 
 
-async def test_what_another_identity_may_see_is_shown_to_nobody(
+async def test_objects_of_another_identity_are_hidden_from_the_dump(
     hub: RunningHub, parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     cloud.access.tokens["pod"] = User("system:serviceaccount:shop:web")

@@ -78,7 +78,7 @@ async def test_endpoints_that_a_slice_loses_are_a_loss(hub: RunningHub, parts: H
     assert trial["lost"] == {"objects": 0, "endpoints": 1}
 
 
-async def test_a_few_of_many_reasons_are_told(
+async def test_the_reported_reasons_are_bounded(
     hub: RunningHub, parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     """Each endpoint that goes has a reason of its own."""

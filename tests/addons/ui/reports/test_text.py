@@ -68,7 +68,7 @@ async def reports(parts: HubWorld, cloud: ScriptableCloud) -> dict[str, Any]:
         ("journal", "0 writes wait"),
     ],
 )
-def test_each_report_has_its_words(reports: dict[str, Any], name: str, phrase: str) -> None:
+def test_each_report_has_a_text(reports: dict[str, Any], name: str, phrase: str) -> None:
     text = TEXTS[name](reports[name])
     assert phrase in text
     assert text.endswith("\n")

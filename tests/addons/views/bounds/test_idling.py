@@ -47,7 +47,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(idling, "QUIET", 0.05)
 
 
-async def test_events_that_nobody_reads_come_to_what_a_list_is_worth(
+async def test_unread_events_are_bounded_by_the_size_of_a_list(
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     """50 closed watches, each under a selector, brought 45 objects of 0.9 MB fifty times."""

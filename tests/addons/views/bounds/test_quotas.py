@@ -207,7 +207,7 @@ async def test_of_the_nodes_parts_without_clients_the_least_used_goes(
     assert {each.list_watch.label_selector for each in parts.sources} == {"!x1", "!x4", "!x5"}
 
 
-async def test_nothing_goes_for_room_while_the_cloud_is_away(
+async def test_no_source_is_evicted_while_the_cloud_is_away(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sources in use during an outage came from the disk."""
@@ -221,7 +221,7 @@ async def test_nothing_goes_for_room_while_the_cloud_is_away(
     assert not remaining.is_closed
 
 
-async def test_what_the_hub_itself_reads_is_never_closed_for_room(
+async def test_a_source_of_the_hub_itself_is_never_evicted(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cloud.store.create(secret("a"))
@@ -256,7 +256,7 @@ async def test_histories_of_views_have_a_bound_together(
         assert min(map(len, logs)) > 0
 
 
-async def test_a_list_that_is_too_large_with_all_others_is_read_no_further(
+async def test_a_list_beyond_the_bound_of_all_lists_is_not_read_further(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A token with four selectors once had the hub gather four lists of up to 512 MiB at once."""
