@@ -99,7 +99,7 @@ def test_helm_stands_on_the_modules_of_the_control_plane() -> None:
 
 @pytest.mark.usefixtures("nothing_installed")
 @pytest.mark.parametrize("answer", ["go version go1.25.9 linux/amd64", "nonsense"])
-def test_an_unfit_go_on_the_path_gives_way_to_the_package(toolchain: Toolchain, answer: str) -> None:
+def test_a_packaged_go_is_used_instead_of_an_unfit_one_on_the_path(toolchain: Toolchain, answer: str) -> None:
     toolchain(answer)
     packaged = toolchain(folder="site/go/bin")
     (packaged.parents[1] / "__init__.py").touch()

@@ -107,7 +107,7 @@ def test_a_black_hole_hides_the_end_of_a_connection(wire: Link, server: socket.s
             assert client.recv(1) == b""
 
 
-def test_delay_is_each_way_and_does_not_add_up(wire: Link, server: socket.socket) -> None:
+def test_delay_applies_to_each_direction_and_does_not_add_up(wire: Link, server: socket.socket) -> None:
     delay = 0.1
     wire.carry(delay=delay)
     with connected(wire, server) as (client, served):
@@ -123,7 +123,7 @@ def test_delay_is_each_way_and_does_not_add_up(wire: Link, server: socket.socket
     assert both >= 2 * delay
 
 
-def test_bandwidth_is_shared_by_all_connections_one_way(wire: Link, server: socket.socket) -> None:
+def test_bandwidth_is_shared_by_all_connections_of_a_direction(wire: Link, server: socket.socket) -> None:
     wire.carry(bandwidth=100_000)
     with connected(wire, server) as (one, served_one), connected(wire, server) as (two, served_two):
         start = time.monotonic()

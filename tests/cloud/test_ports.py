@@ -16,7 +16,7 @@ def connect(port: int) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has sockets with names that are no files")
-def test_no_other_process_is_given_a_free_port() -> None:
+def test_a_free_port_is_claimed_against_parallel_processes() -> None:
     claim = "import socket, sys; socket.socket(socket.AF_UNIX).bind(chr(0) + 'edgehub-port-' + sys.argv[1])"
     done = subprocess.run(
         [sys.executable, "-c", claim, str(free_port())], capture_output=True, text=True, check=False
@@ -38,7 +38,7 @@ def test_a_reserved_port_refuses_until_a_server_shares_it() -> None:
     port.release()
 
 
-def test_nobody_else_gets_a_reserved_port() -> None:
+def test_a_reserved_port_is_in_use_until_its_release() -> None:
     port = ReservedPort()
     with socket.socket() as other, pytest.raises(OSError, match="in use"):
         other.bind((LOOPBACK, port.number))

@@ -325,7 +325,7 @@ def test_a_wrong_option_or_kubeconfig_ends_it_at_once(option: str, value: str, m
     assert message in done.stderr
 
 
-def test_verbose_is_about_its_own_rooms() -> None:
+def test_verbose_logs_the_packages_of_the_manager_alone() -> None:
     """At DEBUG the package kubernetes tells whole answers, Secrets among them."""
     named = ("kubernetes.client.rest", "controllers.manager", "kube.http.client")
     code = (

@@ -70,6 +70,6 @@ async def test_missing_kinds_are_made_once(refuse: bool) -> None:
     assert sorted(api.names) == ["nodepools.apps.openyurt.io", "servicegrids.superedge.io"]
 
 
-def test_other_kinds_are_not_ours() -> None:
+def test_a_foreign_kind_has_no_manifest() -> None:
     assert manifest("nodes") is None
     assert manifest("endpointslices.discovery.k8s.io") is None

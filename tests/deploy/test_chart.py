@@ -139,7 +139,7 @@ def test_a_duty_that_is_off_has_no_rights_and_no_controllers(helm: Path, tmp_pat
 
 
 @pytest.mark.parametrize(("version", "has_policies"), [("v1.35.9", False), ("v1.36.0", True)])
-def test_endpoints_of_autonomous_nodes_are_kept_by_a_policy_or_a_webhook(
+def test_endpoints_of_autonomous_nodes_are_preserved_by_a_policy_or_a_webhook(
     helm: Path, tmp_path: Path, version: str, has_policies: bool
 ) -> None:
     rendered = template(helm, ALL_ON, tmp_path, "kube-system", "--kube-version", version)

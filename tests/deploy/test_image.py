@@ -68,7 +68,7 @@ def image(builder: Builder, request: pytest.FixtureRequest) -> Iterator[Image]:
     built.close()
 
 
-def test_an_image_runs_as_nobody_and_holds_nothing_to_build_with(
+def test_an_image_runs_unprivileged_and_contains_no_compiler(
     image: Image, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert image.configuration["User"] == "65532:65532"

@@ -161,9 +161,7 @@ async def test_a_browser_is_attached_to_a_running_hub(cloud: ScriptableCloud, tm
         await ask(hub, "/version")
 
 
-async def test_what_the_first_one_leaves_in_memory_grows_with_no_other(
-    cloud: ScriptableCloud, tmp_path: Path
-) -> None:
+async def test_attaching_again_leaves_no_further_memory(cloud: ScriptableCloud, tmp_path: Path) -> None:
     """The modules stay, and nothing else does."""
     cloud.store.create(config_map({"text": "x" * 50_000}, name="large"))
     after = []

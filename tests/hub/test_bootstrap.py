@@ -162,7 +162,7 @@ def test_a_node_that_never_joined_comes_behind_its_hub_by_a_token(
 
 
 @pytest.mark.timeout(300)
-def test_a_node_of_openyurt_gets_the_hub_in_place_of_yurthub(
+def test_a_node_of_openyurt_gets_the_hub_instead_of_yurthub(
     cloud: RealCloud, cloud_programs: dict[str, Path], tmp_path: Path, node: str
 ) -> None:
     cloud.apply([APPROVED])

@@ -122,7 +122,7 @@ def servers_of(member: Member, path: str) -> set[str]:
     return {str(each["server"]) for each in member.hub.sources() if each["path"] == path}
 
 
-async def test_the_next_lender_takes_over_and_nobody_lends_what_he_borrows(tmp_path: Path) -> None:
+async def test_the_next_lender_takes_over_and_a_borrowed_uplink_is_not_lent(tmp_path: Path) -> None:
     async with lone_links(tmp_path, (), (), ("--lend", "off")) as pool:
         leader, deputy, last = pool.members
         await asyncio.to_thread(last.link.refuse)

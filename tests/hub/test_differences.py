@@ -52,7 +52,7 @@ async def chain(cloud: ScriptableCloud, tmp_path: Path) -> AsyncIterator[tuple[H
         await asyncio.to_thread(first.stop)
 
 
-async def test_changes_cross_as_differences_to_a_hub_and_whole_to_all_others(
+async def test_changes_are_sent_as_differences_to_a_hub_and_as_objects_to_any_client(
     cloud: ScriptableCloud, chain: tuple[Hub, Hub]
 ) -> None:
     cloud.store.create(endpoint_slice(200))

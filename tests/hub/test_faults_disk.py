@@ -27,7 +27,7 @@ def limit_files(hub: Hub, size: int) -> None:
     resource.prlimit(hub.process.pid, resource.RLIMIT_FSIZE, (size, hard))
 
 
-async def test_writes_that_fail_half_way_are_told_and_made_again_when_they_can_be(
+async def test_writes_that_fail_on_disk_are_reported_and_repeated(
     linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str
 ) -> None:
     hub, link = linked
@@ -52,7 +52,7 @@ async def test_writes_that_fail_half_way_are_told_and_made_again_when_they_can_b
     assert {"a", "b"} <= await service_names(hub)
 
 
-async def test_a_disk_that_stands_still_is_waited_for_by_nobody(
+async def test_a_locked_disk_blocks_no_client(
     linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str
 ) -> None:
     hub, link = linked

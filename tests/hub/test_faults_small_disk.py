@@ -90,7 +90,7 @@ def cramped(
     hub.stop()
 
 
-async def test_a_full_disk_is_told_and_used_again_when_there_is_room(
+async def test_a_full_disk_is_reported_and_used_again_once_it_has_space(
     cramped: tuple[Hub, Link], small_disk: SmallDisk, real_cloud: RealCloud, namespace: str
 ) -> None:
     hub, link = cramped
@@ -115,7 +115,7 @@ async def test_a_full_disk_is_told_and_used_again_when_there_is_room(
     assert await service_names(hub) == everything
 
 
-async def test_a_copy_of_before_the_disk_was_full_is_whole(
+async def test_a_copy_from_before_a_full_disk_is_complete(
     cramped: tuple[Hub, Link], small_disk: SmallDisk, real_cloud: RealCloud, namespace: str
 ) -> None:
     hub, link = cramped

@@ -78,7 +78,9 @@ def hub(real_cloud: RealCloud, tmp_path: Path, node: str) -> Iterator[Hub]:
         yield made
 
 
-async def test_a_restart_under_load_refuses_nobody(hub: Hub, real_cloud: RealCloud, namespace: str) -> None:
+async def test_a_restart_under_load_refuses_no_client(
+    hub: Hub, real_cloud: RealCloud, namespace: str
+) -> None:
     services, late = f"/api/v1/namespaces/{namespace}/services", f"late-{namespace}"
     await asyncio.to_thread(real_cloud.admin.post, services, headless("first"))
     load = Load(hub.url, ZERO, "kube-proxy", clients=CLIENTS, connects_anew=True)

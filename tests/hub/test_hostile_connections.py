@@ -39,7 +39,7 @@ async def end(writer: asyncio.StreamWriter) -> None:
         await writer.wait_closed()
 
 
-async def test_connections_without_a_request_shut_nobody_out(cloud: ScriptableCloud, tmp_path: Path) -> None:
+async def test_idle_connections_lock_out_no_client(cloud: ScriptableCloud, tmp_path: Path) -> None:
     limited = ("bash", "-c", f'ulimit -n {DESCRIPTORS}; exec "$0" "$@"')
     async with started(Hub(tmp_path, cloud.url, inside=limited)) as hub, AsyncExitStack() as stack:
         assert await is_answered(hub)

@@ -60,7 +60,7 @@ def test_a_token_is_never_mixed_with_the_nodes_certificate(
     assert ask(plain, hub.url) == f"system:node:{hub.node}"
 
 
-async def test_the_hub_opens_no_port_that_nobody_asked_for(hub: Hub) -> None:
+async def test_the_hub_listens_on_its_configured_ports_alone(hub: Hub) -> None:
     rows = await asyncio.to_thread(_sockets_of, hub.process.pid)
     listening = {local.partition(":")[2] for local, _, state in rows if state == LISTENS}
     assert listening == {f"{port:04X}" for port in (hub.port, hub.tls_port, hub.admin_port)}

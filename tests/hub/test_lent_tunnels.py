@@ -113,7 +113,7 @@ def attacks(pool: LoneLinks) -> None:
         assert conn.recv(4096).startswith(b"HTTP/1.1 200 "), "a head that comes in pieces is one"
 
 
-async def test_nobody_gets_more_than_a_way_to_the_servers_of_the_hub(tmp_path: Path) -> None:
+async def test_a_borrower_reaches_the_servers_of_the_hub_alone(tmp_path: Path) -> None:
     async with lone_links(tmp_path, (), ()) as pool:
         asked = len(pool.proxy.asked)
         await asyncio.to_thread(attacks, pool)

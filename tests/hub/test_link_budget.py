@@ -35,7 +35,7 @@ def events_of(cloud: ScriptableCloud) -> list[Json]:
     return [each for each in cloud.store.list("events") if each["reason"] == "LinkBudgetSpent"]
 
 
-async def test_a_budget_that_is_spent_is_told_once_and_nothing_is_cut(
+async def test_a_spent_budget_is_reported_once_and_cuts_no_traffic(
     cloud: ScriptableCloud, link: OpenLink, tmp_path: Path
 ) -> None:
     named = {"name": "large", "namespace": "default"}

@@ -185,7 +185,7 @@ def made_by_hand(*endpoints: tuple[str, str, str]) -> Json:
     return made
 
 
-async def test_a_word_outlives_the_hub_and_a_slice_that_the_cloud_writes_without_it(
+async def test_a_pod_report_survives_a_restart_and_an_older_slice_of_the_cloud(
     linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str
 ) -> None:
     """Its controller writes the slice for another pod first."""

@@ -103,7 +103,7 @@ def check_that_bad_versions_roll_back(machine: Machine, static_pods: StaticPods)
         assert read_rollback(machine.state).startswith(f"{image}: {why}")
 
 
-def test_a_fault_that_the_doctor_finds_changes_nothing_and_is_the_jobs_last_word(machine: Machine) -> None:
+def test_a_fault_found_by_the_doctor_changes_nothing_and_is_the_termination_message(machine: Machine) -> None:
     kubeconfig = machine.root / "etc/kubernetes/kubelet.conf"
     kubeconfig.write_text(kubeconfig.read_text().replace("https://", "http://"))
     before = machine.files()

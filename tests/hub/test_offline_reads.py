@@ -157,7 +157,7 @@ async def test_a_list_in_flight_when_a_black_hole_opens_gets_the_nodes_answer(
 
 
 @pytest.mark.parametrize(("first", "then"), [(PROTOBUF, JSON), (JSON, PROTOBUF)])
-async def test_what_is_kept_in_one_encoding_is_given_in_the_other(
+async def test_a_copy_in_one_encoding_answers_in_the_other(
     outage: Outage,
     real_cloud: RealCloud,
     namespace: str,

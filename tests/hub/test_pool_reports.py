@@ -41,7 +41,7 @@ def site(tmp_path: Path, cloud_programs: dict[str, Path]) -> Iterator[Site]:
         yield made
 
 
-async def test_endpoints_of_a_whole_site_follow_its_kubelets_through_an_outage(site: Site) -> None:
+async def test_endpoints_of_a_site_follow_its_kubelets_through_an_outage(site: Site) -> None:
     admin, encoding = site.cloud.admin, Encoding.PROTOBUF
     account = {"metadata": {"name": "default"}}
     await asyncio.to_thread(admin.post, f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", account)

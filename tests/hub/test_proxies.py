@@ -109,7 +109,7 @@ async def test_what_is_relayed_over_http2_through_a_proxy_flows_and_ends_with_th
             await streams.close()
 
 
-async def test_a_proxy_that_refuses_is_an_outage_that_is_told(tmp_path: Path) -> None:
+async def test_a_refusing_proxy_is_reported_as_an_outage(tmp_path: Path) -> None:
     kubeconfig = kubeconfig_of(Authority(), tmp_path)
     async with ConnectProxy(1, answer=b"HTTP/1.1 403 Forbidden\r\n\r\n") as proxy:
         hub = Hub(tmp_path, SERVER, kubeconfig=proxied(kubeconfig, proxy.url, "127.0.0.1"))

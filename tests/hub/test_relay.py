@@ -148,7 +148,7 @@ async def test_a_pod_gets_from_a_relay_what_its_own_token_may_read(running: Scen
         await asyncio.to_thread(set_rules, scene.cloud)
 
 
-def test_the_relay_serves_every_node_and_nobody_else(scene: Scene, tmp_path: Path) -> None:
+def test_the_relay_serves_each_node_and_refuses_any_other_client(scene: Scene, tmp_path: Path) -> None:
     node = scene.cloud.authority.issue_node("any-node")
     assert scene.ask(node, tmp_path, resourceVersion="0") == 200
     assert scene.ask(None, tmp_path) == 401

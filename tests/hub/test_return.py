@@ -48,7 +48,7 @@ def site(tmp_path: Path, cloud_programs: dict[str, Path]) -> Iterator[tuple[Real
 
 
 @pytest.mark.parametrize("delay", [0.0, SATELLITE])
-async def test_the_node_is_ready_at_once_and_nobody_on_it_hears_that_its_pods_were_not(
+async def test_a_node_is_ready_at_once_after_an_outage_and_its_clients_see_no_unready_pods(
     site: tuple[RealCloud, Outage], delay: float
 ) -> None:
     """This kubelet renews its Lease, and reports its status but once.

@@ -41,7 +41,7 @@ def made(folder: Path, name: str, text: str) -> str:
     return str(program)
 
 
-def test_a_program_that_fails_gives_way_to_the_former_one_without_a_cloud(
+def test_a_failing_upgrade_is_rolled_back_without_a_cloud(
     installed: Machine, real_cloud: RealCloud, to_cloud: Link, tmp_path: Path
 ) -> None:
     before, state = installed.files(), installed.state

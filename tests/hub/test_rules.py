@@ -30,7 +30,9 @@ GARBAGE = {
 }
 
 
-def test_the_rest_of_a_bad_configmap_applies_and_people_are_told(hub: Hub, real_cloud: RealCloud) -> None:
+def test_the_valid_part_of_a_bad_configmap_applies_and_the_rest_is_reported(
+    hub: Hub, real_cloud: RealCloud
+) -> None:
     before = hub.metric("edgehub_rule_errors_total")
     set_rules(real_cloud, **GARBAGE)
     try:

@@ -96,7 +96,7 @@ def mixed(
 
 
 @pytest.mark.real
-async def test_either_version_leads_the_other(mixed: tuple[Site, Member, Member]) -> None:
+async def test_hubs_of_two_versions_lead_each_other(mixed: tuple[Site, Member, Member]) -> None:
     """The follower has no cloud, so each change that its client sees came by the leader's peer port."""
     site, old, new = mixed
     for leader, follower in ((old, new), (new, old)):
@@ -127,7 +127,7 @@ WITHOUT_REPORTS = frozenset({"0.1.0"})
 
 
 @pytest.mark.real
-async def test_hubs_tell_each_other_of_their_pods_in_an_outage(
+async def test_hubs_of_two_versions_exchange_pod_reports_in_an_outage(
     version: str, mixed: tuple[Site, Member, Member]
 ) -> None:
     """Where the other version reports nothing, a hub goes on with the pods of its own node."""

@@ -179,7 +179,7 @@ async def test_a_token_among_the_subprotocols_is_the_callers(outage: Outage, clo
     cloud.access.tokens.clear()
 
 
-async def test_it_ends_with_a_word_when_its_time_is_over(outage: Outage) -> None:
+async def test_a_watch_that_times_out_closes_the_websocket_normally(outage: Outage) -> None:
     async with watch(outage.hub.url, f"{CONFIGMAPS}?timeoutSeconds=1") as socket:
         message = await asyncio.wait_for(socket.receive(), WAIT)
         assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, aiohttp.WSCloseCode.OK)

@@ -8,7 +8,7 @@ from kube import bounds
 from kube.bounds import Recent
 
 
-def test_all_who_listen_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_listeners_of_bounds_are_notified(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "_listeners", [])
     bounds.reached("nobody listens")
     one: list[str] = []

@@ -67,7 +67,7 @@ def test_another_authority_of_the_same_name_is_not_trusted(authority: Certificat
     assert not trusts(authority, certificate, NAMES[0], BEGINS)
 
 
-def test_an_authority_serves_nobody_itself(authority: CertificateAuthority) -> None:
+def test_an_authority_is_no_server_certificate(authority: CertificateAuthority) -> None:
     assert not names_of(authority.certificate)
     assert not trusts(authority, authority.certificate, NAMES[0], BEGINS)
 

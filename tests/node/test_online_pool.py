@@ -68,7 +68,7 @@ def test_a_follower_goes_on_when_the_leader_dies(node: Machine, second: Machine,
     until("the leader's kube-proxy has it, too", lambda: OTHER in rules(dead), LONG)
 
 
-def test_a_node_whose_link_is_cut_goes_through_the_other_one(
+def test_a_node_with_a_cut_link_borrows_that_of_its_neighbour(
     node: Machine, second: Machine, clouds: Machine, both: list[Caller]
 ) -> None:
     network.cut(clouds, second.name, Cut.HOLE)

@@ -85,7 +85,7 @@ def test_a_moved_clock_is_a_drop_in_that_runs_the_unit_s_last_command() -> None:
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="clocks are moved on x86-64 alone")
-def test_the_kernel_s_function_for_the_time_is_found_and_leaves_room_behind_it() -> None:
+def test_the_replaced_vdso_function_is_found_and_has_space_behind_it() -> None:
     with open("/proc/self/maps") as maps:
         line = next(line for line in maps if line.rstrip().endswith("[vdso]"))
     begin, end = (int(address, 16) for address in line.split()[0].split("-"))
@@ -100,7 +100,7 @@ def test_a_manifest_of_kubeadm_becomes_a_command_line() -> None:
     assert cloud.command(manifest) == ["/usr/bin/etcd", "--name=cloud", "--unsafe-no-fsync"]
 
 
-def test_kubeadm_is_told_of_the_control_groups_that_there_are() -> None:
+def test_kubeadm_gets_the_cgroup_driver_of_the_machine() -> None:
     for legacy, driver in ((True, "cgroupfs"), (False, "systemd")):
         documents = {
             each["kind"]: each for each in yaml.safe_load_all(cloud.configuration(legacy_cgroups=legacy))

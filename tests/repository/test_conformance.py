@@ -56,6 +56,6 @@ def test_what_a_mode_forbids_is_a_candidate() -> None:
     assert set(FORBIDDEN) <= set(chosen(""))
 
 
-def test_a_spec_that_a_mode_forbids_and_that_passes_is_told() -> None:
+def test_a_forbidden_spec_that_passes_is_reported() -> None:
     (spec, *_) = FORBIDDEN
     assert [verdict(spec, "relay", why) for why in ("403", "", None)] == ["forbidden", "ALLOWED", "-"]

@@ -112,7 +112,7 @@ def test_a_moved_checkout_gets_a_new_environment(machine: Machine) -> None:
     assert "making the environment" in machine.start("hub").stderr
 
 
-def test_an_environment_of_somebody_elses_is_not_emptied_through_a_link(machine: Machine) -> None:
+def test_a_linked_environment_outside_the_checkout_is_not_emptied(machine: Machine) -> None:
     other = machine.root.with_name("other")
     other.mkdir()
     (other / "theirs").touch()
@@ -196,7 +196,7 @@ def test_a_python_without_venv_is_said_clearly(bare: Machine) -> None:
 
 
 @pytest.mark.parametrize("abi", ["cpython-313-x86_64-linux-musl", "cpython-313-arm-linux-gnueabihf"])
-def test_a_machine_without_wheels_is_told_before_pip_tries(abi: str, bare: Machine) -> None:
+def test_a_machine_without_wheels_is_reported_before_pip_runs(abi: str, bare: Machine) -> None:
     bare.install("python3.13", abi=abi, pip="echo no compiler; exit 1")
     lines = bare.start("hub").stderr.splitlines()
     (at,) = [

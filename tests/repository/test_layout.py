@@ -127,7 +127,7 @@ def test_helpers_of_tests_lie_in_folders_of_their_own() -> None:
     assert not among, "\n".join(among)
 
 
-def test_the_order_of_all_rooms_is_checked() -> None:
+def test_the_import_order_of_all_packages_is_checked() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     layered = {
         container

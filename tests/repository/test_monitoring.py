@@ -60,7 +60,7 @@ def test_the_board_has_each_metric_of_the_hub() -> None:
     )
 
 
-def test_panels_lie_beside_each_other() -> None:
+def test_panels_do_not_overlap() -> None:
     """Grafana moves what overlaps, and the board then looks otherwise than here."""
     panels = json.loads((DOCS / "grafana.json").read_text())["panels"]
     taken = [

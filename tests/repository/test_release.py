@@ -88,7 +88,7 @@ def test_two_builds_are_equal_whoever_makes_them(release: Path, tmp_path: Path) 
     }
 
 
-def test_the_wheel_holds_the_rooms_and_what_they_read_and_nothing_else(release: Path) -> None:
+def test_the_wheel_holds_the_packages_and_their_data_alone(release: Path) -> None:
     with zipfile.ZipFile(release / WHEEL) as wheel:
         names = {name for name in wheel.namelist() if ".dist-info/" not in name and ".data/" not in name}
     modules = {
@@ -145,7 +145,7 @@ def test_the_wheel_is_what_runs(installed: Path, tmp_path: Path) -> None:
     assert [path.startswith(str(installed.parent)) for path in done.stdout.split()] == [True] * 3, done
 
 
-def test_beside_other_packages_the_wheel_has_one_name(installed: Path, tmp_path: Path) -> None:
+def test_the_wheel_adds_one_top_level_name(installed: Path, tmp_path: Path) -> None:
     """Another package may be called `kube`, and must not be hidden in a process that is not the hub."""
     done = ask(installed / "python", "-P", "-c", "import kube", folder=tmp_path)
     assert "No module named 'kube'" in done.stderr

@@ -123,7 +123,7 @@ def test_a_launcher_installs_no_more_than_it_needs(
         (["-k", "x"], "", False),
     ],
 )
-def test_whole_runs_are_shared_and_the_default_one_says_what_it_leaves_out(
+def test_complete_runs_are_parallel_and_the_default_one_names_the_tests_left_out(
     arguments: list[str], processes: str, said: bool, checkout: Path
 ) -> None:
     script = str(checkout / "scripts" / "test")

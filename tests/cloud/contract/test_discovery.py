@@ -33,7 +33,7 @@ async def test_the_core_group(caller: Caller, slash: str) -> None:
     assert set(status["verbs"]) == {"get", "patch", "update"}
 
 
-async def test_the_other_groups(caller: Caller) -> None:
+async def test_discovery_names_groups_and_their_preferred_versions(caller: Caller) -> None:
     groups = {group["name"]: group for group in (await caller.get("/apis"))["groups"]}
     assert {"discovery.k8s.io", "coordination.k8s.io", "events.k8s.io"} <= set(groups)
     group = await caller.get("/apis/discovery.k8s.io")
@@ -51,6 +51,6 @@ async def test_a_custom_resource_is_discovered(caller: Caller, things: str) -> N
     assert {resource["name"] for resource in answer["resources"]} == {"things", "things/status"}
 
 
-async def test_versions_are_told_in_no_foreign_form(caller: Caller) -> None:
+async def test_the_version_in_an_unknown_form_is_406(caller: Caller) -> None:
     reply = await caller.send("GET", "/version", headers={"Accept": "application/foo"})
     assert (reply.status, reply.json()["reason"]) == (406, "NotAcceptable")

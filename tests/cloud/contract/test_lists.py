@@ -106,7 +106,7 @@ async def test_selectors_of_services(
     assert names(await caller.get(services, fieldSelector=selector)) == expected
 
 
-async def test_selectors_of_other_kinds(caller: Caller, namespace: str) -> None:
+async def test_field_selectors_of_pods_secrets_and_nodes(caller: Caller, namespace: str) -> None:
     pods, secrets = f"/api/v1/namespaces/{namespace}/pods", f"/api/v1/namespaces/{namespace}/secrets"
     # A real cluster's controllers make it; without them a pod is refused.
     await caller.post(f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "default"}})

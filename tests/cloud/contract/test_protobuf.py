@@ -172,7 +172,7 @@ KINDS: list[tuple[str, Json, list[tuple[str, Any]]]] = [
 
 
 @pytest.mark.parametrize(("path", "value", "spec"), KINDS, ids=lambda value: "")
-async def test_other_kinds(
+async def test_protobuf_of_each_kind_is_decoded(
     caller: Caller, namespace: str, path: str, value: Json, spec: list[tuple[str, str]]
 ) -> None:
     path = path.format(namespace)

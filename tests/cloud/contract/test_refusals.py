@@ -195,7 +195,7 @@ async def test_queries(
 
 
 @pytest.mark.parametrize("kind", ["services", "nodes", "pods", "secrets", "namespaces", "events"])
-async def test_kinds_with_selectable_fields_refuse_others(caller: Caller, kind: str) -> None:
+async def test_kinds_with_selectable_fields_refuse_an_unknown_field(caller: Caller, kind: str) -> None:
     query = {"fieldSelector": "spec.none=x"}
     message = "field label not supported: spec.none"
     await refused(caller, 400, "BadRequest", message, "GET", f"/api/v1/{kind}", query=query)
@@ -289,7 +289,7 @@ async def test_a_page_goes_on_at_its_own_version(caller: Caller, existing: str) 
 
 
 @pytest.mark.parametrize("path", ["", "/a"])
-async def test_representations_that_nobody_has(caller: Caller, existing: str, path: str) -> None:
+async def test_an_unknown_representation_is_406(caller: Caller, existing: str, path: str) -> None:
     for accept in ("application/foo", "application/json;as=Foo;v=v1;g=meta.k8s.io"):
         await refused(caller, 406, "NotAcceptable", "", "GET", existing + path, headers={"Accept": accept})
 

@@ -76,7 +76,9 @@ def expected_webhooks() -> set[str]:
     return {"configbinding.edgehub.io", *(() if has_policies else ("autonomy-endpoints.edgehub.io",))}
 
 
-def test_pods_of_an_autonomous_node_stay_with_their_endpoints_and_others_go(cluster: Cluster) -> None:
+def test_pods_of_an_autonomous_node_stay_with_their_endpoints_and_those_of_a_plain_one_go(
+    cluster: Cluster,
+) -> None:
     plain, node = cluster.heard_node(), cluster.heard_node(**{DURATION: "24h"})
     cluster.sees(NODES, node, autonomy("True", "NodeAutonomous"))
     cluster.until(lambda: cluster.is_held(node))

@@ -211,7 +211,7 @@ def test_a_ready_pod_of_an_autonomous_node_keeps_its_conditions() -> None:
     [review("other"), review(""), review(before=AFTER), review(before=None), review(before=["Ready"])],
     ids=["another node", "no node", "unready before", "no conditions", "garbage"],
 )
-def test_any_other_pod_is_let_alone(given: Json) -> None:
+def test_a_pod_that_was_not_ready_on_an_autonomous_node_is_allowed_unmodified(given: Json) -> None:
     assert answered(given) == {"uid": "u", "allowed": True}
 
 
@@ -219,7 +219,7 @@ def test_any_other_pod_is_let_alone(given: Json) -> None:
     "given",
     [{}, {"request": []}, review(uid=""), review(oldObject=None), review(kind={"kind": "Deployment"})],
 )
-def test_other_reviews_are_refused(given: Json) -> None:
+def test_a_malformed_review_of_endpoints_is_refused(given: Json) -> None:
     with pytest.raises(ValueError, match="no request"):
         keep_ready(orjson.dumps(given), HELD)
 

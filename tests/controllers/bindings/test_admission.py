@@ -114,7 +114,7 @@ def test_warnings_are_few_and_short() -> None:
         {**review(DEPLOYMENT), "request": []},
     ],
 )
-def test_other_reviews_are_refused(asked: Json) -> None:
+def test_a_malformed_review_of_a_workload_is_refused(asked: Json) -> None:
     with pytest.raises(ValueError, match="no request"):
         read_review(orjson.dumps(asked))
 

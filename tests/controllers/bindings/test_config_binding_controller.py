@@ -80,7 +80,7 @@ def test_a_binding_reaches_its_workload_and_gives_back_what_was_there(bindings: 
     ],
     ids=["StatefulSet", "DaemonSet"],
 )
-def test_other_kinds_of_workloads(
+def test_each_kind_of_workload_is_injected_and_restored(
     bindings: BindingScene, template: Json, strategy: str, stored: Json
 ) -> None:
     name, path = bindings.scene.name("db"), bindings.collection(template)
@@ -210,7 +210,7 @@ def test_a_workload_that_changes_its_owner_is_given_back(bindings: BindingScene)
         ([], [patch("replace", "/containers/0/image", {"of": "another type"})]),
     ],
 )
-def test_what_the_api_server_refuses_is_told_and_not_repeated(
+def test_an_injection_that_the_api_server_refuses_is_reported_and_not_retried(
     bindings: BindingScene, items: list[Json], patches: list[Json]
 ) -> None:
     name = bindings.deployment()
@@ -249,7 +249,7 @@ def other_webhook(bindings: BindingScene) -> Iterator[str]:
 
 
 @pytest.mark.since(36, "mutating admission policies, which stand for a webhook")
-def test_a_webhook_that_sets_the_same_field_is_told_and_not_fought(
+def test_a_conflicting_webhook_is_reported_and_writes_end_after_some_attempts(
     bindings: BindingScene, other_webhook: str
 ) -> None:
     mark = bindings.scene.cloud.audit_mark()

@@ -70,7 +70,7 @@ def test_after_a_change_of_the_ca_both_are_trusted() -> None:
     assert not trusts(data[AUTHORITY], new[CERTIFICATE], later)
 
 
-def test_other_hosts_need_another_certificate() -> None:
+def test_changed_hosts_renew_the_certificate_under_the_same_authority() -> None:
     data = renewed({}, HOSTS, NOW)
     new = renewed(data, frozenset({HOST, "127.0.0.1"}), NOW)
     names = x509.load_pem_x509_certificate(new[CERTIFICATE]).extensions.get_extension_for_class(
@@ -84,7 +84,7 @@ def test_other_hosts_need_another_certificate() -> None:
 @pytest.mark.parametrize(
     "value", [b"", b"garbage", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
 )
-def test_what_somebody_spoilt_is_made_anew(key: str, value: bytes) -> None:
+def test_a_damaged_certificate_is_renewed(key: str, value: bytes) -> None:
     new = renewed({**renewed({}, HOSTS, NOW), key: value}, HOSTS, NOW)
     assert trusts(new[AUTHORITY], new[CERTIFICATE], NOW)
     assert renewed(new, HOSTS, NOW) == new

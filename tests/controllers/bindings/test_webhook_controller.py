@@ -70,7 +70,7 @@ def test_a_workload_is_right_from_the_start(bindings: BindingScene, webhook: Man
 
 
 @pytest.mark.parametrize("template", [stateful_set(), daemon_set()], ids=lambda each: str(each["kind"]))
-def test_other_kinds_of_workloads_are_right_from_the_start(
+def test_each_kind_of_workload_is_injected_at_its_creation(
     bindings: BindingScene, webhook: ManagerProcess, template: Json
 ) -> None:
     name = bindings.scene.name("db")
@@ -85,7 +85,7 @@ def test_other_kinds_of_workloads_are_right_from_the_start(
     bindings.scene.until(lambda: image_at_first() == "app:2")
 
 
-def test_a_binding_that_may_fail_stands_in_nobodys_way(
+def test_a_binding_that_may_fail_does_not_block_a_workload(
     bindings: BindingScene, webhook: ManagerProcess
 ) -> None:
     name = bindings.scene.name("web")
@@ -108,7 +108,7 @@ def set_status(bindings: BindingScene, name: str, reason: str, injected: int) ->
     bindings.scene.admin.patch(f"{bindings.path}/{name}/status", {"status": status})
 
 
-def test_what_has_no_place_is_warned_of(bindings: BindingScene, webhook: ManagerProcess) -> None:
+def test_kubectl_warns_of_an_item_without_a_slot(bindings: BindingScene, webhook: ManagerProcess) -> None:
     name = bindings.scene.name("web")
     bindings.bind(name, items=[env("none", A="x"), image("app:2")])
     bindings.scene.until(lambda: dry_run(bindings, name) == "app:2")
@@ -323,7 +323,9 @@ async def test_what_the_manager_itself_writes_is_taken_as_it_is(
         assert [await served.post(orjson.dumps({"request": each})) for each in others] == [500, 500]
 
 
-async def test_one_sender_of_many_reviews_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_reviews_of_one_sender_do_not_delay_those_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The API server waits for 3 s: then it takes the workload as it is."""
     answered: list[bytes] = []
 
@@ -348,7 +350,7 @@ async def test_one_sender_of_many_reviews_keeps_no_other_waiting(monkeypatch: py
         assert 503 in await asyncio.gather(*slow)
 
 
-def test_a_file_without_a_ca_of_its_clients_is_told(tmp_path: Path) -> None:
+def test_a_client_ca_file_without_a_certificate_is_refused(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_text("none")
     cluster = PretendedCluster()
     settings = Settings(webhook_client_ca=tmp_path / "ca.crt")

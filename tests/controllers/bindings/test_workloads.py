@@ -57,7 +57,7 @@ def test_facts_change_with_the_spec_and_not_with_the_status() -> None:
         ({"labels": {"a": "b"}}, False),
     ],
 )
-def test_only_what_bindings_may_concern_is_kept_whole(meta: Json, is_unpruned: bool) -> None:
+def test_a_workload_outside_every_binding_is_stored_without_its_spec(meta: Json, is_unpruned: bool) -> None:
     workload = {**copy.deepcopy(DEPLOYMENT), "metadata": {"name": "web", "managedFields": [], **meta}}
     del workload["kind"]  # as in a list
     stored = WORKLOADS["Deployment"].transform(workload)

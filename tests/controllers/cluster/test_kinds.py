@@ -178,7 +178,7 @@ def test_an_address_is_an_ip_address_or_nothing(value: str, address: str) -> Non
     assert read_node({"metadata": {"name": "n"}, "status": {"addresses": addresses}}).address == address
 
 
-def test_what_is_kept_reads_the_same() -> None:
+def test_a_pruned_node_reads_like_a_complete_one() -> None:
     stored = NODES.transform(copy.deepcopy(NODE))
     assert read_node(stored) == read_node(NODE)
     assert "images" not in stored["status"]
@@ -199,7 +199,7 @@ def test_a_kubelet_cannot_have_the_manager_read_addresses_without_end() -> None:
     assert counted._value.get() == before + 2
 
 
-def test_a_node_that_nobody_hears() -> None:
+def test_a_node_without_heartbeats_is_unheard_since_its_last_transition() -> None:
     at = "2026-01-02T03:04:05Z"
     away = copy.deepcopy(NODE)
     away["status"]["conditions"] = [

@@ -196,7 +196,7 @@ def test_a_key_restricts_as_hubs_read_it(key: str, is_used: bool) -> None:
     assert (topology.keys == (key,) and topology.order is Order.ANY) is is_used
 
 
-def test_an_orphan_gets_its_owner_and_keeps_others() -> None:
+def test_an_orphaned_service_gets_its_owner_and_retains_foreign_ones() -> None:
     live = served(GRID)
     live["metadata"]["ownerReferences"] = [{"kind": "Other", "name": "o", "uid": "x"}]
     owners = service_patch(GRID, live)["metadata"]["ownerReferences"]

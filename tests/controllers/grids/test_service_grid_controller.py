@@ -74,7 +74,7 @@ def test_surplus_services_of_the_grid_are_deleted(scene: Scene, manager: object)
     assert scene.there(scene.services, f"{name}-svc")
 
 
-def test_an_empty_key_and_a_refused_template_are_told(scene: Scene, manager: object) -> None:
+def test_an_empty_key_and_a_refused_template_are_reported(scene: Scene, manager: object) -> None:
     empty = scene.grid(key="")
     ready(scene, empty, "EmptyGridUniqKey")
     scene.until(lambda: scene.events(empty, scene.namespace) == ["Empty"])
@@ -94,7 +94,7 @@ def test_an_empty_key_and_a_refused_template_are_told(scene: Scene, manager: obj
     assert json.loads(annotations["topologyKeys"]) == ["topology.kubernetes.io/zone"]
 
 
-def test_a_template_field_that_does_not_pass_is_told(scene: Scene, manager: object) -> None:
+def test_a_template_field_that_is_left_out_is_reported(scene: Scene, manager: object) -> None:
     name = scene.grid(externalIPs=["192.0.2.1"], type="LoadBalancer", loadBalancerIP="192.0.2.2")
     ready(scene, name)
     spec = scene.admin.get(f"{scene.services}/{name}-svc")["spec"]

@@ -54,14 +54,16 @@ def test_who_is_fit(changed: dict[str, object], fit: bool) -> None:
         ({"address": "ip-b"}, False),
     ],
 )
-def test_which_hubs_the_others_find(changed: dict[str, object], serves: bool) -> None:
+def test_the_hubs_of_a_pool_are_listed_whether_their_nodes_are_heard_or_not(
+    changed: dict[str, object], serves: bool
+) -> None:
     """Whether a node is heard is no matter: they look for each other when none is."""
     found = serving_hubs([node("b"), node("a", **changed), node("c")])
     others = ["b", "c"] if changed.get("address") != "ip-b" else ["c"]
     assert [each.node for each in found] == (["a"] if serves else []) + others
 
 
-def test_no_more_hubs_find_each_other_than_hubs_take() -> None:
+def test_the_listed_hubs_of_a_pool_are_bounded() -> None:
     assert len(serving_hubs(node(f"n{number}") for number in range(MAX_HUBS + 1))) == MAX_HUBS
 
 
@@ -132,7 +134,7 @@ def test_a_leader_at_another_address_is_another() -> None:
     assert elect(pool, [node("a")], first) == (LeaderHub("a", "ip-a"),)
 
 
-def test_without_an_election_nobody_leads() -> None:
+def test_without_an_election_a_pool_has_no_leader() -> None:
     pool = NodePool("p", leaders=(LeaderHub("a", "ip-a"),))
     assert elect(pool, [node("a")], first) == ()
 
@@ -187,7 +189,7 @@ def test_without_candidates_the_condition_says_why() -> None:
     assert "leaderNodeLabelSelector" not in random_condition["message"]
 
 
-def test_switched_off_nothing_is_left_and_other_conditions_stay() -> None:
+def test_a_disabled_election_clears_leaders_and_preserves_foreign_conditions() -> None:
     other = {"type": "Other", "status": "True"}
     ready = {"type": "LeaderReady", "status": "True"}
     pool = NodePool("p", leaders=(LeaderHub("a", "x"),), leader_count=1, conditions=(other, ready))

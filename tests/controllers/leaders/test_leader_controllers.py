@@ -60,7 +60,7 @@ def test_every_change_of_fitness_matters(new: Node | None) -> None:
     assert pools_of(("", "a"), old, new) == {("", "p")}
 
 
-def test_other_changes_do_not_matter() -> None:
+def test_an_unrelated_change_of_a_node_touches_no_pool() -> None:
     old = Node("a", pool="p", annotations={"a": "1"}, version="1")
     new = Node("a", pool="p", annotations={"a": "2"}, version="2")
     assert pools_of(("", "a"), old, new) == set()
@@ -88,7 +88,7 @@ def test_it_is_put_right_and_written_only_when_it_changes(scene: Scene, manager:
     assert [each.uri for each in scene.writes(mark) if name in each.uri] == []
 
 
-def test_the_hubs_of_a_pool_find_each_other_by_it(scene: Scene, manager: object) -> None:
+def test_the_configmap_of_a_pool_lists_its_hubs(scene: Scene, manager: object) -> None:
     """The list includes hubs that are not heard: none is when they look for each other."""
     pool = scene.pool(interConnectivity=True)
     first = scene.node(pool, address="10.0.3.1")

@@ -57,7 +57,7 @@ def test_a_pool_with_marked_leaders_has_no_deputies() -> None:
     ).has_deputies
 
 
-def test_only_hubs_of_a_pool_that_elects_find_each_other() -> None:
+def test_hubs_are_listed_in_pools_with_an_election_alone() -> None:
     """The peer port is open in no other pool."""
     found = parse_pool_config(leader_config(POOL, HUBS, "ns")["data"]).hubs
     assert [(each.node, each.address) for each in found] == [(each.node, each.address) for each in HUBS]

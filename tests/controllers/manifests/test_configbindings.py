@@ -37,7 +37,7 @@ DOCUMENT = Path(__file__).parents[3] / "docs" / "bindings.md"
         [{"replicas": 1}, {"upgradeStrategy": "Recreate"}, image("a"), image("b")],
     ],
 )
-def test_every_kind_of_item_is_kept_as_it_is(bindings: BindingScene, items: list[Json]) -> None:
+def test_every_kind_of_item_is_stored_unmodified(bindings: BindingScene, items: list[Json]) -> None:
     name = bindings.bind("web", items=items)
     assert bindings.get(name)["spec"]["items"] == items
 
@@ -54,7 +54,7 @@ SELECTOR: Json = {
 @pytest.mark.parametrize(
     "value", ["text", 0, False, {}, [], {"a": [1, {"b": None, "c": "x"}]}, ["a", 1, {"k": "v"}]]
 )
-def test_patches_are_kept_as_they_are(bindings: BindingScene, value: object) -> None:
+def test_patches_are_stored_unmodified(bindings: BindingScene, value: object) -> None:
     patches = [
         patch("add", "/volumes/-", value),
         patch("replace", "/containers/0/image", value),
@@ -65,7 +65,7 @@ def test_patches_are_kept_as_they_are(bindings: BindingScene, value: object) -> 
 
 
 @pytest.mark.parametrize("selector", [{}, {"matchLabels": {"a": "b"}}, SELECTOR])
-def test_a_selector_is_kept_and_may_be_instead_of_pools(bindings: BindingScene, selector: Json) -> None:
+def test_a_selector_is_stored_and_may_replace_pools(bindings: BindingScene, selector: Json) -> None:
     name = bindings.bind("web", items=[{"replicas": 1}], pools=None, selector=selector)
     subject = bindings.get(name)["spec"]["subject"]
     assert subject["nodepoolSelector"] == selector

@@ -90,7 +90,7 @@ def verbs(answer: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("hub_rbac")
-def test_it_lets_nobody_write(real_cloud: RealCloud, node: str) -> None:
+def test_the_role_of_hubs_grants_no_write(real_cloud: RealCloud, node: str) -> None:
     itself = real_cloud.client(real_cloud.authority.issue_node(node))
     for path, _ in ADDED:
         assert itself.request("DELETE", path).status == 403, path

@@ -78,7 +78,7 @@ def test_a_probe_or_hook_that_names_a_host_is_refused(refusing: Scene, fields: J
     ],
     ids=["none", "httpGet and exec", "grpc and sleep"],
 )
-def test_other_pods_are_created(refusing: Scene, fields: Json) -> None:
+def test_a_pod_whose_probes_name_no_host_is_created(refusing: Scene, fields: Json) -> None:
     assert create(refusing, fields) == 201
 
 

@@ -167,7 +167,7 @@ def fleet(cloud: RealCloud) -> str:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 
 
-def test_a_job_that_somebody_deletes_converts_nothing_twice(cloud: RealCloud, start: Start) -> None:
+def test_a_job_deleted_by_an_administrator_converts_no_node_twice(cloud: RealCloud, start: Start) -> None:
     with ConvertedNodes(cloud, 1) as scene:
         [node] = scene.members
         scene.holds.add(node)
@@ -217,7 +217,7 @@ def test_a_pool_of_another_is_not_held_up(cloud: RealCloud, start: Start) -> Non
         well.until(lambda: well.pool_condition()[0] == "Complete")
 
 
-def test_the_manager_makes_no_other_job(cloud: RealCloud) -> None:
+def test_the_manager_may_create_jobs_of_its_template_alone(cloud: RealCloud) -> None:
     manager = cloud.client(token=cloud.token("kube-system", "edgehub-manager"))
     began = datetime(2026, 1, 2, tzinfo=UTC)
 

@@ -85,7 +85,7 @@ def test_what_pools_never_named_is_left_alone_and_what_they_put_goes(
     assert PREVIOUS not in node.annotations
 
 
-def test_what_somebody_changed_since_is_theirs() -> None:
+def test_an_attribute_changed_on_the_node_stays() -> None:
     node = as_node(Attributes())
     joined = patched(node, node_patch(node, Attributes(labels={"a": "1"})))
     changed = replace(joined, labels={"a": "2"})

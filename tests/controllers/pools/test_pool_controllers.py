@@ -48,7 +48,9 @@ def test_a_node_gets_and_loses_them_with_its_pool(scene: Scene, manager: object)
     assert not tainted(left)
 
 
-def test_a_pool_that_nodes_refuse_says_so_and_harms_nobody(scene: Scene, manager: object) -> None:
+def test_a_pool_with_invalid_attributes_is_reported_and_does_not_affect_the_rest(
+    scene: Scene, manager: object
+) -> None:
     bad = scene.pool(labels={"not a label key": "x"})
     scene.node(bad)
     good = scene.pool(**ATTRIBUTES)
@@ -58,7 +60,7 @@ def test_a_pool_that_nodes_refuse_says_so_and_harms_nobody(scene: Scene, manager
     assert scene.sees(POOLS, bad, lambda obj: len(obj["status"]["nodes"]) == 1)
 
 
-def test_a_node_of_no_known_pool_is_told(scene: Scene, manager: object) -> None:
+def test_a_node_of_an_unknown_pool_is_reported(scene: Scene, manager: object) -> None:
     node = scene.node("nowhere")
     scene.until(lambda: "NodePoolNotFound" in scene.events(node))
     assert "region" not in scene.admin.get(f"{NODES}/{node}")["metadata"]["labels"]
@@ -131,7 +133,7 @@ def test_nodes_may_come_before_their_pool(scene: Scene, manager: object) -> None
 
 
 @pytest.mark.real
-def test_a_status_that_somebody_else_wrote_is_put_right(scene: Scene, manager: object) -> None:
+def test_a_status_overwritten_by_another_client_is_corrected(scene: Scene, manager: object) -> None:
     pool = scene.pool()
     node = scene.node(pool)
     scene.sees(POOLS, pool, lambda obj: obj["status"]["nodes"] == [node])

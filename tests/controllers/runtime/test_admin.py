@@ -150,7 +150,7 @@ async def test_no_web_page_gets_it(cloud: ScriptableCloud, headers: dict[str, st
                     assert (answer.status, "n1" in await answer.text()) == (status, status == 200)
 
 
-async def test_nobody_gets_it_over_the_network(cloud: ScriptableCloud) -> None:
+async def test_the_fleet_page_is_refused_over_the_network(cloud: ScriptableCloud) -> None:
     async with Http1Session(aiohttp.ClientSession()) as reading:
         request = make_mocked_request("GET", "/fleet")
         assert request.remote is None

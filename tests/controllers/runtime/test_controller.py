@@ -58,7 +58,9 @@ async def run(controller: Controller, seconds: float) -> None:
         (KeyError("x"), "failed"),
     ],
 )
-async def test_one_bad_object_is_retried_ever_later_and_blocks_nobody(error: Exception, result: str) -> None:
+async def test_a_failing_object_is_retried_ever_later_and_does_not_block_the_rest(
+    error: Exception, result: str
+) -> None:
     def counted(name: str, result: str) -> float:
         return (
             metrics.REGISTRY.get_sample_value(

@@ -120,7 +120,7 @@ DEEP = 5_000
 
 
 @pytest.mark.parametrize("levels", [300, DEEP])
-async def test_an_object_that_is_nested_deep_stops_no_other(levels: int) -> None:
+async def test_a_deeply_nested_object_does_not_stop_the_informer(levels: int) -> None:
     """Neither in a list nor in a watch, wherever its depth is; and it is read itself."""
 
     def nested(levels: int) -> Json:

@@ -14,7 +14,7 @@ def test_what_is_no_mapping_is_an_empty_one(garbage: object) -> None:
     assert metadata({"metadata": garbage}) == {}
 
 
-def test_what_is_right_is_kept() -> None:
+def test_values_of_the_expected_type_are_returned() -> None:
     assert texts({"a": "b", "c": 1, "d": None}) == {"a": "b"}
     assert objects([{"a": 1}, None, "x"]) == [{"a": 1}]
     assert objects({"a": 1}) == []

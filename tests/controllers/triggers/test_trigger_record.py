@@ -57,7 +57,7 @@ def test_many_services_fit() -> None:
     assert len(pack(Seen(topologies, pools))) < MAX_RECORD
 
 
-def test_long_topologies_are_told_apart_and_fit() -> None:
+def test_long_topologies_are_distinguished_by_a_digest_and_fit() -> None:
     """The API server takes annotations of 256 KiB, and random text packs badly."""
     random = Random(23)
     topologies: dict[Key, str | None] = {

@@ -195,7 +195,7 @@ def jobs_of(edge: EdgeNodes, image: str) -> list[str]:
     return [each["nodeName"] for each in pods if each["containers"][0]["image"] == image]
 
 
-def test_annotations_that_cannot_be_followed_are_told(edge: EdgeNodes) -> None:
+def test_invalid_update_annotations_are_reported(edge: EdgeNodes) -> None:
     name = edge.daemon_set("agent:1", update_strategy="OTA", max_unavailable="many")
     edge.until(lambda: "InvalidUpdateStrategy" in edge.events(name, edge.namespace))
     assert set(edge.said(name, "PodNeedUpgrade").values()) == {""}

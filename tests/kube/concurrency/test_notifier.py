@@ -21,7 +21,7 @@ async def test_a_beat_wakes_all_who_wait_now() -> None:
         await late
 
 
-async def test_a_beat_in_the_same_turn_is_not_missed() -> None:
+async def test_a_notification_before_the_first_iteration_is_not_missed() -> None:
     """A task that waits for several notifiers makes a future of each, and awaits them an iteration later."""
     notifier = Notifier()
     waiting = asyncio.ensure_future(notifier.wait())

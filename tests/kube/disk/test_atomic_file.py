@@ -30,7 +30,7 @@ def test_a_larger_file_takes_no_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(10)
-def test_what_is_no_file_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_fifo_or_folder_is_an_error_and_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(OSError, match="no regular file"):
         read_file(tmp_path / "fifo")

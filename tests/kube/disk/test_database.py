@@ -181,7 +181,7 @@ def test_a_disk_that_cannot_be_opened_is_an_error_and_is_tried_again(tmp_path: P
 
 
 @pytest.mark.timeout(180)
-def test_killed_at_random_moments_of_a_write_storm_every_copy_is_whole(tmp_path: Path) -> None:
+def test_every_copy_is_complete_after_kills_in_a_storm_of_writes(tmp_path: Path) -> None:
     folder = tmp_path / "cache"
     last = 0
     for number in range(50):
@@ -263,7 +263,7 @@ def test_whatever_is_damaged_is_read_as_it_was_or_not_at_all(tmp_path: Path) -> 
     assert shown > 100
 
 
-def test_a_lock_that_somebody_holds_is_waited_for_a_moment_and_nothing_is_lost(disk: Disk) -> None:
+def test_a_locked_database_is_an_error_after_a_moment_and_loses_nothing(disk: Disk) -> None:
     disk.write(full_copy("s", {"version": 1}, {("a", "1"): b"x"}))
     other = sqlite3.connect(disk.folder / "cache.db", isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")

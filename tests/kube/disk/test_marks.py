@@ -10,7 +10,7 @@ from kube.disk.marks import MAX_MARKS, Marks, mark_of
 from tests.cloud.small_disk import NoNamespacesError, SmallDisk
 
 
-def test_marks_replace_each_other(tmp_path: Path) -> None:
+def test_each_write_of_marks_replaces_the_former(tmp_path: Path) -> None:
     marks = Marks(tmp_path / "done")
     assert marks.read() == set()
     marks.prepare()
@@ -40,7 +40,7 @@ def test_a_full_disk_takes_them(tmp_path: Path) -> None:
         assert marks.read() == {mark_of("a", b"1")}
 
 
-def test_there_is_room_for_so_many(tmp_path: Path) -> None:
+def test_marks_are_bounded_and_the_file_does_not_grow(tmp_path: Path) -> None:
     marks = Marks(tmp_path / "done")
     marks.prepare()
     size = (tmp_path / "done").stat().st_size

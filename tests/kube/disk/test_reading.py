@@ -151,7 +151,9 @@ def test_a_disk_that_becomes_full_is_read_on(small_disk: SmallDisk) -> None:
         assert user.send("write", 8) == of(8)
 
 
-def test_a_store_that_nobody_understands_stays_where_it_is(small_disk: SmallDisk, fault: Fault) -> None:
+def test_an_unreadable_store_is_set_aside_once_the_disk_is_writable(
+    small_disk: SmallDisk, fault: Fault
+) -> None:
     breaks, mends, _ = fault
     keep(small_disk, 7, closed=True)
     overwrite(small_disk.seen / "cache" / "cache.db", b"SQLite format 3", b"no such format.")
@@ -178,7 +180,7 @@ def test_what_the_log_may_have_changed_is_not_read_without_it(small_disk: SmallD
         assert user.send("open") == of(8)
 
 
-def test_an_index_that_a_power_cut_left_empty_needs_no_room(small_disk: SmallDisk, fault: Fault) -> None:
+def test_an_empty_wal_index_is_rebuilt_without_disk_space(small_disk: SmallDisk, fault: Fault) -> None:
     breaks, _, _ = fault
     keep(small_disk, 7, closed=False)
     os.truncate(small_disk.seen / "cache" / "cache.db-shm", 0)
@@ -195,7 +197,9 @@ def test_a_damaged_value_is_not_shown(small_disk: SmallDisk) -> None:
         assert user.send("open") == [None, 0]
 
 
-def test_where_nothing_was_kept_there_is_nothing(small_disk: SmallDisk, fault: Fault) -> None:
+def test_a_store_without_a_copy_is_created_once_the_disk_is_writable(
+    small_disk: SmallDisk, fault: Fault
+) -> None:
     breaks, mends, said = fault
     breaks(small_disk)
     with User(small_disk) as user:

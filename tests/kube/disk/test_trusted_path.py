@@ -122,9 +122,7 @@ def test_one_that_another_user_may_lead_elsewhere_is_not(
         assert not untrusted_step(path)
 
 
-def test_the_group_that_a_system_makes_for_each_user_is_no_other_user(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_private_group_of_a_user_is_trusted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a umask of 002 every folder is the group's to write to."""
     path.parent.chmod(0o775)
     monkeypatch.setattr(trusted_path, "_is_own_group", lambda number: number == os.getegid())
@@ -139,7 +137,7 @@ def test_so_many_links_are_followed_as_the_kernel_follows(path: Path) -> None:
         untrusted_step(path.parent / f"link-{MAX_LINKS}")
 
 
-def test_the_kernel_shows_roots_folders_as_nobodys_where_it_does_not_map_root(
+def test_the_overflow_user_is_trusted_where_root_is_not_mapped(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The hub of an ordinary user in a user namespace of its own, in which / is the overflow user's."""

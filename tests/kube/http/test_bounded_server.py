@@ -117,7 +117,7 @@ async def test_a_request_that_is_being_answered_stays(served: Served) -> None:
             writer.transport.abort()
 
 
-async def test_who_never_shakes_hands_keeps_nobody_out() -> None:
+async def test_clients_without_a_tls_handshake_lock_out_no_client() -> None:
     authority = Authority()
     with TemporaryDirectory() as folder:
         pair = authority.issue_server("localhost", ["127.0.0.1"]).write(Path(folder), "server")

@@ -192,7 +192,7 @@ def test_values_are_not_altered(value: bytes) -> None:
     assert dict(headers_of(made))["Authorization"].encode("utf-8", "surrogateescape") == value
 
 
-def test_who_is_asked_in_the_place_of_another_sees_no_credentials() -> None:
+def test_a_redirected_request_carries_no_credentials() -> None:
     asked = request((b"Authorization", SECRET), (b"Cookie", SECRET), path=b"/a?token=" + SECRET)
     hide(asked)
     redirect(asked, "/b?c=d")

@@ -125,7 +125,7 @@ async def test_a_long_refusal_is_dropped(serve: Serve, coding: str) -> None:
         await client.request("GET", "/x")
 
 
-async def test_of_a_refusal_that_is_too_long_to_be_kept_the_code_counts(
+async def test_a_refusal_beyond_the_bound_is_known_by_its_code(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_module, "MAX_REFUSAL", SHORT // 2)

@@ -49,7 +49,7 @@ def test_a_certificate_without_an_end(tmp_path: Path) -> None:
     assert run({"command": str(path)}) == ExecCredentials(b"", b"certificate", b"key", None)
 
 
-def test_it_is_told_what_the_kubeconfig_says(tmp_path: Path) -> None:
+def test_the_plugin_gets_arguments_variables_and_the_cluster_of_the_kubeconfig(tmp_path: Path) -> None:
     script_of_plugin = f'echo "$KUBERNETES_EXEC_INFO" >{tmp_path}/told; echo "$*,$REGION" >>{tmp_path}/told'
     path = script(tmp_path, f"{script_of_plugin}\n{printed(STATUS)}")
     section = {"command": str(path), "args": ["get", "token"], "env": [{"name": "REGION", "value": "north"}]}
@@ -90,7 +90,9 @@ def test_it_is_told_what_the_kubeconfig_says(tmp_path: Path) -> None:
         (printed({"token": "secret", "expirationTimestamp": "soon"}), "Invalid isoformat"),
     ],
 )
-def test_what_gives_nothing_is_told_without_a_secret(tmp_path: Path, text: str, message: str) -> None:
+def test_a_plugin_without_credentials_is_reported_without_its_output(
+    tmp_path: Path, text: str, message: str
+) -> None:
     path = script(tmp_path, text)
     with pytest.raises(ValueError, match=message) as raised:
         run({"command": str(path)})
@@ -98,7 +100,7 @@ def test_what_gives_nothing_is_told_without_a_secret(tmp_path: Path, text: str, 
     assert "secret" not in str(raised.value)
 
 
-def test_a_program_that_is_not_there_is_told_with_the_hint(tmp_path: Path) -> None:
+def test_a_missing_plugin_is_reported_with_the_install_hint(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"exec plugin \S+/none is not there: install it from the vendor"):
         run({"command": "./none", "installHint": "install it\nfrom the vendor"}, tmp_path)
 

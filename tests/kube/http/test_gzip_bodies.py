@@ -53,13 +53,13 @@ def test_the_limit_is_exact(body: bytes, limit: int) -> None:
         (gzip.compress(b"one") + b"rest", zlib.error),
     ],
 )
-async def test_what_is_no_whole_body(packed: bytes, error: type[Exception]) -> None:
+async def test_an_incomplete_gzip_body_is_an_error(packed: bytes, error: type[Exception]) -> None:
     with pytest.raises(error):
         await unpack(packed, MANY)
 
 
 @pytest.mark.parametrize("size", [0, 10, IN_LOOP, IN_LOOP + 1, 3 * IN_LOOP])
-async def test_a_body_is_whole_whatever_unpacks_it(size: int) -> None:
+async def test_a_gzip_body_is_unpacked_completely_by_each_method(size: int) -> None:
     body = os.urandom(size // 2) + bytes(size - size // 2)
     assert await unpack(gzip.compress(body), MANY) == body
 

@@ -118,7 +118,7 @@ def without(*path: str | int) -> dict[str, Any]:
         (kubeconfig({"certificate-authority-data": "é"}), "certificate-authority-data is not base64"),
     ],
 )
-def test_what_cannot_be_used_is_said_in_the_operators_words(document: object, message: str) -> None:
+def test_an_unusable_kubeconfig_is_refused_with_the_reason(document: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_kubeconfig(document, FOLDER)
 

@@ -123,7 +123,7 @@ async def test_what_concerns_one_request_or_asks_for_no_time_holds_nothing_up(er
     assert busy.asked == 3
 
 
-async def test_a_request_of_the_hubs_own_holds_up_the_others() -> None:
+async def test_a_delayed_request_of_the_hub_itself_delays_the_rest() -> None:
     busy = Busy(unavailable("later"), "30")
     client = Client(busy, "http://cloud", {})
     await client.relay("GET", "/version", headers=[], body=b"", is_own=True)
@@ -131,7 +131,7 @@ async def test_a_request_of_the_hubs_own_holds_up_the_others() -> None:
     assert busy.asked == 1
 
 
-async def test_another_queue_and_other_clients_requests_are_sent() -> None:
+async def test_a_delay_applies_to_its_queue_and_client_alone() -> None:
     busy = Busy(unavailable("later", retry_after=30))
     client = Client(busy, "http://cloud", {})
     await refused(get(client))
@@ -140,6 +140,6 @@ async def test_another_queue_and_other_clients_requests_are_sent() -> None:
     assert busy.asked == 3
 
 
-async def test_an_absurd_time_is_told(reached: list[str]) -> None:
+async def test_an_excessive_retry_after_is_bounded_and_reported(reached: list[str]) -> None:
     assert retry_after({"Retry-After": "3600"}) == MAX_RETRY_AFTER
     assert reached == ["time that a server asks for"]

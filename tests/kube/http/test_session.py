@@ -105,7 +105,7 @@ async def test_no_answer_in_time(served: Served) -> None:
             pass
 
 
-async def test_nobody_there(served: Served) -> None:
+async def test_a_port_without_a_listener_is_an_oserror(served: Served) -> None:
     session, _ = served
     with pytest.raises(OSError, match="onnect"):
         async with session.open("GET", "http://127.0.0.1:1/", headers=(), body=None, timeout=LATER):

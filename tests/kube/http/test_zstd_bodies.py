@@ -62,7 +62,7 @@ async def test_a_body_that_is_cut_off_is_an_error(end: int) -> None:
     ],
     ids=["more behind it", "damaged", "of no stated size", "not packed"],
 )
-async def test_other_bodies_are_errors(body: bytes) -> None:
+async def test_a_malformed_zstd_body_is_an_error(body: bytes) -> None:
     with pytest.raises(OSError, match="packed body"):
         await unpack(body, len(BODY))
 

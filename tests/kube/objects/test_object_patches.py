@@ -40,7 +40,7 @@ def applied(content_type: str, patch: object) -> dict[str, Any]:
     return patched
 
 
-def test_each_type_has_its_way_with_lists() -> None:
+def test_each_patch_type_merges_lists_by_its_rules() -> None:
     change = {"status": {"conditions": [READY]}}
     assert applied(STRATEGIC_MERGE_PATCH, change)["status"]["conditions"] == [READY, {"type": "Other"}]
     assert applied(MERGE_PATCH, change)["status"]["conditions"] == [READY]
@@ -86,7 +86,7 @@ def test_what_is_no_patch(content_type: str, other: bytes, patch: bytes | None) 
 @pytest.mark.parametrize(
     "content_type", ["", "application/json", "application/apply-patch+yaml", "text/plain"]
 )
-def test_other_types(content_type: str) -> None:
+def test_an_unknown_patch_type_is_415(content_type: str) -> None:
     with pytest.raises(StatusError) as caught:
         apply_patch(content_type, NODE, b"{}", "Node")
     assert (caught.value.code, caught.value.reason) == (415, "UnsupportedMediaType")
@@ -146,7 +146,7 @@ def test_the_operations_of_a_json_patch(operations: list[Any], changed: dict[str
     assert before == VALUES
 
 
-def test_a_json_patch_of_the_whole_document() -> None:
+def test_a_json_patch_may_replace_the_document() -> None:
     assert apply_json_patch(VALUES, [op("replace", "", value={"z": 1})]) == {"z": 1}
     assert apply_json_patch(VALUES, [op("add", "", value={"z": 1})]) == {"z": 1}
 

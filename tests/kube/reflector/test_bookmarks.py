@@ -94,7 +94,7 @@ async def test_once_the_cloud_has_said_how_far_it_is_a_small_store_hears_of_even
     assert (len(cloud.requests.where(without)), reflector.lists) == (1, 1)
 
 
-async def test_a_newer_version_that_somebody_gets_has_the_watch_ask_anew(
+async def test_a_newer_version_given_elsewhere_restarts_the_watch(
     cloud: ScriptableCloud, start: Start
 ) -> None:
     store = Store()
@@ -139,7 +139,7 @@ async def test_where_a_version_grows_too_old_without_bookmarks_watches_ask_from_
     assert len(cloud.requests.where(without)) == 1
 
 
-async def test_hubs_of_a_pool_tell_each_other_how_far_the_cloud_is(
+async def test_a_reflector_of_a_leader_never_stops_asking_for_bookmarks(
     cloud: ScriptableCloud, start: Start
 ) -> None:
     cloud.watches.bookmark_interval = 0.01
@@ -152,7 +152,7 @@ async def test_hubs_of_a_pool_tell_each_other_how_far_the_cloud_is(
     assert not cloud.requests.where(without)
 
 
-async def test_what_nothing_was_told_of_is_as_old_as_the_end_of_its_watch(
+async def test_a_store_without_events_is_as_old_as_the_end_of_its_watch(
     cloud: ScriptableCloud, start: Start
 ) -> None:
     store = Store()

@@ -52,7 +52,7 @@ async def test_a_quiet_kind_is_where_the_cloud_is(cloud: ScriptableCloud, client
     assert await newest_event(client, WANTED, known, now) == (now, known)
 
 
-async def test_the_last_event_is_told(cloud: ScriptableCloud, client: Client) -> None:
+async def test_the_newest_event_is_found_between_two_versions(cloud: ScriptableCloud, client: Client) -> None:
     known = written(cloud, "one").version
     newest = [written(cloud, name).version for name in ("two", "three")][-1]
     another_kind(cloud, "other")

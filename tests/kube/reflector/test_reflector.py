@@ -203,7 +203,7 @@ def slow_backoff() -> Backoff:
     return Backoff(0.005, 0.005, jitter=lambda: 100_000.0)
 
 
-async def test_somebody_who_asks_cuts_a_delay_short(cloud: ScriptableCloud, start: Start) -> None:
+async def test_retry_now_cuts_the_backoff_short(cloud: ScriptableCloud, start: Start) -> None:
     cloud.faults.add(fault.Refuse(503), when=LISTS)
     store = Store()
     reflector = start(store, backoff=slow_backoff())

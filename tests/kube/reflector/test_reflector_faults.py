@@ -125,7 +125,9 @@ async def test_a_storm_of_410_lists_each_time_and_tells_nothing(cloud: Scriptabl
     assert (reflector.lists, recorder.changes) == (5, [])
 
 
-async def test_what_a_compaction_hides_is_told_as_differences(cloud: ScriptableCloud, start: Start) -> None:
+async def test_changes_hidden_by_a_compaction_are_notified_as_differences(
+    cloud: ScriptableCloud, start: Start
+) -> None:
     for name in ("same", "changed", "gone"):
         cloud.store.create(service(name))
     store = Store()

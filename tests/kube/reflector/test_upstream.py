@@ -248,7 +248,7 @@ async def versions_seen(upstream: Bursting, last: int) -> set[int]:
     return seen
 
 
-async def test_others_run_while_very_many_events_are_applied() -> None:
+async def test_callbacks_run_while_very_many_events_are_applied() -> None:
     last = 100 + 10 * EVENTS_AT_ONCE
     assert (
         len(await versions_seen(Bursting(*(event("BOOKMARK", at) for at in range(101, last + 1))), last))
@@ -256,7 +256,7 @@ async def test_others_run_while_very_many_events_are_applied() -> None:
     )
 
 
-async def test_a_long_event_is_not_parsed_and_has_a_turn_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_event_is_applied_unparsed_in_its_own_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[int] = []
 
     def parse(text: bytes | memoryview) -> object:

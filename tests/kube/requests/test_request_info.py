@@ -144,7 +144,7 @@ def test_requests_for_objects(
         *["/version", "/healthz/etcd/x", "/openapi/v3/apis/apps/v1"],
     ],
 )
-def test_requests_for_other_things(path: str) -> None:
+def test_a_request_outside_the_api_has_a_path_alone(path: str) -> None:
     info = parse_request("POST", f"{path}?timeout=10s")
     assert info == RequestInfo("POST", path, "post", None, "", "", "", ListOptions(), 10)
 

@@ -61,7 +61,7 @@ def test_what_kube_apiserver_refuses_is_refused(changed: dict[str, str], code: i
         offer.switched()
 
 
-def test_a_token_among_the_subprotocols_is_read_and_not_told() -> None:
+def test_a_token_among_the_subprotocols_is_read_and_not_echoed() -> None:
     offer = offer_of((OFFER | {PROTOCOL: f"{token(b'secret')}, v1"}).items())
     assert offer is not None
     assert offer.bearer == "Bearer secret"
@@ -78,7 +78,7 @@ def test_a_token_among_the_subprotocols_is_read_and_not_told() -> None:
         f"{token(bytes([255]))}, v1",
     ],
 )
-def test_a_malformed_token_is_nobodys(protocols: str) -> None:
+def test_a_malformed_token_among_the_subprotocols_is_401(protocols: str) -> None:
     offer = offer_of((OFFER | {PROTOCOL: protocols}).items())
     assert offer is not None
     with refuses(401):

@@ -48,7 +48,7 @@ def test_a_torn_object_is_refused_or_read(cut: int, at: int, byte: int) -> None:
         orjson.dumps(shown_object(api_version, kind, bytes(torn)))
 
 
-def test_what_the_messages_do_not_name_is_told_to_people_by_number_and_size() -> None:
+def test_an_unknown_protobuf_field_is_shown_by_number_and_size() -> None:
     raw = delimited(b"\x0a", delimited(b"\x0a", b"web")) + b"\xf8\x07\x07" + delimited(b"\x82\x08", b"12345")
     shown = shown_object("v1", "Service", raw)
     assert shown["metadata"] == {"name": "web"}
@@ -85,7 +85,7 @@ def test_what_is_nested_too_deep_is_refused_and_not_followed() -> None:
         json_object(*CRD, nested_schema(MAX_DEPTH * 100))
 
 
-def test_a_hub_that_nobody_asks_does_not_load_the_messages() -> None:
+def test_importing_the_hub_does_not_load_the_messages() -> None:
     program = (
         "import addons.hub, addons.command, addons.ui.admin\n"
         "from kube.schemas.published import messages\n"

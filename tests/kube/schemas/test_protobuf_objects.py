@@ -85,7 +85,7 @@ def test_an_unknown_kind_is_refused() -> None:
 
 @settings(max_examples=50)
 @given(spec=VALUES, status=VALUES, metadata=VALUES)
-def test_values_of_other_types_are_refused(spec: Any, status: Any, metadata: Any) -> None:
+def test_a_value_of_the_wrong_type_is_encoded_or_a_value_error(spec: Any, status: Any, metadata: Any) -> None:
     tree = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}
     with suppress(ValueError):
         protobuf_object(tree)

@@ -183,7 +183,7 @@ async def test_who_may_hold_its_version_from_elsewhere_is_corrected() -> None:
     ]
 
 
-async def test_who_may_hold_what_has_gone_since_is_told_so() -> None:
+async def test_a_client_from_elsewhere_gets_deletions_of_objects_that_the_view_hid() -> None:
     """No event of the view names an object that the view hid until it was deleted. The store's history does."""
     view = view_at(12, HIDDEN, PLAIN)
     view.listing()

@@ -73,7 +73,7 @@ async def test_of_logs_with_one_bound_the_largest_lose_their_oldest_changes(reac
     assert names(logs[0], 0) == ["large"], "for the last watchers"
 
 
-async def test_the_last_change_is_kept_whatever_its_size() -> None:
+async def test_the_last_change_is_retained_whatever_its_size() -> None:
     log = await filled(11)
     log.trim(EVERYTHING, 1)
     assert names(log, 0) == ["at11"]

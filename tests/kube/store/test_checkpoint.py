@@ -122,7 +122,7 @@ async def test_a_correction_names_what_is_hidden_where_the_client_may_have_seen_
     assert named in begins(again, 11), "a client of this process has it"
 
 
-def test_the_names_of_few_hidden_objects_are_kept(store: Store) -> None:
+def test_a_checkpoint_names_hidden_objects_up_to_a_bound(store: Store) -> None:
     inputs: Inputs = {("p", "i"): "drop"}
     projection = shown(store, inputs)
     for number in range(MAX_HIDDEN):

@@ -40,7 +40,7 @@ def test_what_the_node_wrote_comes_after_the_version_at_which_it_did() -> None:
 @pytest.mark.parametrize(
     ("version", "is_known"), [(10, True), (11, False), (19, False), (20, True), (21, True)]
 )
-def test_nobody_goes_on_from_within_the_gap_of_a_list(version: int, is_known: bool) -> None:
+def test_a_version_within_the_gap_of_a_list_cannot_be_resumed(version: int, is_known: bool) -> None:
     """Objects written and deleted between the two versions were never seen."""
     store = filled(10, Toy("x", version=4))
     fill(store, 20, Toy("x", version=4), Toy("y", version=15))
@@ -95,7 +95,7 @@ def test_gaps_that_are_too_many_are_one() -> None:
 
 
 @pytest.mark.parametrize(("since", "gap"), [(10, "10"), (20, "30"), (40, "")])
-async def test_who_resumes_before_gaps_is_told_of_the_first(since: int, gap: str) -> None:
+async def test_a_client_that_resumes_before_gaps_gets_the_first_in_the_bookmark(since: int, gap: str) -> None:
     """A follower that was away while its leader listed anew has clients that may be in the gap."""
     store = filled(10, Toy("x", version=4))
     view = view_of(store)
@@ -117,7 +117,7 @@ def test_another_history_begins_with_its_list() -> None:
     assert [store.history.has_all_after(version) for version in (11, 29, 30)] == [False, False, True]
 
 
-async def test_who_comes_with_a_version_of_a_former_history_is_told_what_is_not_of_this_one() -> None:
+async def test_a_client_of_a_former_history_gets_the_objects_that_differ() -> None:
     """The restored cloud has reached the same version with other objects."""
     store = filled(10, Toy("x", version=4), Toy("of the former", version=10))
     store.stand(Standing.DISPROVED)
@@ -157,7 +157,7 @@ async def test_what_former_histories_had_is_bounded(
     assert (reached, sorted(store.gone_after(10))) == (["objects of former histories"], [("a", "c")])
 
 
-async def test_who_comes_with_a_version_of_a_former_history_is_told_what_had_gone_there() -> None:
+async def test_a_client_of_a_former_history_gets_the_deletions_that_it_missed() -> None:
     """The client left before that, and the restored cloud has reached the client's version."""
     store = filled(10)
     tell(store, "ADDED", Toy("gone", version=12))

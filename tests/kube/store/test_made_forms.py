@@ -58,7 +58,7 @@ def test_a_table_of_one_object_has_the_objects_version() -> None:
     assert [row["cells"][0] for row in found["rows"]] == [SERVICE["metadata"]["name"]]
 
 
-def test_an_object_that_cannot_be_read_costs_nobody_the_list() -> None:
+def test_an_unreadable_object_is_listed_by_its_metadata() -> None:
     unpruned = recorded.single("services.single", PROTOBUF)[2]
     (item,) = store_of(PROTOBUF, unpruned + b"\x12\x02\x12\x7f")
     found = orjson.loads(RECODED[JSON].raw(item.store.codec, item))

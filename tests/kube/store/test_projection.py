@@ -78,7 +78,7 @@ def test_a_chain_keeps_changes_and_hides() -> None:
     assert projection.outcomes() == (1, 1, 1)
 
 
-def test_each_way_of_an_object_through_a_chain() -> None:
+def test_each_transition_of_an_object_through_a_chain_is_notified() -> None:
     """From kept, hidden and changed to each of them; what stays hidden is no step."""
     inputs: dict[InputKey, str] = {INPUT: "drop", OTHER: "10.9.9.9"}
     store = filled(10, Toy("x"))
@@ -245,7 +245,7 @@ def test_the_first_list_is_judged_when_the_projection_was_there_before_it() -> N
     assert shown(projection) == {"y": "10.0.0.1"}
 
 
-def test_a_projection_is_in_use_while_somebody_listens_and_deaf_once_closed() -> None:
+def test_a_projection_is_in_use_while_it_has_listeners_and_silent_once_closed() -> None:
     store = filled(10)
     projection, steps = project(store, None)
     assert projection.in_use

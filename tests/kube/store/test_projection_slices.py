@@ -53,7 +53,7 @@ def test_what_an_input_touches_is_judged_a_slice_at_a_time(size: int, at_once: i
     assert (projection.is_pending, shown(projection), len(steps.steps)) == (False, {}, len(toys))
 
 
-def test_a_change_of_what_is_left_is_told_as_of_what_would_have_been_shown() -> None:
+def test_a_change_before_its_slice_is_evaluated_is_notified_against_the_expected_state() -> None:
     store = filled(10, Toy("first", reads="i"), Toy("last", reads="i"))
     projection, steps = sliced(store, {INPUT: "keep"}, 1)
     assert shown(projection) == {"last": "10.0.0.1"}

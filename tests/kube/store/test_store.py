@@ -35,7 +35,7 @@ def test_a_store_is_empty_and_incomplete_until_its_first_list(encoding: Encoding
     assert recorder.heard == ["at 10"]
 
 
-def test_events_of_a_watch_are_told_with_what_was_and_what_is(encoding: Encoding) -> None:
+def test_events_of_a_watch_are_notified_with_the_former_and_new_object(encoding: Encoding) -> None:
     store = filled(10, Toy("x", version=4), encoding=encoding)
     recorder = RecordedInputs(store)
     tell(store, "ADDED", Toy("y", version=11))
@@ -93,7 +93,7 @@ def test_what_is_known_already_is_no_change(encoding: Encoding, event_type: str,
     assert contents(store) == {("a", "x"): 4}
 
 
-def test_what_the_node_made_of_an_object_is_told_at_its_own_version(encoding: Encoding) -> None:
+def test_a_local_change_is_notified_at_the_version_of_the_object(encoding: Encoding) -> None:
     store = filled(10, Toy("x", version=4), Toy("y", version=7), encoding=encoding)
     recorder = RecordedInputs(store)
     store.amend(Toy("x", version=4, app="ours").raw(encoding))
@@ -135,7 +135,7 @@ def test_what_cannot_be_read_amends_nothing(encoding: Encoding) -> None:
     assert recorder.heard == []
 
 
-def test_a_second_list_is_told_as_the_changes_it_makes_in_the_order_of_versions(encoding: Encoding) -> None:
+def test_a_relist_is_notified_as_its_changes_in_the_order_of_versions(encoding: Encoding) -> None:
     unchanged, changed, gone = Toy("kept", version=1), Toy("changed", version=2), Toy("gone", version=3)
     store = filled(10, unchanged, changed, gone, encoding=encoding)
     recorder = RecordedInputs(store)
@@ -164,7 +164,7 @@ def test_versions_that_go_backwards_are_a_restart_and_no_changes(encoding: Encod
     assert recorder.heard[1:] == [(31, ("a", "x"), None, 31)]
 
 
-def test_versions_behind_what_a_client_was_told_are_a_restart_as_well(encoding: Encoding) -> None:
+def test_a_version_behind_one_given_to_a_client_restarts_the_history(encoding: Encoding) -> None:
     """A fresh list has a version that the store has not been told of yet."""
     store = filled(30, Toy("x", version=4), encoding=encoding)
     recorder = RecordedInputs(store)
@@ -223,7 +223,7 @@ def test_a_listener_that_left_hears_nothing(encoding: Encoding) -> None:
     assert recorder.heard == []
 
 
-async def test_who_waits_is_told_of_events_bookmarks_and_lists(encoding: Encoding) -> None:
+async def test_waiters_are_notified_of_events_bookmarks_and_lists(encoding: Encoding) -> None:
     store = filled(10, encoding=encoding)
     moves: list[Callable[[], None]] = [
         lambda: tell(store, "ADDED", Toy(version=11)),
@@ -268,7 +268,7 @@ def test_fields_of_selectors_are_read_by_path(encoding: Encoding, path: str, val
         max_size=4,
     )
 )
-def test_told_changes_lead_from_each_list_to_the_next(
+def test_notified_changes_lead_from_each_list_to_the_next(
     encoding: Encoding, lists: list[list[tuple[str, int]]]
 ) -> None:
     """A listener that applies all changes to the first list has the last list. Versions never go back."""
@@ -304,7 +304,7 @@ def test_a_store_keeps_a_large_object_packed_where_it_is_text(encoding: Encoding
         assert (sys.getsizeof(stored) < len(item.raw) / 10) == (encoding is Encoding.JSON)
 
 
-def test_an_object_that_filters_have_changed_is_kept_packed(encoding: Encoding) -> None:
+def test_an_object_changed_by_filters_is_stored_packed(encoding: Encoding) -> None:
     """Clients get what the filters made of it."""
     store = filled(10, Toy("x", version=4, app="x" * 20_000), encoding=encoding)
     item = store.get(("a", "x"))

@@ -51,7 +51,7 @@ def changes(store: Store) -> None:
 
 @pytest.mark.parametrize("metadata_only", [False, True], ids=["whole", "metadata"])
 @pytest.mark.parametrize("where", [scope(), scope(labels="app=web")], ids=["all", "some"])
-async def test_differences_say_what_whole_objects_say(
+async def test_differences_decode_to_the_same_objects(
     encoding: Encoding, where: Scope, metadata_only: bool
 ) -> None:
     store = filled(10, Toy("x", version=4, app="web"), encoding=encoding)
@@ -76,7 +76,7 @@ async def test_all_watchers_share_one_record_of_an_event() -> None:
     assert first[0] is second[0]
 
 
-async def test_a_view_that_nobody_asks_for_differences_makes_none() -> None:
+async def test_a_view_without_readers_of_differences_makes_none() -> None:
     store = filled(10, Toy("x", version=4))
     view = view_of(store)
     watcher = view.watch(10, bookmarks=False)

@@ -253,7 +253,7 @@ async def test_an_ended_watch_has_what_was_left_and_no_more() -> None:
     assert after(view, 11) == [("ADDED", "y", 12)]
 
 
-async def test_a_refusal_ends_watches_with_the_clouds_words() -> None:
+async def test_a_refusal_ends_watches_with_the_message_of_the_cloud() -> None:
     view = view_of(filled(10))
     watcher = view.watch(10, bookmarks=True)
     view.end_watches(forbidden("no longer"))

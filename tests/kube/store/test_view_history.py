@@ -82,7 +82,7 @@ async def test_a_watch_that_resumes_has_no_initial_events(since: int | None) -> 
     assert list(watcher.initial_events()) == []
 
 
-async def test_a_bookmark_takes_nobody_back_to_before_the_version_it_came_with() -> None:
+async def test_a_bookmark_is_never_older_than_the_version_of_the_watch() -> None:
     store = filled(10)
     view = view_of(store)
     watcher = view.watch(20, bookmarks=True)
@@ -147,7 +147,7 @@ async def test_who_may_have_seen_less_at_its_version_gets_the_state_once_more(is
 
 
 @pytest.mark.parametrize("given", [9, 10])
-async def test_a_list_of_another_client_vouches_for_nobody(given: int) -> None:
+async def test_a_list_of_one_client_does_not_confirm_the_version_of_another(given: int) -> None:
     """Where nothing is written, both have the same version, one of them from filters that hid an object."""
     store = filled(10, Toy("x", version=4))
     view = View(Projection(store, None), scope(), Form(metadata_only=False), lambda: given)

@@ -30,7 +30,7 @@ INPUT = ("p", "i")
 # -- inputs --------------------------------------------------------------------------------------------------------
 
 
-async def test_an_input_that_hides_and_shows_is_told_with_the_objects_own_version_and_a_bookmark() -> None:
+async def test_an_input_that_hides_and_shows_is_sent_at_the_version_of_the_object_with_a_bookmark() -> None:
     inputs: dict[InputKey, str] = {INPUT: "keep"}
     store = filled(10, Toy("x", version=4, reads="i"))
     view = view_of(store, inputs)
@@ -93,7 +93,7 @@ async def test_the_first_event_of_a_filtered_view_is_not_repeated_to_who_has_see
     assert pending_events(client) == []
 
 
-async def test_nothing_is_told_of_an_object_while_its_input_is_not_known() -> None:
+async def test_an_object_with_an_unknown_input_is_held_back() -> None:
     inputs: dict[InputKey, str] = {INPUT: "keep"}
     store = filled(10, Toy("x", version=4, reads="i"))
     view = view_of(store, inputs)
@@ -109,7 +109,7 @@ async def test_nothing_is_told_of_an_object_while_its_input_is_not_known() -> No
 
 
 @pytest.mark.parametrize("since", [10, 15])
-async def test_a_filtered_view_made_anew_does_not_know_who_saw_what_through_other_inputs(since: int) -> None:
+async def test_a_new_filtered_view_corrects_clients_of_former_inputs(since: int) -> None:
     """A client of the process before may hold the very version, or a later one if the disk was behind."""
     projection = Projection(filled(10, Toy("x", version=4, reads="i")), ToyChain("p", {INPUT: "drop"}))
     view = View(projection, scope(), Form(metadata_only=False), lambda: 15)
@@ -141,7 +141,7 @@ async def test_what_the_node_does_ends_a_watch_that_waits_for_a_version_of_the_f
     assert refusal(lambda: waiting(watcher)) == 410
 
 
-async def test_a_client_that_is_ahead_is_told_no_version_but_its_own() -> None:
+async def test_a_client_ahead_of_the_store_gets_bookmarks_of_its_own_version_alone() -> None:
     """The cloud confirmed 15 to another client. What this one has of 12 may have come and gone since."""
     store = filled(10, Toy("x", version=4))
     view = view_of(store)
@@ -161,7 +161,7 @@ async def test_a_client_that_is_ahead_is_told_no_version_but_its_own() -> None:
 # -- rules ---------------------------------------------------------------------------------------------------------
 
 
-async def test_who_was_away_over_a_switch_is_told_what_it_hid_also_when_its_events_are_trimmed() -> None:
+async def test_a_client_away_over_a_switch_gets_deletions_even_when_events_are_trimmed() -> None:
     store = filled(10, Toy("x", version=4, reads="i"))
     view = view_of(store)
     body_of(view)

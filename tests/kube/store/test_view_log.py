@@ -106,7 +106,7 @@ async def test_what_inputs_did_and_the_log_dropped_is_corrected_at_its_version(
     assert away.state == {}
 
 
-def test_history_is_kept_for_the_size_of_the_store() -> None:
+def test_the_log_is_sized_for_the_store() -> None:
     """A relist may change every object: who is back soon after must not have to list."""
     assert log_module.LOG_MIN_CHANGES >= 1000
     assert log_module.LOG_MAX_BYTES >= 16 * 1024 * 1024

@@ -72,7 +72,7 @@ def view() -> View:
 
 
 @pytest.mark.parametrize("coding", CODINGS)
-async def test_waiting_clients_share_what_is_written_and_none_takes_a_turn(
+async def test_waiting_clients_share_encoded_events_and_are_written_without_their_tasks(
     view: View, coding: StreamCoding
 ) -> None:
     store = view.projection.store
@@ -91,7 +91,7 @@ async def test_waiting_clients_share_what_is_written_and_none_takes_a_turn(
         assert versions(view, *clients[0].direct) == [11, 12, 13]
 
 
-async def test_a_client_without_room_is_written_to_by_its_task_and_others_are_not_held_up(view: View) -> None:
+async def test_a_full_client_is_written_by_its_task_and_does_not_delay_the_rest(view: View) -> None:
     store = view.projection.store
     async with watching(view.watch(10, bookmarks=True), view.watch(10, bookmarks=True)) as (full, free):
         full.is_writable = False
@@ -104,7 +104,7 @@ async def test_a_client_without_room_is_written_to_by_its_task_and_others_are_no
     assert (len(full.written), len(full.direct)) == (1, 1)
 
 
-async def test_an_outlet_that_fails_is_used_no_more_and_holds_up_nobody(view: View) -> None:
+async def test_a_failing_outlet_is_dropped_and_does_not_delay_the_rest(view: View) -> None:
     def fail(_: bytes) -> bool:
         raise RuntimeError
 
@@ -138,7 +138,7 @@ async def test_behind_an_event_of_the_node_each_client_gets_a_bookmark(view: Vie
     assert client.direct == []
 
 
-async def test_a_burst_of_more_than_a_piece_is_for_the_tasks_which_let_others_work(view: View) -> None:
+async def test_a_large_burst_is_written_by_tasks_between_callbacks(view: View) -> None:
     store = view.projection.store
     async with watching(view.watch(10, bookmarks=False)) as (client,):
         for version in range(11, 1011):

@@ -37,7 +37,7 @@ def test_the_clouds_cells_are_those_of_the_object_until_it_changes() -> None:
     assert cells.of(widget(version="6"), KNOWN) == ["a", "tin", "3m"]
 
 
-def test_what_the_cloud_has_not_told_has_name_and_age() -> None:
+def test_an_object_without_columns_of_the_cloud_has_name_and_age() -> None:
     cells = CloudCells()
     assert cells.of(widget(), KNOWN) == KNOWN, "the hub's own columns"
     cells.learn(table(row(widget("b"), "b", "gold", "2m")))

@@ -381,7 +381,7 @@ def _frame_overhead(codec: Codec) -> int:
     return -1 if codec.encoding is Encoding.JSON else 3 * 3 - 4
 
 
-def test_pieces_that_wait_for_their_reader_are_nobodys() -> None:
+def test_pieces_are_not_referenced_while_their_reader_waits() -> None:
     """A watch whose client did not read had the hub hold each event of its last piece a second time."""
     pieces = in_pieces([bytes(PIECE)] * 2)
     assert sys.getrefcount(next(pieces)) == sys.getrefcount([])

@@ -250,7 +250,7 @@ def test_a_deep_object_spoils_neither_its_list_nor_its_watch(levels: int, long_l
 
 @pytest.mark.parametrize("long_list", [0, json_codec.LONG_LIST])
 @pytest.mark.parametrize("part", [60, 10**6])
-def test_an_object_that_nothing_reads_is_hidden_and_told(
+def test_an_object_nested_beyond_the_parser_is_hidden_and_reported(
     long_list: int, part: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reached: list[str] = []

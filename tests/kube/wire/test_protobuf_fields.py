@@ -65,7 +65,7 @@ def test_unknown_fields_of_inner_messages_and_entries_survive() -> None:
     assert original.encode().count(UNKNOWN) == 6
 
 
-def test_keep_leaves_the_other_messages_as_they_are() -> None:
+def test_keep_leaves_the_remaining_messages_unmodified() -> None:
     original = obj("endpointslices.single", Encoding.PROTOBUF)
     before = original.encode()
     assert original.fields.keep("endpoints", lambda endpoint: endpoint.text("nodeName") != "n2") == 1

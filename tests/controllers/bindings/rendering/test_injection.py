@@ -204,7 +204,7 @@ def test_several_new_variables_come_sorted_behind_those_of_the_template() -> Non
         ({"unknown": {}}, None, None),
     ],
 )
-def test_a_slot_without_a_place_is_skipped(item: Json, slot: str | None, reason: str | None) -> None:
+def test_an_item_for_a_missing_slot_is_skipped(item: Json, slot: str | None, reason: str | None) -> None:
     made = rendered(DEPLOYMENT, items(item))
     assert made.workload == DEPLOYMENT
     assert made.skipped == ((Skipped("b", slot, reason),) if slot and reason else ())
@@ -329,7 +329,7 @@ def test_the_record_is_on_the_workload_only() -> None:
     assert RECORD not in str(made["spec"])
 
 
-def test_other_annotations_stay() -> None:
+def test_foreign_annotations_stay() -> None:
     before = copy.deepcopy(DEPLOYMENT)
     before["metadata"]["annotations"] = {"a": "b"}
     made = rendered(before, items(image("x"))).workload
@@ -358,7 +358,7 @@ def test_a_container_that_went_takes_its_slots_along() -> None:
 @pytest.mark.parametrize(
     "workload", [{}, {"metadata": None, "spec": []}, {"spec": {"template": {"spec": 1}}}]
 )
-def test_garbage_has_no_place(workload: Json) -> None:
+def test_a_malformed_workload_has_no_slots(workload: Json) -> None:
     made = rendered(workload, items(image("x"), env(A="y"), config_map("z")))
     assert {each.reason for each in made.skipped} == {"ContainerNotFound"}
 

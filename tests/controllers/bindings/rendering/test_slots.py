@@ -40,7 +40,7 @@ from tests.controllers.support.workloads import DEPLOYMENT, rendered
         "annotation/",
     ],
 )
-def test_other_names_are_no_slots(name: str) -> None:
+def test_an_unknown_slot_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="is no slot"):
         parse_slot(name)
 
@@ -68,7 +68,7 @@ def test_a_value_has_the_type_of_its_slot(slot: Slot, value: object, does: bool)
     assert fits(slot, value) is does
 
 
-def test_a_place_that_is_missing_is_said() -> None:
+def test_a_missing_container_makes_its_slot_unavailable() -> None:
     with pytest.raises(SlotUnavailable, match="ContainerNotFound"):
         read_slot(DEPLOYMENT, Slot("image", "none"))
 

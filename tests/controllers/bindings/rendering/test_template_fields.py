@@ -188,7 +188,7 @@ def test_a_list_is_read_a_few_times_however_many_of_its_elements_a_record_names(
 
 
 @pytest.mark.parametrize("value", ["", ".", "m", "1 Gi", "1mi", "1Ki ", "one", True, None, [], {}, "9" * 100])
-def test_others_are_none(value: Any) -> None:
+def test_a_malformed_quantity_is_none(value: Any) -> None:
     assert parse_quantity(value) is None
 
 
@@ -279,7 +279,7 @@ def test_a_patch_changes_the_pod_spec(given: Json, path: tuple[str | int, ...], 
         ({"patch": {"operation": ["add"], "path": None}}, "PathNotAllowed"),
     ],
 )
-def test_one_without_a_place_changes_nothing(given: Json, reason: str) -> None:
+def test_a_patch_without_its_target_changes_nothing(given: Json, reason: str) -> None:
     assert applied(given["patch"]) == (SPEC, reason)
 
 

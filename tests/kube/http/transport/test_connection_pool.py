@@ -121,7 +121,7 @@ async def test_a_server_that_takes_no_requests_is_connected_to_once() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, SMALL, SMALL + 1, 70 * SMALL])
-async def test_a_body_is_sent_as_the_peer_has_room(size: int) -> None:
+async def test_a_body_is_sent_within_the_window_of_the_peer(size: int) -> None:
     peer = Peer(answer)
     body = bytes(index % 251 for index in range(size))
     async with peer.session() as session:
@@ -167,7 +167,7 @@ async def test_who_leaves_early_takes_the_request_back() -> None:
         assert peer.connections == 1
 
 
-async def test_a_connection_that_gave_no_answer_is_used_for_no_other_request() -> None:
+async def test_a_connection_that_timed_out_gets_no_further_request() -> None:
     peer = Peer(lambda asked: hold(asked) if asked.fields[":path"] == "/watch" else None)
     async with peer.session() as session:
         asked = session.get(f"{peer.url}/watch")
@@ -200,7 +200,9 @@ def reset_in_the_middle(asked: Asked) -> None:
 
 
 @pytest.mark.parametrize("act", [reset_at_once, reset_in_the_middle])
-async def test_an_answer_that_breaks_off_disturbs_no_other(act: Callable[[Asked], None]) -> None:
+async def test_an_answer_that_breaks_off_does_not_disturb_a_parallel_one(
+    act: Callable[[Asked], None],
+) -> None:
     peer = Peer(lambda asked: act(asked) if asked.fields[":path"] == "/x" else answer(asked))
     async with peer.session() as session:
         broken, complete = await asyncio.gather(
@@ -234,7 +236,7 @@ async def test_a_lost_connection_ends_its_requests_and_the_next_has_a_new_one(lo
         assert peer.connections == 2
 
 
-async def test_of_a_lost_connection_nothing_is_kept_though_nobody_asks_by_its_key_again() -> None:
+async def test_a_lost_connection_is_removed_from_the_pool_under_any_key() -> None:
     """Each token of a pod is a key, and a pod gets a new one each hour."""
     made = [SimpleNamespace(is_open=True, has_capacity=True) for _ in range(2)]
 
@@ -264,7 +266,7 @@ async def test_a_peer_of_another_protocol() -> None:
                 pass
 
 
-async def test_what_is_under_way_ends_with_the_session() -> None:
+async def test_a_running_request_ends_with_the_session() -> None:
     peer = Peer(hold)
     async with peer.session() as session, session.get(peer.url) as response:
         chunks = response.chunks()
@@ -288,7 +290,7 @@ async def test_an_answer_comes_in_pieces() -> None:
     assert not peer.asked[0].reset.is_set()
 
 
-async def test_what_nobody_reads_waits_at_the_peer() -> None:
+async def test_unread_data_is_bounded_and_waits_at_the_peer() -> None:
     """A packed watch comes faster than its reader applies what it unpacks to."""
     peer = Peer(lambda asked: asked.head())
     async with peer.session() as session, asyncio.timeout(LATER):

@@ -62,7 +62,7 @@ async def test_a_request_that_is_taken_back_before_it_goes_never_does() -> None:
     assert (first.error is None, last.error is None) == (False, False)
 
 
-async def test_a_body_that_ends_before_its_head_goes_is_whole() -> None:
+async def test_a_body_that_ends_before_its_headers_are_sent_is_complete() -> None:
     made = Http2Connection()
     sink = Filling(made)
     made.send(fields("/"), b"", ResponseSink())
@@ -81,7 +81,7 @@ async def test_a_body_that_ends_before_its_head_goes_is_whole() -> None:
     made.connection_lost(None)
 
 
-async def test_bodies_go_in_turns() -> None:
+async def test_bodies_are_sent_alternately() -> None:
     """A lease waited until a server with a small window had taken all of an upload."""
     made, _ = connected(Http2Connection)
     upload, lease = ResponseSink(), ResponseSink()

@@ -60,7 +60,7 @@ async def ask(session: CleartextSession, peer: Peer, method: str = "GET", body: 
         return await response.read(LIMIT)
 
 
-async def test_a_connection_is_kept_for_the_next_request() -> None:
+async def test_a_connection_is_reused_for_the_next_request() -> None:
     peer = Peer(COMPLETE)
     async with peer.serve() as session:
         for _ in range(3):
@@ -87,7 +87,7 @@ async def test_requests_at_one_time_have_a_connection_each() -> None:
         (b"HTTP/1.1 103 Early Hints\r\n\r\n" + COMPLETE, True),
     ],
 )
-async def test_an_answer_says_whether_its_end_was_told(answer: bytes, is_framed: bool) -> None:
+async def test_a_response_says_whether_its_end_was_framed(answer: bytes, is_framed: bool) -> None:
     """A body that nothing but the end of the connection ends may have been cut."""
     peer = Peer(answer, end=True)
     async with (
@@ -98,7 +98,7 @@ async def test_an_answer_says_whether_its_end_was_told(answer: bytes, is_framed:
         assert got.is_framed is is_framed
 
 
-async def test_a_length_beside_chunks_is_told_to_nobody() -> None:
+async def test_a_content_length_beside_chunks_is_dropped() -> None:
     """A client that believed it would take the rest of the body for the next answer."""
     peer = Peer(
         b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
@@ -138,7 +138,7 @@ async def test_what_breaks_off_is_an_error(answer: bytes) -> None:
             await ask(session, peer, "POST", b"x")
 
 
-async def test_what_nobody_asked_for_answers_nobody() -> None:
+async def test_bytes_after_an_answer_close_the_connection() -> None:
     """The rest of one answer must not become the next one's."""
     peer = Peer(COMPLETE + COMPLETE.replace(b"ok", b"no"), COMPLETE)
     async with peer.serve() as session:
@@ -148,7 +148,7 @@ async def test_what_nobody_asked_for_answers_nobody() -> None:
 
 
 @pytest.mark.parametrize(("method", "again"), [("GET", True), ("POST", False)])
-async def test_a_read_whose_kept_connection_has_ended_goes_out_again(method: str, again: bool) -> None:
+async def test_a_read_on_a_closed_idle_connection_is_sent_again(method: str, again: bool) -> None:
     """A server closes what is idle, and a write may have been done."""
     peer = Peer(COMPLETE, b"", COMPLETE)
     async with peer.serve() as session:
@@ -174,7 +174,7 @@ async def test_a_read_that_a_command_may_follow_is_sent_once(asks_for: bytes | N
     assert second.begin_anew() is (asks_for is None)
 
 
-async def test_what_nobody_reads_waits_at_the_server() -> None:
+async def test_unread_data_is_bounded_and_waits_at_the_server() -> None:
     size = 64 * MAX_UNTAKEN
     peer = Peer(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + bytes(size))
     seen = 0
@@ -196,7 +196,7 @@ async def test_what_nobody_reads_waits_at_the_server() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_connection_that_nobody_uses_is_closed() -> None:
+async def test_an_idle_connection_is_closed() -> None:
     made, sink = connected(Http1Connection)
     await asyncio.sleep(SILENCE / 2)
     response = ResponseSink()
@@ -220,7 +220,7 @@ async def test_a_watch_may_be_silent() -> None:
     assert sink.is_gone, "its answer has not ended"
 
 
-async def test_the_way_of_a_silent_watch_is_kept_and_one_that_is_gone_is_noticed() -> None:
+async def test_tcp_keepalive_is_on_for_a_silent_watch() -> None:
     """A watch brings nothing for as long as nothing happens, and routers forget connections."""
     peer = Peer(COMPLETE)
     async with peer.serve():

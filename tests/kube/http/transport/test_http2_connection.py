@@ -122,7 +122,7 @@ async def test_what_is_too_large_ends_the_connection_while_it_comes(frames: byte
             await ask(session, peer, "/x")
 
 
-async def test_of_a_success_that_nobody_reads_the_peer_sends_the_head_alone() -> None:
+async def test_a_success_without_a_reader_transfers_the_headers_alone() -> None:
     windows: list[int] = []
 
     def act(asked: Asked) -> None:
@@ -173,7 +173,7 @@ async def test_a_silent_peer_is_asked_whether_it_is_there(answers: bool) -> None
 
 
 @pytest.mark.looptime
-async def test_a_ping_measures_the_way_to_the_peer_and_back() -> None:
+async def test_a_ping_measures_the_round_trip() -> None:
     made, sink = connected(Http2Connection)
     server = H2Connection(H2Configuration(client_side=False))
     server.initiate_connection()

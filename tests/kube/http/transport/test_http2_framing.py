@@ -159,7 +159,7 @@ async def test_a_server_may_send_more_as_what_came_is_taken() -> None:
     made.connection_lost(None)
 
 
-async def test_a_body_goes_out_as_the_server_has_room() -> None:
+async def test_a_body_is_sent_within_the_windows_of_stream_connection_and_socket() -> None:
     made, sink, _ = asked()
     heard = Heard()
     made.send(fields(method="POST"), b"", heard, is_complete=False)
@@ -202,7 +202,7 @@ async def test_what_is_said_again_and_again_costs_no_look_at_the_streams(said: b
     made.connection_lost(None)
 
 
-async def test_a_stream_has_the_room_that_the_last_settings_say() -> None:
+async def test_the_window_of_a_stream_follows_the_last_settings() -> None:
     made, _, _ = asked()
     heard = Heard()
     made.data_received(SettingsFrame(0, {4: 5}).serialize())

@@ -11,7 +11,7 @@ FAR = 1e9
 """A deadline that never comes."""
 
 
-async def test_an_answer_that_comes_byte_by_byte_takes_no_more_room_than_another() -> None:
+async def test_an_answer_in_single_bytes_takes_bounded_memory() -> None:
     """A leader that sends frames of a byte made a hub keep a hundred times as much."""
     response, taken = StreamedResponse(FAR), 0
 
