@@ -62,7 +62,10 @@ async def read_pages(
         came(size)
         if not pages[-1].continue_token:
             return codec, pages
-        page_query = {**page_query, "continue": pages[-1].continue_token}
+        # The token has the version: as client-go's pager, for a kube-apiserver refuses both beside it (422).
+        first_only = {"resourceVersion", "resourceVersionMatch"}
+        page_query = {name: value for name, value in page_query.items() if name not in first_only}
+        page_query["continue"] = pages[-1].continue_token
 
 
 async def read_items(

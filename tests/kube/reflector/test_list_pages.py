@@ -54,6 +54,23 @@ async def test_a_store_reads_no_item_again_that_its_page_has_read(
     assert {key: made.version for key, made in items.items()} == {("", "a"): 1}
 
 
+async def test_a_further_page_asks_by_its_token_alone() -> None:
+    """A kube-apiserver refuses a version, or its match, beside a token with 422."""
+    asked: list[Mapping[str, str]] = []
+
+    async def ask(query: Mapping[str, str]) -> ApiResponse:
+        asked.append(query)
+        return ApiResponse("application/json", PAGE if len(asked) < 3 else PAGE.replace(b"x", b""))
+
+    await read_pages(
+        ask,
+        {"labelSelector": "a", "resourceVersion": "7", "resourceVersionMatch": "Exact"},
+        lambda _size: None,
+    )
+    assert asked[0]["resourceVersionMatch"] == "Exact"
+    assert asked[1:] == [{"labelSelector": "a", "limit": "500", "continue": "x"}] * 2
+
+
 async def test_a_list_whose_pages_never_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page of no objects has a hundred bytes: five million of them were a list."""
     monkeypatch.setattr("kube.reflector.list_pages.MAX_LIST", 100 * OF_A_PAGE)
