@@ -14,6 +14,7 @@ from addons.requests.caller import BEARER, Caller, CredentialSource, Listener
 from addons.requests.object_read import OBJECT_VERBS, ObjectRead, parse_continued, parse_read
 from addons.requests.offline_policy import (
     DISCOVERY_PATHS,
+    JSON,
     PEOPLE,
     OfflinePolicy,
     is_access_review,
@@ -223,8 +224,10 @@ def _of_peer(info: RequestInfo, accept: str | None) -> Route:
     if peer_refusal(info) is not None:
         return Route(RouteKind.PEER, "nothing that the peer port serves")
     if info.type is None:
-        if DISCOVERY_PATHS[info.path] not in (accept or ""):
-            raise not_acceptable(f"the peer port serves {info.path} as {DISCOVERY_PATHS[info.path]}")
+        form = DISCOVERY_PATHS[info.path]
+        is_plain_json = form == JSON and Representation(Encoding.JSON) in acceptable(accept)
+        if not is_plain_json and form not in (accept or ""):
+            raise not_acceptable(f"the peer port serves {info.path} as {form}")
         return Route(RouteKind.PEER, "a node of the pool")
     kinds = METADATA_KINDS if unfiltered_list_watch(info.type).metadata_only else {""}
     made = (representation for representation in acceptable(accept) if _is_made_here(representation, info))

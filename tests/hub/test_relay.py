@@ -156,4 +156,4 @@ def test_the_relay_serves_each_node_and_refuses_any_other_client(scene: Scene, t
         scene.ask(scene.cloud.authority.issue_client("somebody", ["system:authenticated"]), tmp_path) == 403
     )
     assert scene.ask(node, tmp_path, "/api/v1/pods") == 403
-    assert scene.ask(node, tmp_path, "/version") == 404
+    assert scene.ask(node, tmp_path, "/version") == 404, "a relay stores no answers"

@@ -312,6 +312,9 @@ def test_discovery_is_given_in_the_form_that_hubs_keep_alone() -> None:
     with pytest.raises(StatusError, match="the peer port serves /apis as") as caught:
         decide(info, "edgehub", HUB, Listener.PEER, JSON, RULES)
     assert caught.value.code == 406
+    version = parse_request("GET", "/version")
+    for accept in (None, "*/*", JSON):
+        assert decide(version, "curl", HUB, Listener.PEER, accept, RULES).kind is RouteKind.PEER
 
 
 def careful_route(accept: str) -> Route:
