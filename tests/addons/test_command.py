@@ -191,7 +191,7 @@ def test_why_an_interface_cannot_start_is_one_line(
     assert not started.interface
 
 
-def test_what_follows_two_dashes_passes_on_to_an_interface_and_comes_last(started: Started) -> None:
+def test_arguments_behind_two_dashes_come_last_for_an_interface(started: Started) -> None:
     main([*CLOUD, "--ui", "web", "--", "--set", "web_port=1", "--server", "x", "--"])
     assert started.arguments[-5:] == ["--set", "web_port=1", "--server", "x", "--"]
 

@@ -67,7 +67,7 @@ def test_the_browser_shows_comments_first(web: taddons.context) -> None:
     assert web.options.view_filter is None, "it is in the address, where a person sees it"
 
 
-def test_what_a_person_has_set_stays(web: taddons.context) -> None:
+def test_a_column_set_by_a_person_stays(web: taddons.context) -> None:
     web.options.update(web_columns=["path"])
     web.master.addons.add(Console(Options(), Drills(lambda: None)))
     assert web.options.web_columns == ["path"]

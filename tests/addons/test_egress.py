@@ -185,7 +185,7 @@ def test_an_unframed_answer_has_no_failover(egress: Egress, is_unframed: bool) -
     assert (made.failover is None) is is_unframed, "whose answer is held is kept"
 
 
-def test_what_the_node_answers_is_no_traffic_with_the_cloud(egress: Egress) -> None:
+def test_an_answer_of_the_node_does_not_count_as_traffic_with_the_cloud(egress: Egress) -> None:
     """When the hub answers in its place, the request passes the hook a second time."""
     up, down = counted("up"), counted("down")
     flow = rescuable(egress)

@@ -152,7 +152,7 @@ def test_anothers_certificate_is_refused_and_its_token_is_not(
 @pytest.mark.parametrize(
     ("case", "credential_source"), [("this node", CredentialSource.HUB), ("none", CredentialSource.NONE)]
 )
-def test_who_is_lent_the_hubs_identity_on_the_tls_port(
+def test_the_client_certificate_decides_who_gets_the_identity_of_the_hub(
     connection: Connection, authority: Authority, case: str, credential_source: CredentialSource
 ) -> None:
     connection.shake(client_of(case, authority))
@@ -333,7 +333,7 @@ async def test_the_plain_port_may_be_for_some_users_alone(
         server.close()
 
 
-async def test_whose_connection_it_is_cannot_be_seen_is_refused(
+async def test_a_connection_with_an_unknown_user_is_403(
     identity: Identity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The peer is on another machine, or has closed its socket, whose user the kernel then calls 0."""

@@ -37,7 +37,7 @@ def collections() -> Iterator[Counter[int]]:
     gc.unfreeze()
 
 
-def test_what_lives_for_good_is_not_gone_through_again(collections: Counter[int]) -> None:
+def test_permanent_objects_are_not_collected_again(collections: Counter[int]) -> None:
     there: list[object] = [[]]
     gc.disable()
     Memory().load(None)
@@ -56,7 +56,7 @@ def test_python_begins_no_full_collection_by_itself(collections: Counter[int]) -
 
 
 @pytest.mark.looptime
-async def test_what_the_node_asks_for_first_is_not_gone_through_again(collections: Counter[int]) -> None:
+async def test_objects_of_the_first_requests_are_not_collected_again(collections: Counter[int]) -> None:
     Memory().load(None)
     before = asyncio.all_tasks()
     first: list[list[int]] = [[] for _ in range(3_000)]

@@ -125,7 +125,7 @@ def test_the_tls_port_speaks_no_plain_http(resolve: Resolve) -> None:
     "header",
     [(b"Host", b"evil.example"), (b"Origin", b"https://evil.example"), (b"Sec-Fetch-Site", b"cross-site")],
 )
-def test_what_a_web_page_sends_is_refused_where_no_credential_is_needed(
+def test_a_request_of_a_web_page_is_refused_without_credentials(
     resolve: Resolve, listener: str, code: int, header: tuple[bytes, bytes]
 ) -> None:
     flow = flow_of(listener=listener, headers=[header])
@@ -151,6 +151,6 @@ def test_a_path_with_an_empty_step_names_nothing(resolve: Resolve, path: bytes, 
     assert refused(resolve, flow_of(path, "plain")) == code
 
 
-def test_what_is_behind_a_proxy_may_have_empty_steps(resolve: Resolve) -> None:
+def test_the_path_behind_a_proxy_subresource_may_have_empty_segments(resolve: Resolve) -> None:
     path = b"/api/v1/namespaces/a/services/web/proxy//x"
     assert resolved(resolve, flow_of(path, "plain")).info.subresource == "proxy"

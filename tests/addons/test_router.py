@@ -106,7 +106,7 @@ async def test_refusals_of_the_decision_are_the_answer(routed: Routed) -> None:
     assert code_of(await routed.request(SLICES, accept="text/html")) == 406
 
 
-async def test_what_could_be_filtered_waits_for_the_rules(routed: Routed) -> None:
+async def test_a_request_that_rules_could_filter_waits_for_the_rules(routed: Routed) -> None:
     routed.known.is_known = False
     flow = await routed.request(SLICES)
     assert (code_of(flow), routed.known.waited) == (503, 1)
@@ -129,7 +129,7 @@ async def test_a_hub_without_an_identity_answers_503(routed: Routed) -> None:
     assert code_of(await routed.request("/version")) == 0
 
 
-async def test_what_was_not_resolved_is_a_500(routed: Routed) -> None:
+async def test_an_unresolved_flow_is_500(routed: Routed) -> None:
     flow = tflow.tflow()
     await routed.router.requestheaders(flow)
     assert code_of(flow) == 500
@@ -153,7 +153,7 @@ async def test_a_single_object_is_filtered(routed: Routed) -> None:
     assert flow.response.headers["Content-Length"] == str(len(flow.response.content or b""))
 
 
-async def test_what_the_filters_keep_is_byte_for_byte_the_clouds(routed: Routed) -> None:
+async def test_an_unfiltered_object_is_byte_for_byte_that_of_the_cloud(routed: Routed) -> None:
     topology(routed, {})
     sent = raw(endpoint_slice("web-1", ["n1", "n2"], 6)) + b"\n"  # as a kube-apiserver ends a body
     flow = await routed.answer(await routed.request(ONE_SLICE), sent)
@@ -293,7 +293,7 @@ async def test_each_request_is_counted_once_with_its_code(routed: Routed) -> Non
 
 
 @pytest.mark.parametrize(("message", "code"), [("Client disconnected.", 499), ("connection refused", 502)])
-async def test_what_gets_no_answer_is_counted_too(routed: Routed, message: str, code: int) -> None:
+async def test_a_request_without_an_answer_is_counted(routed: Routed, message: str, code: int) -> None:
     named = ("counted", "list", "pods", "relay", code)
     before = requests(*named)
     flow = await routed.request("/api/v1/pods", "counted")
@@ -344,9 +344,7 @@ async def test_a_watch_that_is_over_is_forgotten(
     "target",
     [f"{SLICES}?watch=true", SLICES, "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/s"],
 )
-async def test_what_was_relayed_before_an_edit_is_not_answered_unfiltered_after_it(
-    routed: Routed, target: str
-) -> None:
+async def test_an_answer_relayed_before_an_edit_that_filters_it_is_503(routed: Routed, target: str) -> None:
     flow = await routed.request(target, "later")
     routed.known.rules = parse_rules({"filter_servicetopology": "later/endpointslices#get;list;watch"})
     flow.response = http.Response.make(200)
@@ -361,7 +359,7 @@ async def test_an_object_is_filtered_by_the_rules_in_force_when_it_comes(routed:
     assert code_of(await routed.answer(flow, service("lb", 6, type="LoadBalancer"))) == 200
 
 
-async def test_what_a_client_invents_is_no_label(routed: Routed) -> None:
+async def test_names_invented_by_a_client_are_no_labels(routed: Routed) -> None:
     before = requests("other", "other", "other", "relay", 200)
     flow = await routed.request("/apis/x.io/v1/namespaces/a/inventions/b", "other", method="BREW")
     await routed.answer(flow, b"{}")

@@ -59,7 +59,7 @@ async def test_a_relayed_watch_does_not_resume_over_an_edit(
     assert route_of(await routed.request(target, component)) is route
 
 
-async def test_what_no_view_can_write_is_listed_anew_after_an_edit(routed: Routed) -> None:
+async def test_a_watch_in_a_form_of_the_cloud_alone_is_410_after_an_edit(routed: Routed) -> None:
     routed.issued_under_other_rules = 100
     old = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
     flow = await routed.request(f"{SLICES}?watch=true&resourceVersion=100", "other", accept=old)
@@ -93,7 +93,7 @@ async def leaves_to_cloud(routed: Routed, target: str) -> http.HTTPFlow:
 
 
 @pytest.mark.parametrize("target", [f"{SLICES}?watch=true", f"{SLICES}?resourceVersion=0"])
-async def test_what_no_view_answers_is_relayed_and_ended_as_what_was_always_to_be(
+async def test_a_watch_that_no_view_answers_is_relayed_and_ended_by_an_edit(
     routed: Routed, broken: list[http.HTTPFlow], target: str
 ) -> None:
     """Such a watch once went on under the former rules, for an hour at the longest."""
@@ -110,7 +110,7 @@ async def test_what_no_view_answers_is_relayed_and_ended_as_what_was_always_to_b
     assert refused.response.status_code == 503
 
 
-async def test_what_no_view_answers_ends_when_the_cloud_was_restored(
+async def test_a_watch_that_no_view_answers_ends_after_a_restore_of_the_cloud(
     routed: Routed, broken: list[http.HTTPFlow]
 ) -> None:
     ended = await leaves_to_cloud(routed, f"{SLICES}?watch=true")
@@ -209,7 +209,7 @@ async def test_the_hub_answers_for_the_lease_of_the_node_at_all_times(relaying: 
     ("target", "component", "caller"),
     [(NODE, "stranger", HUB), (NODE, "cached", NOBODY), ("/metrics", "cached", HUB)],
 )
-async def test_what_the_node_cannot_answer_has_no_rescue(
+async def test_a_request_that_the_node_cannot_answer_has_no_failover(
     relaying: World, target: str, component: str, caller: Caller
 ) -> None:
     for relaying.standing.is_up in (True, False):
@@ -234,7 +234,7 @@ async def test_a_rescued_request_is_answered_by_the_hub_and_carries_no_lent_toke
     assert with_credentials(flow.request).headers.get("Authorization") == cached
 
 
-async def test_what_the_cloud_answered_is_copied(relaying: World) -> None:
+async def test_an_answer_of_the_cloud_is_copied(relaying: World) -> None:
     flow = await relaying.request(NODE, "cached")
     await relaying.answer(flow, b"{}")
     await relaying.answer(await relaying.request(NODE, "cached"), b"no", 404)
@@ -253,7 +253,7 @@ async def test_the_copy_is_of_what_the_cloud_said_before_any_filter(relaying: Wo
     assert relaying.standing.learned == [(target, 200)], "what the cloud said of the caller's right, too"
 
 
-async def test_what_the_node_answered_itself_is_not_copied_and_is_streamed(relaying: World) -> None:
+async def test_an_answer_of_the_node_is_streamed_and_not_copied(relaying: World) -> None:
     flow = await relaying.request(NODE, "cached")
     made = decided(flow)
     failover, made.failover = made.failover, None
@@ -272,7 +272,7 @@ async def test_a_node_without_a_cloud_deletes_nothing(relaying: World) -> None:
     assert flow.response.status_code == 403
 
 
-async def test_what_the_hub_leaves_to_the_cloud_can_be_rescued_again(relaying: World) -> None:
+async def test_a_request_left_to_the_cloud_can_fail_over_again(relaying: World) -> None:
     relaying.standing.is_up = False
     flow = await relaying.request(NODE, "cached")
     for sent in (1, 2):

@@ -161,7 +161,7 @@ def test_settings_follow_the_options(options: Options, context: taddons.context)
 @pytest.mark.parametrize(
     "late", [{"hub_port": 1}, {"hub_disabled_filters": "masterservice"}, {"hub_wait": 3}, {"hub_node": "n2"}]
 )
-def test_what_the_hub_reads_at_its_start_alone_cannot_change_later(
+def test_an_option_read_at_the_start_alone_cannot_change_later(
     options: Options, context: taddons.context, late: dict[str, str | int]
 ) -> None:
     """An interface showed the new port, at which nobody answered."""

@@ -72,7 +72,7 @@ def test_a_stream_is_counted_piece_by_piece(traffic: Traffic, cloud: bool, fetch
     assert (of(traffic).watches, of(traffic).totals.sent) == (0, 3)
 
 
-def test_what_streams_already_goes_on(traffic: Traffic) -> None:
+def test_a_streamed_answer_remains_streamed(traffic: Traffic) -> None:
     flow = answered()
     assert flow.response is not None
     flow.response.stream = lambda chunk: chunk.upper()

@@ -42,12 +42,12 @@ def sample(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_needs_the_control_plane_is_left_out_without_real(sample: Path) -> None:
+def test_tests_of_the_control_plane_are_deselected_without_real(sample: Path) -> None:
     done = run_pytest(f"--rootdir={ROOT}", "-c", "pyproject.toml", "-p", "tests.conftest", str(sample))
     assert "1 passed, 1 deselected" in done.stdout
 
 
-def test_what_cannot_be_built_stops_the_run_before_any_test(sample: Path, tmp_path: Path) -> None:
+def test_a_failing_build_stops_the_run_before_any_test(sample: Path, tmp_path: Path) -> None:
     go = tmp_path / "bin" / "go"
     go.parent.mkdir()
     go.write_text(

@@ -15,7 +15,7 @@ HISTORIES = 100
 
 
 @pytest.mark.parametrize("name", PINNED)
-def test_what_was_found_once_is_not_found_again(name: str) -> None:
+def test_pinned_histories_do_not_fail_again(name: str) -> None:
     assert not play(parsed(PINNED[name]))
 
 

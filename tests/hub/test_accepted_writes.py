@@ -56,7 +56,7 @@ async def test_the_second_driver_of_a_first_boot_is_there_in_the_outage(
             assert Encoding(after.headers["Content-Type"]) == accept
 
 
-async def test_who_had_the_object_gets_what_another_wrote(
+async def test_a_caller_with_a_copy_gets_the_write_of_another_in_an_outage(
     outage: Outage, real_cloud: RealCloud, namespace: str, node_name: str
 ) -> None:
     """A write of one identity left all others, the node among them, with 503 in the next outage."""

@@ -144,7 +144,7 @@ async def test_an_edit_of_a_held_relay_holds(holding: WebHub) -> None:
     assert holding.cloud.store.get("services", "web", "default")["spec"]["sessionAffinity"] == "ClientIP"
 
 
-async def test_what_the_hub_streams_is_not_held_and_says_so(holding: WebHub) -> None:
+async def test_an_answer_streamed_by_the_hub_is_not_held_and_marked_so(holding: WebHub) -> None:
     """A view's list and its watch: the component gets them at once, and the flow tells the person why."""
     await holding.command("set", "intercept", "~s & ~hq held")  # requests are not held
     path, watch = f"{SERVICES}?resourceVersion=0", f"{SERVICES}?watch=true&resourceVersion=0"

@@ -50,7 +50,7 @@ def doctor(hub: Hub, root: Path) -> str:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
 
 
-async def test_who_refuses_the_certificate_is_counted_and_named(
+async def test_a_client_that_refuses_the_certificate_is_counted_and_named(
     cloud: ScriptableCloud, tmp_path: Path
 ) -> None:
     async with started(Hub(tmp_path, cloud.url)) as hub:

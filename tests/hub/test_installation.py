@@ -89,7 +89,7 @@ def hung_up() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("hung_up")
-def test_who_is_interrupted_undoes_all(machine: Machine) -> None:
+def test_an_interrupted_installation_is_undone(machine: Machine) -> None:
     before = machine.files()
     services = ("--systemctl", str(machine.systemctl), "--timeout", str(LIMIT))
     # A service manager, before the hub runs; a lost connection, when the kubeconfigs lead to the hub.

@@ -27,7 +27,7 @@ def service(name: str, **labels: str) -> dict[str, object]:
     return {"metadata": {"name": name, "labels": labels}, "spec": {"ports": [{"port": 80}]}}
 
 
-async def test_what_passed_is_answered_again_per_form(
+async def test_a_relayed_answer_is_repeated_offline_in_each_form(
     outage: Outage, real_cloud: RealCloud, namespace: str, offline: Callable[[], Awaitable[None]]
 ) -> None:
     services = f"/api/v1/namespaces/{namespace}/services"

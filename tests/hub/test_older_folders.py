@@ -57,7 +57,7 @@ async def status_of(hub: Hub, path: str) -> int:
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-async def test_what_a_hub_of_an_earlier_format_left_serves_an_outage(folder: Path, tmp_path: Path) -> None:
+async def test_a_state_folder_of_an_earlier_format_serves_an_outage(folder: Path, tmp_path: Path) -> None:
     """Filters ask for what that hub did not read yet, and nobody is there to send it."""
     hub = Hub(tmp_path, f"http://127.0.0.1:{free_port()}")
     await asyncio.to_thread(put, folder, hub.state)

@@ -79,7 +79,7 @@ async def test_a_hub_reaches_its_cloud_through_a_proxy_alone(tmp_path: Path, by:
             assert "pw" not in "".join(hub.process.lines)
 
 
-async def test_what_is_relayed_over_http2_through_a_proxy_flows_and_ends_with_the_cloud(
+async def test_an_http2_relay_through_a_proxy_streams_and_ends_with_the_cloud(
     real_cloud: RealCloud, namespace: str, node: str, tmp_path: Path
 ) -> None:
     await asyncio.to_thread(real_cloud.apply, HUB_RBAC)

@@ -62,7 +62,9 @@ def test_the_valid_part_of_a_bad_configmap_applies_and_the_rest_is_reported(
         set_rules(real_cloud)
 
 
-async def test_what_a_rule_could_filter_waits_for_the_rules(cloud: ScriptableCloud, tmp_path: Path) -> None:
+async def test_a_request_that_rules_could_filter_waits_for_the_rules(
+    cloud: ScriptableCloud, tmp_path: Path
+) -> None:
     unknown = cloud.faults.add(
         Refuse(403, "Forbidden", "no such right"), times=10_000, when=matching(resource="configmaps")
     )

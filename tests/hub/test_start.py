@@ -33,7 +33,7 @@ def kubeconfig(tmp_path: Path) -> Path:
     return tmp_path / "kubeconfig"
 
 
-async def test_who_connects_before_the_hub_can_serve_gets_an_answer(
+async def test_a_client_that_connects_before_the_hub_is_ready_gets_an_answer(
     cloud: ScriptableCloud, tmp_path: Path, kubeconfig: Path
 ) -> None:
     hub = Hub(tmp_path / "hub", cloud.url, kubeconfig=kubeconfig)

@@ -185,7 +185,9 @@ async def test_a_watch_that_times_out_closes_the_websocket_normally(outage: Outa
         assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, aiohttp.WSCloseCode.OK)
 
 
-async def test_who_sends_much_is_sent_away(outage: Outage, cloud: ScriptableCloud) -> None:
+async def test_a_websocket_client_that_sends_too_much_is_closed(
+    outage: Outage, cloud: ScriptableCloud
+) -> None:
     cloud.store.create(named("first"))
     async with watch(outage.hub.url) as socket:
         assert await event(socket) == ("ADDED", "first")
@@ -199,7 +201,7 @@ async def test_who_sends_much_is_sent_away(outage: Outage, cloud: ScriptableClou
     assert await asyncio.to_thread(bound, bound="sent behind a watch by WebSocket") == 1
 
 
-async def test_who_never_reads_its_pongs_costs_nothing(outage: Outage, cloud: ScriptableCloud) -> None:
+async def test_unread_pongs_of_a_websocket_are_bounded(outage: Outage, cloud: ScriptableCloud) -> None:
     """Pings of 125 bytes, up to the bound, and none of the answers is read: the newest alone is answered."""
     cloud.store.create(named("first", text="x" * 500_000))
     reader, writer = await asyncio.open_connection(LOOPBACK, outage.hub.port, limit=1024)

@@ -90,7 +90,7 @@ def private(key: ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey, passphr
     ],
     ids=["nothing", "garbage", "another", "with a passphrase", "another kind"],
 )
-def test_what_is_not_the_key_of_a_certificate(authority: CertificateAuthority, pem: bytes) -> None:
+def test_a_foreign_key_is_a_value_error(authority: CertificateAuthority, pem: bytes) -> None:
     with pytest.raises(ValueError, match=r"key|PEM|deserialize"):
         key_of(authority.certificate, pem)
 

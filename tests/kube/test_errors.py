@@ -100,7 +100,7 @@ def test_a_delay_that_is_no_number_of_seconds_is_none(delay: object) -> None:
         (b"\xff\xfe", "more information: \ufffd\ufffd"),
     ],
 )
-def test_what_is_no_status_becomes_one(body: bytes, message: str) -> None:
+def test_a_body_that_is_no_status_becomes_one(body: bytes, message: str) -> None:
     error = parse_status(body, 502)
     assert error.code == 502
     assert message in error.message

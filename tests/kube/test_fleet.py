@@ -80,7 +80,7 @@ def test_a_hub_that_is_well() -> None:
         ("{", 5, "its status cannot be read"),
     ],
 )
-def test_what_needs_a_person_comes_first_and_is_said(
+def test_a_hub_that_needs_attention_is_listed_first_with_the_reason(
     status: HubStatus | str, silent: int, needs: str
 ) -> None:
     hubs = of(lease("n1"), lease("n2"), lease("n3", status, silent))
@@ -89,7 +89,7 @@ def test_what_needs_a_person_comes_first_and_is_said(
     assert not hubs[1].needs
 
 
-def test_who_is_silent_comes_before_who_is_only_old() -> None:
+def test_a_silent_hub_is_listed_before_an_outdated_one() -> None:
     hubs = of(lease("a", HubStatus("0.1.0")), lease("b"), lease("c"), lease("d", silent=100))
     assert [each.node for each in hubs] == ["d", "a", "b", "c"]
 
@@ -194,7 +194,7 @@ def test_fields_of_a_newer_hub_are_left_out() -> None:
     ],
     ids=lambda text: text[:20],
 )
-def test_what_no_hub_has_written_is_refused(text: str) -> None:
+def test_a_malformed_hub_status_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         read_status(text)
 

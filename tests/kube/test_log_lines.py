@@ -8,12 +8,12 @@ import sys
 from kube.log_lines import LineFormatter, printable, printable_lines
 
 
-def test_what_can_be_printed_stays() -> None:
+def test_printable_text_is_unmodified() -> None:
     for text in ("", "web-1", "Übung 東京 ☃", "a b"):
         assert printable(text) == text
 
 
-def test_what_moves_a_cursor_or_begins_a_line_does_not() -> None:
+def test_control_characters_are_replaced() -> None:
     assert (
         printable("a\x1b[2Jb\n\r\x7f\x9b\u2028\u202ec") == "a\ufffd[2Jb\ufffd\ufffd\ufffd\ufffd\ufffd\ufffdc"
     )

@@ -27,7 +27,7 @@ def test_a_text_comes_back_as_it_was(text: bytes) -> None:
 @pytest.mark.parametrize(
     ("size", "expected"), [(0, bytes), (WORTH_PACKING - 1, bytes), (WORTH_PACKING, PackedText)]
 )
-def test_what_is_too_short_to_gain_stays_as_it_is(size: int, expected: type) -> None:
+def test_short_text_is_not_packed(size: int, expected: type) -> None:
     assert type(packed(b"x" * size)) is expected
 
 

@@ -24,7 +24,7 @@ def test_they_are_those_of_kubernetes_and_of_older_hubs() -> None:
 
 
 @pytest.mark.parametrize("entry", ["a", "10.0.0.1", "/10.0.0.1", "a/", "a/leader.example", "a/10.0.0.1/x"])
-def test_what_names_no_leader(entry: str) -> None:
+def test_a_malformed_leader_is_a_value_error(entry: str) -> None:
     with pytest.raises(ValueError, match="NODE/ADDRESS"):
         parse_leader_hub(entry)
 
@@ -67,7 +67,7 @@ def test_a_node_has_the_name_of_a_dns_subdomain(name: str, expected: bool) -> No
         ("n1.example", False),
     ],
 )
-def test_what_the_cluster_certifies_beside_a_nodes_own_addresses(name: str, expected: bool) -> None:
+def test_link_local_names_are_recognized(name: str, expected: bool) -> None:
     assert is_link_local(name) is expected
 
 

@@ -167,7 +167,7 @@ def test_a_hub_that_has_lost_what_it_knew_of_callers_answers_none(
     assert not [call for call in caller.calls() if call.began > began and call.api == "yes"]
 
 
-def test_what_the_cloud_has_changed_meanwhile_is_so_on_the_node_after_the_return(
+def test_changes_of_the_cloud_in_an_outage_reach_the_node_after_it(
     rebooted: None, node: Machine, clouds: Machine, caller: Caller, leaver: Caller
 ) -> None:
     cloud.kubectl(clouds, "delete", "pod", leaver.name, "--wait=false")

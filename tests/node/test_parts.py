@@ -74,7 +74,7 @@ def test_a_length_of_time_is_read(text: str, moved: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "1", "h", "-1h", "1.5h", "1y"])
-def test_what_is_no_length_of_time_is_refused(text: str) -> None:
+def test_a_malformed_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="no length of time"):
         units.seconds(text)
 
@@ -133,7 +133,7 @@ def _file(archive: tarfile.TarFile, name: str) -> bytes:
     return held.read()
 
 
-def test_what_a_program_is_linked_to_is_read_from_ldd() -> None:
+def test_libraries_of_a_program_are_read_from_ldd() -> None:
     said = (
         "\tlinux-vdso.so.1 (0x00007ffd)\n\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f5a)\n"
         "\t/lib64/ld-linux-x86-64.so.2 (0x00007f5b)\n"
@@ -141,7 +141,7 @@ def test_what_a_program_is_linked_to_is_read_from_ldd() -> None:
     assert images.linked(said) == ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"]
 
 
-def test_what_the_machine_lacks_is_one_line_and_exit_status_2(
+def test_a_missing_requirement_is_one_line_and_exit_status_2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
@@ -149,7 +149,7 @@ def test_what_the_machine_lacks_is_one_line_and_exit_status_2(
     assert capsys.readouterr().err == "node: root is needed, for namespaces and mounts\n"
 
 
-def test_what_apt_cannot_bring_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr("shutil.which", lambda name: None if name in ("debootstrap", "apt-get") else name)
     with pytest.raises(commands.LackError, match="debootstrap not found; Debian's packages are debootstrap"):

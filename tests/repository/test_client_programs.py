@@ -42,7 +42,7 @@ def test_each_ecosystem_has_a_program_and_what_pins_it() -> None:
         ([("ADDED", "a", "1"), ("SYNCED", "", ""), ("LIST", "", "")], {}, ""),
     ],
 )
-def test_what_a_client_believes(
+def test_the_state_of_a_client_program_is_compared(
     tmp_path: Path, lines: list[tuple[str, str, str]], wanted: dict[str, str], difference: str
 ) -> None:
     said = [json.dumps(dict(zip(("type", "name", "version"), line, strict=True))) for line in lines]
@@ -55,7 +55,7 @@ def test_what_a_client_believes(
         client.stop()
 
 
-def test_what_differs_is_wrong_at_the_hub_alone() -> None:
+def test_a_difference_counts_at_the_hub_alone() -> None:
     wrong = {("Java", PLAIN): "1 missing: a", ("Java", STRAIGHT): "1 missing: a", ("Go", TLS): "1 ghosts: b"}
     assert [differs(wrong, *who) for who in wrong] == [False, False, True]
     found = [

@@ -52,7 +52,7 @@ def test_the_table_counts_what_passes_straight() -> None:
     assert lines[-1] == "filtered: 2 of 3 (2 passed, 1 forbidden)"
 
 
-def test_what_a_mode_forbids_is_a_candidate() -> None:
+def test_forbidden_specs_are_candidates() -> None:
     assert set(FORBIDDEN) <= set(chosen(""))
 
 

@@ -50,7 +50,7 @@ def test_each_bound_of_the_code_has_a_row() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=label)
-def test_what_a_page_names_is_there(page: object) -> None:
+def test_names_and_links_of_a_page_exist(page: object) -> None:
     """Tests, paths, names of our packages, and pages that it leads to. No mark of a merge stands in it."""
     text = ROOT.joinpath(str(page)).read_text()
     assert not re.search(r"^(<<<<<<<|=======$|>>>>>>>)", text, re.MULTILINE)

@@ -70,7 +70,7 @@ def test_a_lock_does_not_hold_the_package_that_has_our_name(lock: Path) -> None:
     assert "edgehub" not in names(lock)
 
 
-def test_what_the_project_wants_is_locked(wanted: dict[str, set[str]]) -> None:
+def test_each_dependency_is_locked(wanted: dict[str, set[str]]) -> None:
     assert {lock.stem for lock in LOCKS} == set(wanted)
     missing = {lock.stem: wanted[lock.stem] - names(lock) for lock in LOCKS}
     assert missing == {stem: set() for stem in wanted}
@@ -87,7 +87,7 @@ def test_the_locks_of_a_checkout_fit_one_environment() -> None:
     assert packages(manager) <= {name for name, _ in sets["manager"]}
 
 
-def test_what_the_hub_installs_brings_no_kubernetes() -> None:
+def test_locked_dependencies_of_the_hub_lack_kubernetes() -> None:
     assert "kubernetes" not in names(ROOT / "requirements/hub.lock")
     assert "kubernetes" not in packages(pyproject()["project"]["dependencies"])
     assert "mitmproxy" not in names(ROOT / "requirements/manager.lock")

@@ -120,7 +120,7 @@ def test_no_addon_is_named_like_a_module_of_the_standard_library() -> None:
         ("x = f()  # type: ignore[arg-type]  # the stub lacks None", False),
     ],
 )
-def test_what_counts_as_a_reason(line: str, wrong: bool) -> None:
+def test_a_suppression_needs_a_reason(line: str, wrong: bool) -> None:
     assert unexplained(line) is wrong
 
 

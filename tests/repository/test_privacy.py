@@ -48,5 +48,5 @@ def test_no_file_names_a_machine() -> None:
         ("/var/lib/edgehub and /registry/work/x", False),
     ],
 )
-def test_what_names_a_machine(text: str, wrong: bool) -> None:
+def test_names_of_machines_are_found(text: str, wrong: bool) -> None:
     assert names_a_machine(text) is wrong

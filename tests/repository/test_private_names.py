@@ -131,7 +131,7 @@ def test_the_product_uses_no_private_attribute_of_a_library() -> None:
         ("from . import _near", []),
     ],
 )
-def test_what_counts_as_a_private_import(source: str, found: list[str]) -> None:
+def test_private_imports_are_found(source: str, found: list[str]) -> None:
     assert list(private_imports(ast.parse(source))) == found
 
 
@@ -142,7 +142,7 @@ def test_what_counts_as_a_private_import(source: str, found: list[str]) -> None:
         ("'mitmproxy.proxy.layers.quic', 'addons._own', 'a._file.txt'", []),
     ],
 )
-def test_what_counts_as_a_private_text(source: str, found: list[str]) -> None:
+def test_private_texts_are_found(source: str, found: list[str]) -> None:
     assert list(private_texts(ast.parse(source))) == found
 
 
@@ -156,5 +156,5 @@ def test_what_counts_as_a_private_text(source: str, found: list[str]) -> None:
         ("class A:\n    def __init__(self, other): self._a = other._a", []),
     ],
 )
-def test_what_counts_as_a_private_attribute(source: str, found: list[str]) -> None:
+def test_private_attributes_are_found(source: str, found: list[str]) -> None:
     assert list(private_attributes(ast.parse(source))) == found

@@ -162,7 +162,7 @@ def test_an_sbom_names_each_locked_package(release: Path, name: str, lock: str, 
     assert {known, "aiohttp"} <= {each["name"] for each in listed}
 
 
-def test_who_publishes_it_says_where_it_is() -> None:
+def test_a_published_release_names_its_address() -> None:
     address = "https://git.example/edge/edgehub"
     project = (ROOT / "pyproject.toml").read_text()
     assert with_urls(project, "") == project

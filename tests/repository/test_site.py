@@ -52,6 +52,6 @@ def test_a_link_out_of_the_site_is_refused() -> None:
     assert rewritten("README.md", "[a](docs/rules.md)") == "[a](rules.md)"
 
 
-def test_what_a_page_would_fetch_from_elsewhere_is_found() -> None:
+def test_external_resources_of_a_page_are_found() -> None:
     html = '<a href="https://a.example/">a</a><link rel=stylesheet href=assets/x.css><script src="https://b.example/c.js">'
     assert external(html) == ["https://b.example/c.js"]

@@ -73,7 +73,7 @@ HOLDS = [
 
 
 @pytest.mark.parametrize(("hold", "what"), HOLDS)
-def test_what_holds_a_loop_is_found(hold: Callable[[], None], what: str) -> None:
+def test_a_call_that_blocks_the_loop_is_found(hold: Callable[[], None], what: str) -> None:
     async def body() -> None:
         hold()
 
@@ -165,7 +165,9 @@ async def fail_in_the_product(path: Path) -> None:
         fail_in_the_product,
     ],
 )
-def test_what_holds_no_loop_is_left_alone(body: Callable[[Path], Awaitable[None]], tmp_path: Path) -> None:
+def test_a_call_that_does_not_block_the_loop_is_accepted(
+    body: Callable[[Path], Awaitable[None]], tmp_path: Path
+) -> None:
     async def run() -> None:
         await body(tmp_path)
 

@@ -222,7 +222,7 @@ def made(name: str = "acme-hide", **said: Any) -> FilterPlugin:
         ({"protobuf": 1}, "protobuf"),
     ],
 )
-def test_what_a_filter_lacks_is_said(said: dict[str, Any], problem: str) -> None:
+def test_a_filter_with_an_incomplete_declaration_is_refused(said: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         made(**said)
 
@@ -254,7 +254,7 @@ def test_a_filter_with_an_undeclared_reason_is_refused(answer: object) -> None:
         made(answer=answer).apply(service().build(Encoding.JSON), World())
 
 
-def test_what_needs_json_sees_no_protobuf() -> None:
+def test_a_filter_that_needs_json_is_not_called_with_protobuf() -> None:
     careful = made(protobuf=False)
     assert need_json([*FILTERS, careful])
     assert not need_json([*FILTERS, made()])
@@ -288,7 +288,7 @@ def test_each_stands_where_it_says(added: list[dict[str, Any]], order: list[str]
         ([{"name": f"a-{number}"} for number in range(MAX_PLUGINS + 1)], f"more than {MAX_PLUGINS}"),
     ],
 )
-def test_what_cannot_stand_is_refused(added: list[dict[str, Any]], problem: str) -> None:
+def test_a_filter_without_a_valid_position_is_refused(added: list[dict[str, Any]], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         in_order(FILTERS, [made(**said) for said in added])
 

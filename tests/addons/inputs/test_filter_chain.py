@@ -97,7 +97,7 @@ def test_each_filter_of_the_chain_is_counted_by_outcome_and_reason(item: Item) -
     assert value_of(metrics.FILTER_REASONS.labels("two", "why")) == reasons + 2
 
 
-def test_what_lacks_an_input_is_pending_and_not_counted(item: Item) -> None:
+def test_an_object_with_a_missing_input_is_pending_and_not_counted(item: Item) -> None:
     before = objects("kept")
     found = chain(Saying(kept("because")), pending=True).evaluate(item)
     assert found.pending
@@ -164,7 +164,7 @@ FIRST = {TRIGGERS[0]: "1"}
         (FIRST, FIRST | {"node": "n2"}, False),
     ],
 )
-def test_what_is_only_triggered(
+def test_a_change_that_only_triggers_is_recognized(
     encoding: Encoding, before: dict[str, str], after: dict[str, str], only: bool
 ) -> None:
     def sliced(version: int, encoding: Encoding, **content: Any) -> Item:

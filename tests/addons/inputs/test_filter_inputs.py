@@ -282,7 +282,7 @@ async def test_slices_are_followed_from_service_to_service(cluster: Cluster) -> 
 # -- who is told ---------------------------------------------------------------------------------------------------
 
 
-async def test_of_pools_only_that_of_the_node_crosses_the_link() -> None:
+async def test_only_the_pool_of_the_node_crosses_the_link() -> None:
     """A Ready flip in any pool was 3 KB for every hub of the cluster."""
     cluster = Cluster()
     cluster.fill("own node", in_pool(NODE, "p1"))

@@ -113,7 +113,7 @@ def slices(*values: Json, version: int = 100) -> Store:
         ({"metadata": {"name": "web-0", "uid": "u"}, "status": 7}, (), False, False),
     ],
 )
-async def test_what_a_status_says(
+async def test_a_pod_status_is_read_as_addresses_readiness_and_end(
     site: Site, document: Json, addresses: tuple[str, ...], is_ready: bool, is_terminating: bool
 ) -> None:
     site.heard(document)

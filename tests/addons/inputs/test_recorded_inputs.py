@@ -196,7 +196,7 @@ async def test_a_kind_that_is_served_in_no_version_is_missing(served: Served) ->
     assert served.members() == (True, ["n1"])
 
 
-async def test_what_the_disk_remembers_leads_to_the_right_copy(served: Served) -> None:
+async def test_a_stored_version_of_the_api_leads_to_its_copy(served: Served) -> None:
     served.refusing = {"v1beta2", "v1beta1"}
     served.members()
     fill(served.sources["v1alpha1"].store, [node_pool("p1", ["n1"], 1)], 1, kind="NodePool")

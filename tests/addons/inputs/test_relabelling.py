@@ -53,7 +53,7 @@ def zone(cluster: Cluster, name: str) -> tuple[bool, str | None]:
     return not asked.pending, labels.get("zone") if labels is not None else None
 
 
-async def test_what_the_manager_writes_is_read_and_no_node(cluster: Cluster) -> None:
+async def test_labels_of_nodes_are_read_from_the_buckets_of_the_manager(cluster: Cluster) -> None:
     assert zone(cluster, "n2") == (False, None)
     cluster.fill(BUCKETS_NAME, *buckets())
     cluster.fill("own node", node(NODE, 1, zone="c"))
@@ -130,14 +130,14 @@ INTERVAL = 0.05
         (b'{"10.0.0.7":{"normal":false}}', {"10.0.0.7"}),
     ],
 )
-def test_what_it_says(body: bytes, unhealthy: set[str]) -> None:
+def test_an_answer_of_local_health_names_the_unhealthy_nodes(body: bytes, unhealthy: set[str]) -> None:
     assert parse_health(body) == unhealthy
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"[]", b'{"n1":false}', b'{"n1":{}}', b'{"n1":{"normal":"no"}}', b"\xff"]
 )
-def test_what_says_nothing(body: bytes) -> None:
+def test_a_malformed_answer_of_local_health_is_an_error(body: bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
         parse_health(body)
 

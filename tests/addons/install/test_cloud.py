@@ -161,7 +161,7 @@ def test_a_wrong_signature_is_refused(signature: str, message: str) -> None:
         check_signature("a text", signature, TOKEN)
 
 
-def test_what_is_no_token_is_refused() -> None:
+def test_a_malformed_token_is_refused() -> None:
     check_token("abcdef.0123456789abcdef")
     with pytest.raises(ValueError, match="of the form"):
         check_token("abcdef.0123")

@@ -62,7 +62,9 @@ def test_all_are_listed_with_what_they_are_for(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("path", [RBAC, RBAC_OF_NODES])
-def test_what_the_doctor_names_is_printed_as_it_is(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_manifest_is_printed_by_the_name_that_the_doctor_gives(
+    path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     name = path.rpartition("/")[2]
     for given in (name, name.removesuffix(".yaml")):
         assert run(["manifests", given]) == 0

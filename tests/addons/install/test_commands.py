@@ -52,7 +52,7 @@ def test_a_static_pod_replaces_the_unit(root: Path, capsys: pytest.CaptureFixtur
     assert "edgehub.service" not in said
 
 
-def test_what_the_doctor_finds_keeps_an_installation_from_beginning(
+def test_an_installation_does_not_begin_after_a_finding_of_the_doctor(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert (

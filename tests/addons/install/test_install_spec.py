@@ -127,7 +127,7 @@ def test_kubelet_with_a_certificate_that_the_hub_can_verify_calls_the_tls_port(
         ),
     ],
 )
-def test_what_the_operator_says_wins(flags: tuple[str, ...], found: tuple[str, ...]) -> None:
+def test_flags_of_the_operator_override_defaults(flags: tuple[str, ...], found: tuple[str, ...]) -> None:
     assert dataclasses.replace(WISH, flags=flags).arguments == found
 
 
@@ -212,7 +212,7 @@ def test_systemd_opens_what_clients_connect_to(hub: Settings, found: list[tuple[
 
 
 @pytest.mark.parametrize("method", ["systemd", "static-pod"])
-def test_what_is_no_name_of_a_node_is_not_installed(ledger: Ledger, method: Method) -> None:
+def test_an_invalid_node_name_is_not_installed(ledger: Ledger, method: Method) -> None:
     made = dataclasses.replace(WISH, node="n1\nExecStartPre=/bin/sh", method=method)
     with pytest.raises(ValueError, match="--node"):
         made.hub_changes(ledger)

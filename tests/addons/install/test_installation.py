@@ -90,7 +90,7 @@ def test_a_hub_installed_by_another_method_is_left_alone(root: Path, spec: Insta
         installation(root).plan(dataclasses.replace(spec, method="static-pod"))
 
 
-def test_what_fails_is_undone_as_it_was_before_this_run(root: Path, spec: InstallSpec) -> None:
+def test_a_failed_installation_is_undone_to_the_state_before_it(root: Path, spec: InstallSpec) -> None:
     before, said = files(root), list[str]()
     broken = installation(root, said, "/no/such/systemctl")
     with pytest.raises(JoinError, match="everything is as it was"):

@@ -100,7 +100,7 @@ def test_kubelets_kubeconfig_of_yurthub_names_a_user_that_it_has_not() -> None:
 
 
 @pytest.mark.parametrize("text", ["a: b: c", "[]", "{}"])
-def test_what_is_no_kubeconfig_is_refused(text: str) -> None:
+def test_a_malformed_kubeconfig_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         server_of(text)
 

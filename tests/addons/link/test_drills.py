@@ -57,7 +57,9 @@ async def test_a_drill_takes_the_link_away_and_gives_it_back(made: Drills, log: 
     ("minutes", "kbps", "ms"),
     [(0, 1, 0), (MAX_MINUTES + 1, 1, 0), (1, 0, 0), (1, MAX_KBPS + 1, 0), (1, 1, -1), (1, 1, MAX_MS + 1)],
 )
-async def test_what_no_link_is_like_is_refused(made: Drills, minutes: int, kbps: int, ms: int) -> None:
+async def test_a_drill_with_impossible_values_is_refused(
+    made: Drills, minutes: int, kbps: int, ms: int
+) -> None:
     with pytest.raises(ValueError, match=r"minutes|kbit/s"):
         made.begin(DrillKind.SLOW, minutes, kbps, ms)
     assert made.current is None

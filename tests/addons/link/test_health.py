@@ -137,7 +137,7 @@ def test_servers(text: str, server: Server) -> None:
         "https://cloud/a?b=c",
     ],
 )
-def test_what_is_no_server(text: str) -> None:
+def test_a_malformed_server_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="server"):
         parse_server(text)
 
@@ -154,7 +154,7 @@ def test_relays_have_names_that_no_node_can_have() -> None:
 @pytest.mark.parametrize(
     "text", ["http://10.0.0.9:1", "10.0.0.9", ",".join(f"https://r{n}:1" for n in range(MAX_RELAYS + 1))]
 )
-def test_what_names_no_relay(text: str) -> None:
+def test_a_malformed_relay_is_refused(text: str) -> None:
     before = value_of(metrics.BOUNDS_REACHED.labels("relays"))
     with pytest.raises(ValueError, match=r"relay|server"):
         parse_relays(text)
@@ -206,7 +206,7 @@ def test_invented_tokens_get_no_connection_and_real_ones_a_bounded_number() -> N
     ("authorization", "status"),
     [("Basic {}", 403), ("Basic {}", 200), ("Bearer {}", 429), ("Bearer {}", 400), ("Bearer {}", 503)],
 )
-def test_what_proves_no_token_makes_no_connection(authorization: str, status: int) -> None:
+def test_a_malformed_authorization_header_opens_no_connection(authorization: str, status: int) -> None:
     """kube-apiserver takes `Basic` for nothing: a pod had a connection to it opened for each that it invented."""
     partitions = PoolPartitions()
     for number in range(2 * MAX_OWN_PARTITIONS):

@@ -122,7 +122,9 @@ async def test_a_server_without_http2_is_spoken_to_in_http1(tmp_path: Path) -> N
     await runner.cleanup()
 
 
-async def test_what_is_cut_breaks_off_and_the_next_request_has_a_new_connection(tmp_path: Path) -> None:
+async def test_a_cut_connection_ends_its_requests_and_the_next_one_gets_a_new_connection(
+    tmp_path: Path,
+) -> None:
     peer = Peer(hold)
     async with linked(peer, credentials(), server_context(tmp_path)) as world:
         async with world.lent.open("GET", "/x", headers=(), body=None, timeout=10) as response:

@@ -248,7 +248,7 @@ def test_the_last_requests_are_recorded_and_each_step_notifies_listeners() -> No
     assert reported[:3] == [("/0", False), ("/0", True), ("/1", False)]
 
 
-def test_what_is_under_way_has_no_end() -> None:
+def test_a_running_request_has_no_end() -> None:
     record = RequestRecord("GET", "/x", "https://a:6443", CredentialSource.HUB, began=0.0)
     assert (record.describe()["isUnderWay"], record.describe()["began"]) == (True, "1970-01-01T00:00:00Z")
     record.failure = "refused"

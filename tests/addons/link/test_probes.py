@@ -58,7 +58,7 @@ GONE = Unreachable("no route")
         ([GONE, OK, REFUSED], Condition.UP),
     ],
 )
-async def test_what_probes_say_of_a_server(
+async def test_the_answer_to_a_probe_decides_the_condition_of_a_server(
     server: World, script: list[int | Exception], condition: Condition
 ) -> None:
     await probed(server, script)
@@ -188,7 +188,7 @@ NO_NAME = "[Errno -3] Temporary failure in name resolution"
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("message", [NO_DESCRIPTOR, NO_PORT, NO_NAME])
-async def test_what_the_node_lacks_takes_no_server_down(
+async def test_a_node_without_descriptors_takes_no_server_down(
     server: World, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """1,024 used descriptors once cut all healthy watches, and filled the log with 14,000 lines a second."""

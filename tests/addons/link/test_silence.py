@@ -146,7 +146,7 @@ async def test_a_ping_that_is_not_answered_is_an_outage_until_probes_say_else(se
 
 
 @pytest.mark.looptime
-async def test_what_is_suspected_is_probed_though_a_ping_is_under_way(server: World) -> None:
+async def test_a_suspected_server_is_probed_during_a_ping(server: World) -> None:
     server.pong_after = 3.0
     server.start()
     await until(lambda: server.pings == 1, 60)

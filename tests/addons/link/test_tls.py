@@ -123,7 +123,7 @@ def test_a_certificate_is_for_the_names_that_it_lists(
 
 
 @pytest.mark.parametrize("name", ["", "*.example.com", "a\0.example.com", "a" * 64 + ".example.com"])
-def test_what_no_server_can_be_named_is_an_error(authority: Authority, name: str) -> None:
+def test_an_invalid_server_name_is_an_error(authority: Authority, name: str) -> None:
     with pytest.raises(ValueError, match=r"name|label"):
         UpstreamTls(credentials(authority.certificate)).connection(name, lend_certificate=False, alpn=HTTP1)
 

@@ -197,7 +197,7 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 @pytest.mark.parametrize("tls", [True, False])
-async def test_what_is_written_comes_back(tmp_path: Path, tls: bool) -> None:
+async def test_an_echo_through_a_tunnel_is_complete(tmp_path: Path, tls: bool) -> None:
     sent = bytes(range(256)) * 4096
     async with connected(tmp_path, echo, tls=tls) as (_, reader, health):
         reader.transport.write(b"")
@@ -229,7 +229,7 @@ async def test_a_protocol_that_reads_no_further_gets_the_rest_later(tmp_path: Pa
 
 
 @pytest.mark.parametrize("tls", [True, False])
-async def test_what_is_handled_in_one_go_is_bounded(
+async def test_data_handled_at_once_is_bounded(
     tmp_path: Path, tls: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes, take = list[int](), UpstreamTransport.data_received

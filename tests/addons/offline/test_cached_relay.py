@@ -149,7 +149,7 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
 
 
 @pytest.mark.parametrize("code", [200, 404, 409, 429, 500, 503])
-async def test_what_the_cloud_says_is_the_answer(node: Node, code: int) -> None:
+async def test_the_answer_of_the_cloud_is_relayed(node: Node, code: int) -> None:
     node.upstream.says = [(code, b"said")]
     assert await node.ask() == (code, b"said", "")
     assert node.upstream.asked == 1

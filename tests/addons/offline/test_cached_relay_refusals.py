@@ -22,7 +22,7 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
         yield made
 
 
-async def test_what_a_caller_got_with_its_own_token_is_for_its_user_alone(node: Node) -> None:
+async def test_an_answer_to_a_token_is_stored_for_its_user_alone(node: Node) -> None:
     node.upstream.users = {POD.authorization: "pod", "Bearer stranger": ""}
     node.passed("GET", OBJECT, 200, b"the pod's", caller=POD)
     stranger = Caller(POD.credential_source, "Bearer stranger")
@@ -57,7 +57,7 @@ async def test_a_caller_with_a_token_is_answered_by_a_remembered_right_alone(nod
         (POD, 500, 200),
     ],
 )
-async def test_what_the_cloud_refused_since_is_not_answered_from_before(
+async def test_an_answer_refused_since_is_no_longer_served(
     node: Node, caller: Caller, code: int, offline: int
 ) -> None:
     node.upstream.users = {POD.authorization: "pod"}

@@ -52,7 +52,7 @@ Question = tuple[str, str, str, str]
         (("", f"{NODE}?labelSelector=x", "a", ""), ("", NODE, "a", ""), False),
     ],
 )
-def test_what_is_the_same_question(one: Question, other: Question, same: bool) -> None:
+def test_equal_requests_have_equal_keys(one: Question, other: Question, same: bool) -> None:
     assert (response_key(*one) == response_key(*other)) is same
 
 
@@ -138,7 +138,7 @@ def test_an_answer_that_unpacks_to_more_than_it_may_is_a_value_error() -> None:
 
 @pytest.mark.parametrize("packing", ["", "gzip"])
 @pytest.mark.parametrize("token", ["", "next"])
-def test_of_a_list_only_its_head_is_read(packing: str, token: str) -> None:
+def test_only_the_head_of_a_list_is_parsed_for_its_next_page(packing: str, token: str) -> None:
     """Parsing a list of 16 MiB once held the event loop for a second. What follows the head here is no JSON at all."""
     body = b'{"kind":"PodList","metadata":{"continue":"%b"},"items":[' % token.encode() + b"x" * MAX_UNPACKED
     headers = {"content-type": JSON} | ({"content-encoding": packing} if packing else {})
@@ -201,7 +201,7 @@ def protobuf_list(token: str, items: int = 1, size: int = 200) -> bytes:
         (b"<html>", None),
     ],
 )
-def test_of_json(body: bytes, token: str | None) -> None:
+def test_the_head_of_a_json_list_is_read(body: bytes, token: str | None) -> None:
     if token is None:
         with pytest.raises(ValueError):  # noqa: PT011 - orjson says it in its own words
             list_head(Encoding.JSON, body[:HEAD])
@@ -218,11 +218,11 @@ def test_the_version_is_that_of_the_metadata() -> None:
 
 @pytest.mark.parametrize("token", ["", "next" * 40])
 @pytest.mark.parametrize("size", [0, 200, 2 * HEAD])
-def test_of_protobuf(token: str, size: int) -> None:
+def test_the_head_of_a_protobuf_list_is_read(token: str, size: int) -> None:
     assert list_head(Encoding.PROTOBUF, protobuf_list(token, size=size)[:HEAD]) == (7, token)
 
 
-def test_of_protobuf_that_a_codec_wrote() -> None:
+def test_the_head_of_a_protobuf_list_by_the_codec_is_read() -> None:
     listed = codec_for(Encoding.PROTOBUF).encode_list("v1", "Pod", 7, [b"x" * 200] * 1000)
     head = b"".join(listed)[:HEAD]
     assert list_head(Encoding.PROTOBUF, head) == (7, "")
@@ -242,7 +242,7 @@ def test_each_cut_of_a_head_is_a_value_error_or_the_token() -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"k8s\x00", b"{}", b"k8s\x00\x12\x01a", b"k8s\x00\x0a\xff\xff\xff\xff\xff"]
 )
-def test_what_is_no_list_in_protobuf(body: bytes) -> None:
+def test_a_malformed_protobuf_list_is_a_value_error(body: bytes) -> None:
     with pytest.raises(ValueError, match=r"list|protobuf"):
         list_head(Encoding.PROTOBUF, body)
 
@@ -280,7 +280,7 @@ def test_pages_of_two_lists_are_not_put_together() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"<html>"])
-def test_what_is_no_list_ends_its_list(body: bytes) -> None:
+def test_a_malformed_page_ends_its_list(body: bytes) -> None:
     lists = GrowingLists()
     lists.add(KEY, "", page("1"))
     assert lists.add(KEY, "1", CachedResponse({"content-type": JSON}, body)) is None

@@ -96,7 +96,7 @@ async def test_the_last_question_is_known_within_an_hour_after_a_restart(tmp_pat
     copies.access.close()
 
 
-async def test_what_is_forgotten_is_gone_from_disk(copies: DiskCopies) -> None:
+async def test_a_forgotten_answer_is_deleted_from_disk(copies: DiskCopies) -> None:
     answers = CachedResponses(copies.access)
     answers.keep(ResponseKey("name"), {}, b"body")
     answers.keep(ResponseKey("other"), {}, b"body")
@@ -108,9 +108,7 @@ async def test_what_is_forgotten_is_gone_from_disk(copies: DiskCopies) -> None:
         assert (await copies.access.rows(table)).keys() == {"other"}
 
 
-async def test_what_was_in_a_store_that_was_set_aside_is_written_again(
-    copies: DiskCopies, tmp_path: Path
-) -> None:
+async def test_answers_of_a_store_set_aside_are_written_again(copies: DiskCopies, tmp_path: Path) -> None:
     answers = CachedResponses(copies.access)
     answers.keep(ResponseKey("name"), {}, b"body")
     await answers.written()

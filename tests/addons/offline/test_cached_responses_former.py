@@ -37,7 +37,7 @@ def answer(body: bytes, content_type: str = JSON) -> CachedResponse:
         (b"{", ""),
     ],
 )
-def test_what_an_answer_is_about(body: bytes, about: str | None) -> None:
+def test_the_object_of_a_stored_answer_is_known(body: bytes, about: str | None) -> None:
     assert about_of(answer(body)) == about
 
 

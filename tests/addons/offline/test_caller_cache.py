@@ -48,7 +48,7 @@ async def test_a_second_process_knows_a_caller_until_the_cloud_says_no(tmp_path:
     assert b"secret-token" not in contents(tmp_path)
 
 
-async def test_what_is_new_of_a_caller_waits_for_nothing_else(tmp_path: Path) -> None:
+async def test_a_new_permission_of_a_caller_is_written_at_once(tmp_path: Path) -> None:
     """A hub was killed within two seconds, and its copy was on disk, but not who may read it."""
     async with opened(tmp_path) as callers:
         callers.known.is_of(TOKEN, "the user")

@@ -214,7 +214,7 @@ async def test_a_copy_of_a_former_history_is_hidden_and_gives_its_source_the_gon
         ("amended", ["a", "b"]),
     ],
 )
-async def test_what_is_urgent_does_not_linger(tmp_path: Path, event: str, written: list[str]) -> None:
+async def test_urgent_changes_of_a_copy_do_not_linger(tmp_path: Path, event: str, written: list[str]) -> None:
     device = Device(tmp_path)
     async with copies_in(tmp_path, device) as copies:
         copy, store = await copy_and_store(copies)
@@ -280,7 +280,7 @@ async def test_the_next_process_finds_the_last_edit(tmp_path: Path) -> None:
         assert versions.last == RulesEdit("b", {"pods": 7})
 
 
-async def test_who_left_copies_without_an_edit_may_have_given_any_version(tmp_path: Path) -> None:
+async def test_copies_without_a_recorded_edit_may_have_given_any_version(tmp_path: Path) -> None:
     async with copies_in(tmp_path) as copies:
         versions = VersionCache(copies)
         await versions.open()
@@ -314,7 +314,7 @@ async def written(copies: DiskCopies, value: bytes) -> None:
         pass
 
 
-async def test_what_the_views_of_a_store_showed_comes_back_to_the_next_process(tmp_path: Path) -> None:
+async def test_checkpoints_of_the_views_of_a_store_are_restored(tmp_path: Path) -> None:
     hidden = frozenset({name_digest(("default", "a"))})
     made = Checkpoints(
         "rules", {"a,b": Checkpoint(9, 2**127, 3, hidden), "c": Checkpoint(9, 1, 3, frozenset())}
@@ -355,6 +355,6 @@ def test_a_checkpoint_of_an_earlier_format_hid_nothing_that_is_known() -> None:
         {"past": [1, [[1]]], "rules": "r", "checkpoints": {"a": [1, "x", 1]}},
     ],
 )
-def test_what_cannot_be_read_says_nothing(meta: dict[str, Any]) -> None:
+def test_malformed_metadata_of_a_copy_is_empty(meta: dict[str, Any]) -> None:
     assert past_of(meta | {"version": 5}) is None
     assert checkpoints_of(meta) == Checkpoints()

@@ -188,7 +188,7 @@ async def test_unwatched_parts_beyond_the_limit_are_deleted_at_once(
     assert node.are_stored(*parts) == [False, True, True]
 
 
-async def test_what_is_followed_stays(node: Node) -> None:
+async def test_a_followed_copy_is_not_deleted(node: Node) -> None:
     source = node.sources.get(HUB_IDENTITY, SERVICES)
     await source.ready(5)
     await node.settled()

@@ -227,7 +227,7 @@ async def test_the_lease_of_another_node_is_refused(
     ("body", "content_type", "code"),
     [(b"{", JSON, 400), (raw({**lease(), "kind": "Pod"}), JSON, 400), (b"x", "application/yaml", 415)],
 )
-async def test_what_is_no_lease_is_no_sign_of_life(
+async def test_a_malformed_lease_is_no_heartbeat(
     kubelet: World, body: bytes, content_type: str, code: int
 ) -> None:
     with refuses(code):

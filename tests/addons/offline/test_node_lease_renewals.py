@@ -26,7 +26,7 @@ def renewals(lease_cloud: QueuedAnswers) -> list[Json]:
 
 
 @pytest.mark.looptime
-async def test_what_the_hub_says_goes_with_the_next_renewal_once(
+async def test_the_status_of_the_hub_is_sent_once_with_the_next_renewal(
     kubelet: World, lease_cloud: QueuedAnswers
 ) -> None:
     lease_cloud.says = [lease(version=33)]
@@ -259,9 +259,7 @@ async def test_changed_metadata_is_pushed_and_not_only_the_time(
 
 
 @pytest.mark.looptime
-async def test_what_goes_wrong_in_a_renewal_does_not_end_the_renewals(
-    kubelet: World, lease_cloud: QueuedAnswers
-) -> None:
+async def test_a_failed_renewal_does_not_end_the_renewals(kubelet: World, lease_cloud: QueuedAnswers) -> None:
     await kubelet.put()
     lease_cloud.says = [ApiResponse("application/yaml", b"a: b"), RuntimeError("unforeseen")]
     async with kubelet.running():

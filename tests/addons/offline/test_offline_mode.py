@@ -48,7 +48,7 @@ async def test_people_see_the_lease_and_what_waits(tmp_path: Path) -> None:
         }
 
 
-async def test_what_waits_at_the_end_is_brought_to_the_cloud_by_the_next_process(tmp_path: Path) -> None:
+async def test_pending_events_are_replayed_by_the_next_process(tmp_path: Path) -> None:
     first = Process(tmp_path)
     first.health.failed("gone")
     async with first.running() as offline:

@@ -131,7 +131,7 @@ JSON_EVERYWHERE, JSON_OF_NAMESPACE, JSON_OF_NODE = (
 
 
 @pytest.mark.parametrize("older_first", [True, False])
-async def test_of_two_copies_the_newer_answers(its: Node, older_first: bool) -> None:
+async def test_the_newer_of_two_copies_answers(its: Node, older_first: bool) -> None:
     copies = {JSON_EVERYWHERE: (5, [pod("p", 4), pod("gone", 3)]), JSON_OF_NAMESPACE: (9, [pod("p", 8)])}
     for list_watch in copies if older_first else reversed(copies):
         version, pods = copies[list_watch]
@@ -269,7 +269,7 @@ async def test_a_stored_list_too_long_to_parse_is_sent_unmodified(its: Node, pac
 
 
 @pytest.mark.parametrize(("kind", "shown"), [("services", ["kept", "newer"]), ("pods", ["kept"])])
-async def test_what_is_shared_is_listed_from_the_one_source_where_that_is_newer(
+async def test_a_shared_resource_is_listed_from_its_source_if_that_is_newer(
     its: Node, kind: str, shown: list[str]
 ) -> None:
     """A pod's list was the answer that was kept of it, older than the history of the watch: 410, and the list again."""

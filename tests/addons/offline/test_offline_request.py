@@ -86,7 +86,9 @@ def test_a_body_is_read_in_either_encoding(encoding: Encoding) -> None:
         (json.dumps(pod()).encode(), JSON, 400),
     ],
 )
-def test_what_cannot_be_taken_is_refused_as_by_a_server(body: bytes, content_type: str, code: int) -> None:
+def test_an_unacceptable_body_is_refused_with_the_code_of_a_server(
+    body: bytes, content_type: str, code: int
+) -> None:
     with refuses(code):
         asked("POST", PODS, body, content_type=content_type).named("Pod")
 

@@ -90,7 +90,7 @@ def test_two_deputies_never_read_from_each_other_whatever_leaders_name() -> None
         assert found == [each for each in NODES[1:] if each != node]
 
 
-def test_of_two_deputies_at_one_address_the_first_counts() -> None:
+def test_the_first_of_two_deputies_at_one_address_counts() -> None:
     named = [LeaderHub(each, "10.0.0.1") for each in NODES[:2]]
     assert deputies_for(NODES[5], named, NODES, can_serve=True) == named[:1]
 

@@ -89,7 +89,7 @@ async def test_a_hub_that_cannot_serve_reads_from_any_deputy_and_is_none(scene: 
     assert not scene.selector.is_deputy
 
 
-async def test_what_a_deputy_or_a_leader_named_no_longer_says_counts_for_nothing(scene: Scene) -> None:
+async def test_deputies_named_by_a_removed_leader_are_dropped(scene: Scene) -> None:
     scene.update(config=PoolConfig((A,), (SERVICES,), is_shared=True), can_serve=True)
     await learn(scene)
     scene.fail("a")

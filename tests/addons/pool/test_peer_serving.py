@@ -153,7 +153,7 @@ async def test_a_follower_watches_from_the_version_of_a_list_that_is_newer_than_
         assert await watching.until_end() == []
 
 
-async def test_of_nodes_the_metadata_alone_is_served(leader: Leader) -> None:
+async def test_nodes_are_served_as_metadata_alone(leader: Leader) -> None:
     leader.parts.cloud.store.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n7"}})
     leader.parts.set_rules({"pool_resources": "/v1/nodes"})
     nodes = "/api/v1/nodes?resourceVersion=0"

@@ -96,7 +96,9 @@ def test_the_keys_are_openyurts() -> None:
         ({**ON, "pool-scoped-metadata": "/v1/secrets,v1/services,a/b/c/d"}, PoolConfig(is_shared=True)),
     ],
 )
-def test_what_is_no_entry_is_left_out(data: dict[str, str] | None, expected: PoolConfig) -> None:
+def test_a_malformed_entry_of_the_pool_configuration_is_skipped(
+    data: dict[str, str] | None, expected: PoolConfig
+) -> None:
     assert parse_pool_config(data) == expected
 
 
@@ -189,7 +191,7 @@ async def test_the_port_is_announced_and_taken_back() -> None:
     assert node.writes.empty()
 
 
-async def test_what_the_cloud_did_not_take_is_written_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_announcement_is_repeated_until_the_cloud_takes_it(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     node = Node()
     node.is_up = False

@@ -130,7 +130,7 @@ async def test_nothing_more_is_done_for_a_request_that_has_its_answer(hook: str)
     assert flow.response.status_code == 403
 
 
-async def test_what_came_from_upstream_is_dropped() -> None:
+async def test_the_upstream_response_is_dropped_after_a_failure() -> None:
     flow = tflow.tflow(resp=http.Response.make(200, b"unfiltered", {"Set-Cookie": "a", "ETag": "b"}))
     await run(Failing(RuntimeError(MESSAGE)), "response", flow)
     assert flow.response is not None

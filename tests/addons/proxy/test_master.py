@@ -70,7 +70,7 @@ def test_the_one_addon_runs_until_sigterm(home: Path) -> None:
 
 
 @pytest.mark.usefixtures("home")
-def test_what_is_set_wins_over_what_is_given() -> None:
+def test_a_set_option_overrides_a_given_one() -> None:
     noting = Noting()
     given = {"hub_node": "given", "hub_pool": "given", "of_another_program": 1}
     master.run(addon(noting), given, ["hub_node=set"])

@@ -144,7 +144,7 @@ async def test_one_whose_port_is_taken_is_tried_until_it_is_free(
     assert levels == [logging.ERROR, logging.ERROR, logging.WARNING], "each once"
 
 
-async def test_what_the_hub_itself_closes_is_not_lost(world: World) -> None:
+async def test_a_listener_closed_by_the_hub_is_not_lost(world: World) -> None:
     lost = value_of(metrics.LISTENERS_LOST)
     for _ in range(20):
         await world.own.open([])

@@ -92,7 +92,7 @@ def test_a_token_is_not_shown() -> None:
         ),
     ],
 )
-def test_what_is_no_scheme_and_token_is_refused_at_every_door(peer: Peer, text: str) -> None:
+def test_a_malformed_authorization_is_401_on_each_listener(peer: Peer, text: str) -> None:
     assert refusal(peer, [("Authorization", text)]) == 401
 
 

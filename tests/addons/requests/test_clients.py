@@ -23,7 +23,7 @@ TOKEN = "Bearer t"
 LENT, OWN = cast(Session, "the hub's"), cast(Session, "the callers'")
 
 
-def test_what_each_client_carries() -> None:
+def test_each_client_carries_its_credentials_alone() -> None:
     def carried(client: Client) -> tuple[Session, dict[str, str]]:
         headers = {name: value for name, value in client._headers.items() if name != "User-Agent"}
         return client._session, headers

@@ -104,7 +104,7 @@ def test_forms_come_in_the_clients_order() -> None:
         ("watch=1&sendInitialEvents=1", 422),
     ],
 )
-def test_what_a_kube_apiserver_refuses(query: str, code: int) -> None:
+def test_a_read_with_invalid_options_is_refused(query: str, code: int) -> None:
     with refuses(code):
         read_of(f"{SERVICES}?{query}")
 
@@ -260,7 +260,7 @@ def test_a_real_connection(host: str) -> None:
             assert asyncio.run(peer_user(peer[:2], accepted.getsockname()[:2])) == os.geteuid()
 
 
-async def test_who_asks_while_the_table_is_read_gets_the_next_read(
+async def test_callers_during_a_read_of_the_table_share_the_next_read(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """3,000 connections that were broken off once took 24 MB, and 18,000 took 230 MB: each waited for its own read."""

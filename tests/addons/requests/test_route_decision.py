@@ -131,7 +131,7 @@ def test_a_deletion_of_many_is_no_list() -> None:
         (f"{TABLE.replace('v1', 'v1beta1')},{PROTOBUF}", Encoding.JSON, "Table"),
     ],
 )
-def test_what_is_filtered_comes_in_the_first_form_that_the_hub_can_make(
+def test_a_filtered_read_gets_the_first_acceptable_form_of_the_hub(
     accept: str | None, encoding: Encoding, kind: str
 ) -> None:
     for target, component in ((f"{SLICES}?resourceVersion=0", "kube-proxy"), (ONE_SLICE, "getter")):
@@ -169,7 +169,7 @@ def test_the_cloud_pages_what_is_not_filtered(query: str) -> None:
     "accept", ["application/yaml", "text/html", "nonsense", METADATA.replace("v=v1", "v=v2")]
 )
 @pytest.mark.parametrize(("target", "component"), [(SLICES, "kube-proxy"), (ONE_SLICE, "getter")])
-def test_what_is_filtered_never_comes_in_a_form_that_only_the_cloud_makes(
+def test_a_filtered_read_in_a_form_of_the_cloud_alone_is_406(
     accept: str, target: str, component: str
 ) -> None:
     with refuses(406):
@@ -208,7 +208,9 @@ def test_a_cached_component_gets_from_the_cloud_what_the_hub_cannot_make(
         (Caller(CredentialSource.OWN, "Basic dTpw"), RouteKind.RELAY),
     ],
 )
-def test_whose_reads_of_a_cached_component_come_from_a_view(caller: Caller, kind: RouteKind) -> None:
+def test_the_credentials_decide_whether_a_cached_component_reads_a_view(
+    caller: Caller, kind: RouteKind
+) -> None:
     target = f"{PODS}?watch=true&resourceVersion=0"
     assert route(target, "cached", caller=caller).kind is kind
 
@@ -216,7 +218,7 @@ def test_whose_reads_of_a_cached_component_come_from_a_view(caller: Caller, kind
 @pytest.mark.parametrize(
     ("target", "component"), [(f"{SLICES}?watch=true", "kube-proxy"), (ONE_SLICE, "getter")]
 )
-def test_who_cannot_be_answered_filtered_is_refused(target: str, component: str) -> None:
+def test_a_filtered_read_without_a_usable_identity_is_401(target: str, component: str) -> None:
     with refuses(401):
         route(target, component, caller=NOBODY)
 
@@ -224,7 +226,7 @@ def test_who_cannot_be_answered_filtered_is_refused(target: str, component: str)
 @pytest.mark.parametrize(
     "caller", [IMPERSONATOR, Caller(CredentialSource.OWN, "Bearer x", impersonates=True)]
 )
-def test_who_impersonates_gets_filtered_the_single_objects_that_the_cloud_gives(caller: Caller) -> None:
+def test_an_impersonator_gets_single_objects_filtered_and_no_lists(caller: Caller) -> None:
     found = route(ONE_SLICE, "getter", caller=caller)
     assert (found.kind, found.reason) == (RouteKind.RELAY, GET_FILTERED)
     for query in ("", "?watch=true"):
@@ -271,7 +273,9 @@ def test_a_component_that_calls_itself_the_hub_gets_nothing_unfiltered() -> None
         ("/version", Listener.PLAIN, False),
     ],
 )
-def test_what_waits_for_the_rules(target: str, listener: Listener, waits: bool) -> None:
+def test_requests_that_rules_could_filter_wait_for_the_rules(
+    target: str, listener: Listener, waits: bool
+) -> None:
     assert may_be_filtered(parse_request("GET", target), listener, RULES) is waits
 
 

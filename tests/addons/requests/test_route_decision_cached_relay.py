@@ -106,7 +106,7 @@ def test_a_lease_is_local_for_who_goes_as_the_node() -> None:
     assert kind("PUT", f"{LEASES}/n", keeps=False) is RouteKind.RELAY
 
 
-def test_who_is_never_answered_by_the_node() -> None:
+def test_uncached_and_impersonating_callers_are_relayed() -> None:
     target = "/api/v1/nodes"
     assert kind("GET", target, component="stranger") is RouteKind.RELAY
     assert kind("GET", target, caller=Caller(CredentialSource.NONE)) is RouteKind.RELAY
@@ -120,7 +120,9 @@ def test_who_is_never_answered_by_the_node() -> None:
 @pytest.mark.parametrize(
     ("method", "target"), [("GET", "log"), ("POST", "exec"), ("GET", "attach"), ("POST", "portforward")]
 )
-def test_what_kubelet_answers_goes_to_it_offline_or_is_refused_with_why(method: str, target: str) -> None:
+def test_requests_for_kubelet_are_sent_there_offline_or_refused_with_the_reason(
+    method: str, target: str
+) -> None:
     path = f"/api/v1/namespaces/a/pods/p/{target}"
     assert kind(method, path, component="kubectl") is RouteKind.RELAY
     for component in ("kubectl", "stranger"):
@@ -166,7 +168,7 @@ def test_people_are_answered_by_the_node_while_the_cloud_is_away(
         ("PUT", f"{LEASES}/n"),
     ],
 )
-def test_what_a_person_writes_waits_for_the_cloud(method: str, target: str) -> None:
+def test_a_write_by_a_person_is_relayed(method: str, target: str) -> None:
     assert kind(method, target, component="kubectl", is_up=False) is RouteKind.RELAY
 
 
@@ -193,7 +195,7 @@ def test_a_lease_that_the_rules_name_is_renewed_by_any_component(
         assert decide(*asked, offline_policy=policy).kind is expected
 
 
-def test_what_is_filtered_is_never_answered_as_a_table_that_no_filter_can_read() -> None:
+def test_a_filtered_read_is_never_answered_as_a_table() -> None:
     rules = parse_rules({"filter_discardcloudservice": "kubectl/services#get;list"})
     info = parse_request("GET", "/api/v1/namespaces/a/services/s")
     accept = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"

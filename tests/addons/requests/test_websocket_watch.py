@@ -159,7 +159,7 @@ async def test_messages_of_the_client_are_dropped() -> None:
         assert await watch.until(1) == [(Opcode.TEXT, "{}\n")]
 
 
-async def test_what_fails_after_the_handshake_breaks_off() -> None:
+async def test_a_failure_after_the_handshake_breaks_off() -> None:
     async with watching() as watch:
         watch.events.pieces.put_nowait(expired("too old"))
     assert watch.client.parts[-1][0] == "broken off"

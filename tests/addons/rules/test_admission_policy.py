@@ -128,7 +128,7 @@ BAD = [
     ],
     ids=str,
 )
-def test_what_hubs_can_read_passes(edit: Edit, data: dict[str, str]) -> None:
+def test_a_valid_configmap_passes_the_policy(edit: Edit, data: dict[str, str]) -> None:
     assert edit(data) == (201, "")
     foreign = {"somebody-elses", "another", "localhealth", "filter_acme-canary"}
     assert parse_rules({key: text for key, text in data.items() if key not in foreign}).problems == ()
@@ -136,7 +136,7 @@ def test_what_hubs_can_read_passes(edit: Edit, data: dict[str, str]) -> None:
 
 @pytest.mark.real
 @pytest.mark.parametrize(("data", "refusal"), BAD, ids=[str(data)[:40] for data, _ in BAD])
-def test_what_they_would_skip_is_refused_with_the_entry_and_what_is_right(
+def test_an_invalid_configmap_is_refused_with_the_entry_and_the_remedy(
     edit: Edit, data: dict[str, str], refusal: str
 ) -> None:
     status, message = edit(data)
@@ -169,7 +169,7 @@ def test_the_policy_and_the_parser_agree(edit: Edit, key: str, text: str) -> Non
 
 
 @pytest.mark.real
-def test_who_leaves_the_data_alone_is_not_held_up(edit: Edit, real_cloud: RealCloud) -> None:
+def test_an_update_without_data_changes_passes_the_policy(edit: Edit, real_cloud: RealCloud) -> None:
     """The name is the shipped one's only after the ConfigMap was bad: renames make no bad one."""
     real_cloud.admin.request("DELETE", f"{MAPS}/yurt-hub-cfg")
     made = real_cloud.admin.post(MAPS, {"metadata": {"name": "yurt-hub-cfg"}, "data": {"endpoints": "x"}})

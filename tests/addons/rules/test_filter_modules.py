@@ -57,7 +57,7 @@ def test_the_filters_of_a_file_stand_among_the_hubs(file: Path) -> None:
         ("#" * (MAX_FILE + 1), f"larger than {MAX_FILE} bytes"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said(file: Path, text: str, problem: str) -> None:
+def test_a_faulty_file_of_filters_is_reported_with_its_path(file: Path, text: str, problem: str) -> None:
     file.write_text(text)
     with pytest.raises(ValueError, match=problem) as caught:
         FilterModules(FILTERS, [file])
@@ -192,13 +192,13 @@ def test_each_object_of_a_list_is_tried(tmp_path: Path) -> None:
     assert [name for name, _, _ in tried(tmp_path, "pass", objects=listed)] == ["web", "web"]
 
 
-def test_what_is_changed_is_shown(tmp_path: Path) -> None:
+def test_a_changed_object_is_printed(tmp_path: Path) -> None:
     body = "obj.fields.child('spec').set('type', 'ClusterIP')"
     ((_, outcome, shown),) = tried(tmp_path, body, "CHANGED")
     assert (outcome, shown["spec"]) == (Outcome.CHANGED, {"type": "ClusterIP"})
 
 
-def test_what_is_hidden_is_not(tmp_path: Path) -> None:
+def test_a_hidden_object_is_not_printed(tmp_path: Path) -> None:
     assert tried(tmp_path, "pass", "DROPPED") == [("web", Outcome.DROPPED, None)]
 
 

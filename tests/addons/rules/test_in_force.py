@@ -182,7 +182,7 @@ STORED = RulesEdit("a", {"pods": 100})
         (RulesEdit("a"), ["a", "b"], ANY_VERSION, ANY_VERSION),
     ],
 )
-def test_what_an_earlier_process_and_an_edit_leave(
+def test_versions_given_by_an_earlier_process_and_an_edit_are_bounds(
     stored: RulesEdit | None, edits: list[str], other_rules: int, elsewhere: int
 ) -> None:
     given = IssuedVersions(stored)
@@ -235,7 +235,7 @@ def test_without_stored_versions_an_earlier_process_may_have_given_any() -> None
     assert (given.of_elsewhere("pods"), given.of_elsewhere("nodes")) == (9, ANY_VERSION)
 
 
-def test_what_was_given_of_another_history_stays_for_its_resource() -> None:
+def test_versions_of_a_former_history_stay_with_their_resource() -> None:
     stored: list[RulesEdit] = []
     given = IssuedVersions(RulesEdit("a", former={"pods": 5}), stored.append)
     given.restored("pods", 9)

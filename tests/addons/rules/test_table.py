@@ -138,7 +138,7 @@ DEFAULTS = {
         ),
     ],
 )
-def test_what_a_config_map_binds(data: dict[str, str], bound: dict[str, str]) -> None:
+def test_a_config_map_binds_filters_to_requests(data: dict[str, str], bound: dict[str, str]) -> None:
     rules = parse_rules(data)
     assert rules.problems == ()
     for _ in ("asked", "remembered"):
@@ -174,7 +174,7 @@ def test_what_a_config_map_binds(data: dict[str, str], bound: dict[str, str]) ->
         ("cache_agents", "-edgehub", "-edgehub", "the hub's own requests are always cached"),
     ],
 )
-def test_what_cannot_be_read_is_reported_and_the_rest_applies(
+def test_an_unreadable_entry_is_reported_and_the_rest_applies(
     key: str, value: str, text: str, why: str
 ) -> None:
     rules = parse_rules({key: value, "endpoints": "envoy"})
@@ -274,7 +274,9 @@ def test_which_components_are_cached(value: str | None, cached: str, relayed: st
         ("", "nodes", "list", False),
     ],
 )
-def test_what_any_config_map_could_filter(group: str, resource: str, verb: str, expected: bool) -> None:
+def test_requests_that_any_config_map_could_filter(
+    group: str, resource: str, verb: str, expected: bool
+) -> None:
     assert parse_rules(None).could_filter(group, resource, verb) is expected
 
 

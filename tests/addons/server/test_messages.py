@@ -54,7 +54,7 @@ def test_fields_read_as_mitmproxy_reads_them(name: str | bytes) -> None:
             ours[name]
 
 
-def test_what_is_changed_is_read_anew() -> None:
+def test_changed_headers_are_parsed_again() -> None:
     headers = HeadersReadOnce(FIELDS)
     assert headers["Host"] == "hub"
     headers["host"] = "other"
@@ -106,7 +106,7 @@ REQUEST = request_of_line(b"GET", b"/api?a=b", b"HTTP/1.1", OF_HTTP1)
         (b"https://hub:8/api", ("hub", 8, "https", "hub:8", "/api")),
     ],
 )
-def test_what_a_request_line_says(target: bytes, shown: tuple[object, ...]) -> None:
+def test_a_request_line_is_parsed(target: bytes, shown: tuple[object, ...]) -> None:
     made = request_of_line(b"GET", target, b"HTTP/1.1", OF_HTTP1)
     assert (made.host, made.port, made.scheme, made.authority, made.path) == shown
     assert (made.http_version, made.method, made.headers["host"]) == ("HTTP/1.1", "GET", "hub")

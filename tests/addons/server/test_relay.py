@@ -207,7 +207,9 @@ async def test_a_head_that_cannot_be_sent_is_the_clients_fault() -> None:
 
 
 @pytest.mark.parametrize("has_begun", [False, True])
-async def test_what_a_server_did_not_process_is_sent_again_before_an_answer(has_begun: bool) -> None:
+async def test_a_request_that_a_server_did_not_process_is_sent_again_before_an_answer(
+    has_begun: bool,
+) -> None:
     resent = value_of(metrics.REQUESTS_RESENT)
     with Relay().running() as relay:
         if has_begun:

@@ -85,7 +85,7 @@ async def test_the_answer_to_a_head_has_its_length_and_no_body() -> None:
         (RelayToCloud(), 503, "1"),  # nobody has said that the cloud may answer
     ],
 )
-async def test_what_goes_wrong_is_a_status(error: Exception, code: int, delay: str | None) -> None:
+async def test_an_error_is_a_status(error: Exception, code: int, delay: str | None) -> None:
     (_, status, headers), (_, body), _ = await sent(error)
     assert isinstance(headers, dict)
     assert (status, headers.get("Retry-After"), headers["Content-Type"]) == (code, delay, "application/json")

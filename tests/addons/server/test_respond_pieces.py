@@ -165,7 +165,7 @@ async def test_a_socket_that_is_full_gets_nothing(is_h2: bool) -> None:
     assert refused.is_set()
 
 
-async def test_what_is_larger_than_a_frame_goes_in_frames_behind_what_was_said_before() -> None:
+async def test_a_piece_beyond_a_frame_is_split_and_keeps_its_order() -> None:
     async def write(stream: ClientStream) -> None:
         assert stream.outlet is not None
         assert stream.outlet(bytes(LARGEST_FRAME + 1))

@@ -114,7 +114,7 @@ async def test_an_answer_waits_for_a_client_of_http1_that_does_not_read_and_ends
             await answering.over.wait()
 
 
-async def test_what_waits_for_a_client_is_a_socket_full_and_no_piece() -> None:
+async def test_pending_data_for_a_client_is_bounded_by_its_socket() -> None:
     """100 clients that did not read their lists had the hub hold 20 MB, twice what their sockets may."""
 
     class Counted(bytes):

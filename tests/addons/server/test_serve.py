@@ -108,7 +108,9 @@ async def test_a_body_is_held_for_a_bounded_time(is_streamed: bool, monkeypatch:
     assert value_of(metrics.REQUESTS_REFUSED.labels("408")) == before + (not is_streamed)
 
 
-async def test_what_came_while_the_addons_decided_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+async def test_data_received_while_addons_decide_is_dropped_after_a_refusal(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """The end of the request is here already when its head is refused."""
     async with connected(Raw(ANSWER)) as (proxy, streams):
         proxy.hook_delay = 0.05
@@ -142,7 +144,9 @@ async def test_the_requests_of_one_address_are_bounded(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("method", ["GET", "POST", "PATCH"])
 @pytest.mark.parametrize("is_streamed", [True, False])
 @pytest.mark.parametrize("how", ["farewell", "refusal"])
-async def test_what_a_server_did_not_process_goes_out_again(method: str, is_streamed: bool, how: str) -> None:
+async def test_a_request_that_a_server_did_not_process_is_sent_again(
+    method: str, is_streamed: bool, how: str
+) -> None:
     server = Http2Server(100)
     before = value_of(metrics.REQUESTS_RESENT)
     async with server.serve(), connected(server) as (proxy, streams):
@@ -174,7 +178,7 @@ async def test_what_a_server_did_not_process_goes_out_again(method: str, is_stre
 
 
 @pytest.mark.parametrize("method", ["POST", "DELETE"])
-async def test_what_a_server_did_not_process_never_goes_out_without_its_body(
+async def test_a_request_that_lost_its_body_is_never_sent_again(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The options of a deletion are its body: a trial without it deletes."""

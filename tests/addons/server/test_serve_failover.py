@@ -106,7 +106,7 @@ async def test_a_request_is_turned_once(proxy: Proxy[Raw], says: bytes, node_say
 
 
 @pytest.mark.parametrize("says", BROKEN.values(), ids=BROKEN)
-async def test_what_only_the_cloud_can_answer_is_a_502(proxy: Proxy[Raw], says: bytes) -> None:
+async def test_a_request_without_a_failover_is_502(proxy: Proxy[Raw], says: bytes) -> None:
     proxy.failover = None
     proxy.server.says = says
     async with proxy.serve():
@@ -213,7 +213,7 @@ async def test_a_client_that_reads_gets_all_of_many_lists() -> None:
         assert proxy.layer.address.answers.size == 0
 
 
-async def test_what_a_client_does_not_read_counts_as_held_and_goes_with_its_stream() -> None:
+async def test_unread_answers_count_as_held_until_their_stream_ends() -> None:
     async def until_held(address: ClientAddress, size: int) -> None:
         """Return when the hub holds so much of answers for the clients at an address, and all has come."""
         async with asyncio.timeout(10):

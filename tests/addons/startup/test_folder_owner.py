@@ -30,7 +30,7 @@ N2 = FolderOwner("n2", "system:node:n2", ("ca-1",), ("https://cloud:6443",))
         ({"authorities": (), "servers": ("http://another",)}, "cluster https://cloud:6443"),
     ],
 )
-def test_who_is_another(changed: dict[str, object], why: str) -> None:
+def test_a_changed_identity_is_another_node(changed: dict[str, object], why: str) -> None:
     assert N2._replace(**changed).is_another_than(N2) == why  # type: ignore[arg-type]  # as the fields are
 
 
@@ -70,7 +70,7 @@ def test_a_start_that_was_cut_short_goes_on(tmp_path: Path) -> None:
     assert {each.name for each in (tmp_path / ASIDE).iterdir()} == {"cache", "pki", "journal.done", FILE}
 
 
-def test_what_is_not_known_now_stays_known(tmp_path: Path) -> None:
+def test_an_unknown_identity_does_not_replace_a_known_one(tmp_path: Path) -> None:
     take_over(tmp_path, N2)
     take_over(tmp_path, N2._replace(identity=""))
     write(tmp_path, "n2's")
@@ -89,7 +89,7 @@ def test_a_folder_that_does_not_say_is_taken_over(tmp_path: Path, content: str |
     assert not (tmp_path / "cache").exists()
 
 
-def test_what_cannot_be_set_aside_is_not_read(tmp_path: Path) -> None:
+def test_state_that_cannot_be_set_aside_is_not_read(tmp_path: Path) -> None:
     take_over(tmp_path, N2)
     write(tmp_path, "n2's")
     (tmp_path / f"{ASIDE}.new").write_text("in the way")

@@ -130,7 +130,7 @@ async def test_mitmproxy_itself_opens_each_listener(
         await server.servers.update([])
 
 
-def test_what_was_not_handed_over_is_opened_where_it_can_be(hand: Hand, opened: socket.socket) -> None:
+def test_addresses_without_an_inherited_socket_are_opened(hand: Hand, opened: socket.socket) -> None:
     taken = hand(opened)
     free = free_port()
     taken.open([opened.getsockname(), ("127.0.0.1", free), ("::1", free), ("192.0.2.1", free)])
@@ -147,7 +147,7 @@ def test_what_was_not_handed_over_is_opened_where_it_can_be(hand: Hand, opened: 
 
 
 @pytest.mark.parametrize("environment", [{"LISTEN_PID": "1"}, {"LISTEN_FDS": "many"}, {"LISTEN_FDS": "0"}])
-def test_what_is_not_for_this_process_is_left_alone(
+def test_sockets_for_another_process_are_left_alone(
     hand: Hand, opened: socket.socket, environment: dict[str, str]
 ) -> None:
     found = hand(opened, **environment)
@@ -186,7 +186,7 @@ def test_the_soft_limit_is_raised_as_far_as_the_system_allows(monkeypatch: pytes
     assert asked == [(4096, 4096)]
 
 
-async def test_what_cannot_be_accepted_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failing_accept_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     loop, others, now = asyncio.get_running_loop(), [], 0.0
     loop.set_exception_handler(lambda _, context: others.append(context["message"]))
     quieten_accept(loop, lambda: now)

@@ -100,7 +100,7 @@ def test_a_kubeconfig_that_leads_to_the_hub_is_named() -> None:
         (None, {}, False),
     ],
 )
-def test_who_lends_a_persons_rights_to_every_process_is_reported(
+def test_a_plain_port_that_lends_personal_rights_is_reported(
     tmp_path: Path, credential: Credential | None, given: dict[str, Any], is_reported: bool
 ) -> None:
     path = write_kubeconfig(tmp_path / "config", "https://10.0.0.1:6443", credential=credential)

@@ -50,7 +50,7 @@ def test_no_budget_is_none() -> None:
 @pytest.mark.parametrize(
     "text", ["20", "20MB", "20MB/week", "0MB/day", "-1MB/day", "20mb/day", "1e9kB/day", "MB/day"]
 )
-def test_what_is_no_budget_is_refused(text: str) -> None:
+def test_a_malformed_budget_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="hub_link_budget"):
         parse_link_budget("hub_link_budget", text)
 
@@ -88,7 +88,7 @@ def test_a_restart_goes_on_where_the_last_process_was() -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"{}", b'{"period":"x","bytes":"y","told":true}'])
-def test_what_cannot_be_read_counts_as_nothing(text: bytes) -> None:
+def test_a_malformed_count_is_zero(text: bytes) -> None:
     spending = Spending(LinkBudget(1000, "day"))
     spending.take(text)
     spending.count(10, MONDAY)
@@ -132,7 +132,7 @@ def test_today_begins_at_midnight() -> None:
     assert traffic.link_today() == (0, 0)
 
 
-def test_what_the_hub_gets_is_not_sent_to_components() -> None:
+def test_bytes_of_the_hub_itself_are_not_counted_as_sent_to_components() -> None:
     traffic = ComponentTraffic()
     traffic.began("edgehub", "", is_error=False, is_watch=False).totals.sent += 100
     traffic.began("kubelet", "", is_error=False, is_watch=False).totals.sent += 3
@@ -175,7 +175,7 @@ def test_resources_with_their_group(group: str, resource: str, label: str) -> No
     assert group_resource_label(group, resource) == label
 
 
-def test_what_filters_know_has_its_name() -> None:
+def test_groups_and_resources_of_filters_have_labels() -> None:
     assert {group for each in FILTERS for group, _ in each.resources} <= GROUPS
     assert {resource for each in FILTERS for _, resource in each.resources} <= RESOURCES
 

@@ -113,7 +113,7 @@ def test_a_line_comes_once_and_then_once_a_minute() -> None:
     assert pace.allows("down")
 
 
-def test_what_a_pace_remembers_is_bounded() -> None:
+def test_a_log_limiter_is_bounded() -> None:
     pace = Pace(lambda: 0.0)
     for each in range(2 * REMEMBERED):
         assert pace.allows(each)
@@ -141,12 +141,12 @@ def test_lines_are_bounded(tail: LogTail) -> None:
 
 
 @pytest.mark.parametrize("secret", ["Bearer abc.def", "basic YTpi", "eyJhbGciOi.eyJzdWIi.c2ln"])
-def test_what_looks_like_a_credential_is_hidden(tail: LogTail, secret: str) -> None:
+def test_credentials_are_hidden_in_the_log(tail: LogTail, secret: str) -> None:
     say(tail, f"sent {secret} on")
     assert tail.lines[0].endswith("sent (hidden) on")
 
 
-def test_of_a_traceback_the_first_line(tail: LogTail) -> None:
+def test_a_traceback_is_one_line_in_the_tail(tail: LogTail) -> None:
     try:
         raise ValueError("inner")
     except ValueError as error:
@@ -155,7 +155,7 @@ def test_of_a_traceback_the_first_line(tail: LogTail) -> None:
     assert tail.lines[0].endswith("it failed")
 
 
-def test_of_a_long_report_the_first_lines(tail: LogTail) -> None:
+def test_a_long_report_is_shortened_in_the_tail(tail: LogTail) -> None:
     """The rest would take the place of what the hub itself said."""
     say(tail, "the hub itself")
     for number in range(MAX_LINES):

@@ -78,7 +78,7 @@ def test_the_past_has_requests_and_events_in_their_order() -> None:
 
 
 @pytest.mark.parametrize("name", ["web", "x" * 2000])
-def test_what_is_remembered_is_bounded_in_lines_and_in_bytes(name: str) -> None:
+def test_observations_are_bounded_in_lines_and_bytes(name: str) -> None:
     last = Observations()
     for at in range(MAX_LINES + 10):
         last.add(seen(float(at), name=name))
@@ -88,7 +88,7 @@ def test_what_is_remembered_is_bounded_in_lines_and_in_bytes(name: str) -> None:
     assert sum(each.size for each in left) <= MAX_HISTORY_BYTES
 
 
-def test_what_is_remembered_is_few_objects() -> None:
+def test_observations_are_few_objects() -> None:
     """Each full collection looks at all of them."""
     before = sum(isinstance(each, Observation) for each in gc.get_objects())
     last = Observations()
@@ -106,7 +106,7 @@ def test_many_events_push_no_request_out() -> None:
     assert len(list(last.past(WantedLines()))) == 1
 
 
-async def test_who_follows_gets_what_it_wants_until_it_leaves() -> None:
+async def test_a_follower_gets_the_lines_it_selects_until_it_leaves() -> None:
     last, follower = Observations(), Follower(WantedLines(component="kubelet"))
     last.listen(follower.summary)
     taking = asyncio.create_task(follower.take())
@@ -168,7 +168,7 @@ KEEPS = Tally("nodeportisolation", 5, 0, 0, ())
         ),
     ],
 )
-def test_what_a_line_says(change: dict[str, object], line_shown: str) -> None:
+def test_an_observation_is_printed_in_columns(change: dict[str, object], line_shown: str) -> None:
     def columns(seen: Observation, **how: bool) -> list[str]:
         return line(seen, **how).split()
 

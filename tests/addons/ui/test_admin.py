@@ -79,7 +79,7 @@ async def test_the_index_has_links_for_a_browser(pages: AdminClient) -> None:
         assert (code, '<a href="/debug/status">' in text) == (200, True)
 
 
-async def test_what_the_node_does_without_the_cloud(
+async def test_the_offline_report_is_empty_in_cloud_mode(
     pages: AdminClient, hub: RunningHub, tmp_path: Path
 ) -> None:
     assert await pages.json("/debug/offline") == {}, "nothing is kept in cloud mode"

@@ -156,7 +156,9 @@ async def test_pipelined_requests_are_answered_in_order_on_one_connection(served
         (b"nothing\r\n\r\n", b"HTTP/1.1 400 ", b"}"),
     ],
 )
-async def test_what_is_answered(served: Served, asked: bytes, starts: bytes, ends: bytes) -> None:
+async def test_the_admin_server_answers_valid_and_invalid_requests(
+    served: Served, asked: bytes, starts: bytes, ends: bytes
+) -> None:
     answer = await said(served.port, asked)
     assert answer.startswith(starts)
     assert answer.endswith((ends, ends + b"\n"))
@@ -175,7 +177,7 @@ async def test_a_body_is_read_up_to_its_limit(served: Served) -> None:
     assert b"HTTP/1.1 413 " in answer
 
 
-async def test_who_refuses_a_body_unread_ends_the_connection(served: Served) -> None:
+async def test_refusing_an_unread_body_closes_the_connection(served: Served) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     writer.write(request("/none", "POST", "Content-Length: 10", body=b"b"))
     async with asyncio.timeout(20):
@@ -197,7 +199,7 @@ async def test_a_stream_ends_with_the_hub(served: Served) -> None:
     assert served.ended == 1
 
 
-async def test_who_leaves_ends_its_stream(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_client_that_leaves_ends_its_stream(served: Served, caplog: pytest.LogCaptureFixture) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     writer.write(request("/stream?pieces=1"))
     await reader.readuntil(b"piece")

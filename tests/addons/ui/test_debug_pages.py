@@ -128,7 +128,7 @@ def busy_work() -> int:
     return sum(range(1000))
 
 
-async def test_what_the_loop_does_meanwhile_is_in_both_tables() -> None:
+async def test_a_profile_has_the_work_of_the_loop_in_both_tables() -> None:
     taken = asyncio.create_task(Profiles().take("1"))
     while not taken.done():
         busy_work()

@@ -41,7 +41,7 @@ async def items(parts: HubWorld, hub: RunningHub) -> dict[str, Any]:
     return {item.key[1]: item for source in parts.sources for item in source.store}
 
 
-async def test_what_a_component_is_shown(parts: HubWorld, items: dict[str, Any]) -> None:
+async def test_a_dry_run_gives_the_shown_object_and_outcome(parts: HubWorld, items: dict[str, Any]) -> None:
     assert dry_run(items["web"], (DISCARD,), parts.inputs).shown is items["web"]
     assert dry_run(items["lb"], (DISCARD,), parts.inputs).shown is None
     assert dry_run(items["lb"], (), parts.inputs) == DryRunResult(items["lb"], Outcome.KEPT)

@@ -218,7 +218,7 @@ async def test_an_object_of_another_identity_is_explained_like_a_missing_one(
     assert text_of(existing) == text_of(missing)
 
 
-async def test_what_is_hidden_and_why(hub: RunningHub) -> None:
+async def test_a_resource_is_explained_with_its_hidden_objects_and_reasons(hub: RunningHub) -> None:
     found = await explain_resource(hub, ExplainRequest("chosen", "services"))
     assert found.counts == {"kept": 1, "changed": 0, "hidden": 1, "unknown": 0}
     (hidden,) = found.objects
@@ -265,6 +265,6 @@ def test_a_name_in_short_or_in_the_singular_is_the_plural(typed: str, plural: st
     assert plural_of(typed) == plural
 
 
-def test_what_is_near_is_asked_for() -> None:
+def test_the_nearest_name_is_suggested() -> None:
     assert nearest("Servics", {"services", "nodes"}) == ": is it 'services'?"
     assert nearest("zzzz", {"services", "nodes"}) == ""

@@ -48,7 +48,7 @@ def test_a_table_is_shown_as_kubectl_prints_it() -> None:
 @pytest.mark.parametrize(
     "parts", [{"rows": [{}]}, {"rows": 7}, {"columnDefinitions": [{"name": 1}]}, {"rows": [{"cells": [1]}]}]
 )
-def test_what_only_calls_itself_a_table_is_refused(parts: Json) -> None:
+def test_a_malformed_table_is_refused(parts: Json) -> None:
     body = orjson.dumps({"kind": "Table", "apiVersion": "meta.k8s.io/v1", **parts})
     with pytest.raises(ValueError, match="no Table"):
         readable_body(JSON, body)
@@ -108,7 +108,7 @@ def test_a_large_object_is_shown_completely() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"k8s\x00\xff", b"k8s", b'{"kind":"ServiceList","items":7}'])
-def test_what_is_no_object_is_refused(body: bytes) -> None:
+def test_a_malformed_object_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
         readable_body(PROTOBUF if body.startswith(b"k8s") else JSON, body)
 

@@ -183,7 +183,7 @@ async def test_an_object_that_is_younger_than_the_answer_is_no_left_over(source:
     assert await waiting == 9
 
 
-async def test_what_the_client_did_not_ask_for_does_not_count(source: HandSource) -> None:
+async def test_a_version_outside_the_scope_does_not_count(source: HandSource) -> None:
     source.store.apply("ADDED", raw(service("c", 8)))
     scope = Scope("default", parse_label_selector(""), parse_field_selector("metadata.name=a"))
     cloud = Cloud([service("a", 5)], 9)

@@ -92,7 +92,7 @@ async def test_a_list_of_one_piece_is_complete(monkeypatch: pytest.MonkeyPatch) 
     assert (await list_answer(listed)).body == body_of(listed)
 
 
-async def test_what_cannot_be_written_is_no_torn_list() -> None:
+async def test_an_unwritable_object_is_an_error_and_no_truncated_list() -> None:
     listed = listing(Encoding.JSON, metadata_only=True)
     listed.items[-1].stored = b"garbage"
     with pytest.raises(ValueError, match=r"JSON|character"):

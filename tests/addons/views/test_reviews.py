@@ -181,7 +181,7 @@ async def test_answers_are_for_one_token_and_one_question(reviews: Reviews, clou
 
 
 @pytest.mark.parametrize("error", [Unreachable("no route"), StatusError(503, "ServiceUnavailable", "later")])
-async def test_what_is_known_holds_as_long_as_the_cloud_is_away(
+async def test_known_rights_hold_while_the_cloud_is_away(
     reviews: Reviews, cloud: Cloud, clock: Clock, error: Exception
 ) -> None:
     known = await reviews.user(TOKEN)
@@ -251,7 +251,7 @@ async def test_a_right_to_a_path_is_asked_for(reviews: Reviews, cloud: Cloud) ->
     assert cloud.asked[0][2]["spec"] == {"nonResourceAttributes": {"verb": "get", "path": "/version"}}
 
 
-async def test_what_is_used_stays(reviews: Reviews, cloud: Cloud) -> None:
+async def test_a_used_review_is_not_evicted(reviews: Reviews, cloud: Cloud) -> None:
     """Whose the token is decides over all that is kept for it."""
     await reviews.user(TOKEN)
     for number in range(MAX_ANSWERS):
@@ -333,7 +333,7 @@ async def test_while_the_cloud_is_away_an_expired_token_is_refused(
     assert await code_of(lambda: reviews.user(token)) == 401
 
 
-async def test_what_is_remembered_of_an_expired_token_does_not_count(
+async def test_a_stored_review_of_an_expired_token_does_not_count(
     reviews: Reviews, cloud: Cloud, clock: Clock
 ) -> None:
     """The node's clock may be wrong: while there is a cloud, the cloud decides."""

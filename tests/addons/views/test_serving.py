@@ -64,7 +64,7 @@ async def test_the_clouds_warning_comes_with_each_answer(
 METRICS = "/apis/metrics.k8s.io/v1beta1/pods"
 
 
-async def test_what_has_no_resource_version_is_relayed() -> None:
+async def test_a_resource_without_versions_is_relayed() -> None:
     """Metrics cannot be watched. A copy of them showed their first values for ever."""
     metric: Json = {"metadata": {"name": "web", "namespace": "shop"}, "usage": "1"}
     found: Json = {"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": {}}
@@ -245,7 +245,7 @@ def _has_no_config_maps(info: RequestInfo) -> bool:
     return info.type is None or info.type.resource != "configmaps"
 
 
-async def test_what_the_rules_share_comes_from_the_nodes_copy_to_who_may_read_it(
+async def test_a_shared_resource_is_read_from_the_copy_of_the_node_by_permitted_callers(
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     user(cloud, "pod", WEB)
@@ -261,7 +261,7 @@ async def test_what_the_rules_share_comes_from_the_nodes_copy_to_who_may_read_it
     assert (await parts.ask(target, caller=Caller(CredentialSource.OWN, "Bearer other")))[0] == 403
 
 
-async def test_what_the_node_may_not_read_is_read_with_the_callers_own_token(
+async def test_a_shared_resource_closed_to_the_node_is_read_with_the_token_of_the_caller(
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     user(cloud, "pod", WEB)
@@ -276,7 +276,7 @@ async def test_an_unknown_token_gets_401(parts: HubWorld) -> None:
     assert (await parts.ask(f"{SECRETS}?resourceVersion=0", caller=POD))[0] == 401
 
 
-async def test_what_is_not_shared_is_read_with_the_callers_own_token(
+async def test_an_unshared_resource_is_read_with_the_token_of_the_caller(
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     user(cloud, "pod", WEB)

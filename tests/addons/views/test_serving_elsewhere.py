@@ -173,7 +173,7 @@ async def _not_refused(watch: Watching) -> None:
         return
 
 
-async def test_what_is_relayed_on_a_quiet_cluster_is_one_to_watch_from(
+async def test_a_list_relayed_on_a_quiet_cluster_can_be_watched_from(
     cloud: ScriptableCloud, web: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The hub took the version of the ConfigMap's own store for one that clients were given."""

@@ -352,7 +352,7 @@ def test_an_outage_is_not_logged_for_each_source(caplog: pytest.LogCaptureFixtur
     assert not caplog.records
 
 
-def test_what_a_caller_may_not_see_is_the_callers_affair(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refusal_of_a_caller_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     log_failure(NODES, "some-token's-digest", forbidden("no"))
     assert not caplog.records
 

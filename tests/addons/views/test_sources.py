@@ -36,7 +36,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-async def test_who_asks_the_same_shares_a_source(parts: HubWorld, cloud: ScriptableCloud) -> None:
+async def test_equal_requests_share_a_source(parts: HubWorld, cloud: ScriptableCloud) -> None:
     one, other = await parts.source(), await parts.source()
     assert one is other
     assert cloud.requests.count(verb="list", resource="services") == 1
@@ -253,7 +253,7 @@ async def test_one_source_that_finds_the_cloud_restored_has_all_verify_themselve
     assert [each.reflector.lists for each in sources] == [2, 1]
 
 
-async def test_what_is_not_proved_after_another_history_is_not_shown(
+async def test_an_unproved_source_is_not_shown_after_a_replaced_cluster(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Objects of a replaced cluster were shown for a minute, and through an outage that fell into it."""

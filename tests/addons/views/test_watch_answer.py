@@ -149,7 +149,7 @@ async def test_open_watches_are_counted(parts: HubWorld) -> None:
 
 
 @pytest.mark.usefixtures("web")
-async def test_what_is_known_is_served_while_the_cloud_is_away(
+async def test_a_view_serves_lists_and_watches_while_the_cloud_is_away(
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     await parts.names(ZERO)
@@ -165,7 +165,7 @@ async def test_what_is_known_is_served_while_the_cloud_is_away(
         assert await watch.event() == ("ADDED", "new")
 
 
-async def test_what_was_never_read_is_a_503(
+async def test_a_list_that_was_never_read_is_503(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parts.serving, "_wait", 0.05)
@@ -206,7 +206,7 @@ async def test_a_list_is_refused_as_soon_as_its_right_is_taken_away(
     assert (await parts.ask(secrets, caller=POD))[0] == 403
 
 
-async def test_what_is_sent_and_what_is_hidden_is_noted_while_a_watch_is_open(
+async def test_sent_and_hidden_events_are_observed_while_a_watch_is_open(
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     seen: list[Observation] = []
@@ -240,7 +240,7 @@ def test_each_filter_counts_what_it_did_itself() -> None:
     ]
 
 
-def test_of_one_object_those_count_that_did_something() -> None:
+def test_one_object_is_tallied_by_the_filters_that_changed_it() -> None:
     assert tallies_of_one((("first", kept("fine")), ("second", dropped("empty")))) == (
         Tally("second", 0, 0, 1, ("empty",)),
     )

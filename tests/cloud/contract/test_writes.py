@@ -39,7 +39,7 @@ async def test_a_generated_name_has_five_more_characters(caller: Caller, config_
     assert created["metadata"]["generateName"] == "g-"
 
 
-async def test_what_the_server_decides_is_not_taken_from_the_client(caller: Caller, config_maps: str) -> None:
+async def test_fields_of_the_server_are_not_taken_from_the_client(caller: Caller, config_maps: str) -> None:
     metadata = {"name": "a", "uid": "mine", "creationTimestamp": "2001-01-01T00:00:00Z"}
     created = await caller.post(config_maps, {"metadata": metadata})
     assert created["metadata"]["uid"] != "mine"
@@ -63,7 +63,7 @@ async def test_update_replaces(caller: Caller, config_maps: str) -> None:
     assert version(updated) > version(created)
 
 
-async def test_of_two_updates_of_the_same_version_the_second_loses(caller: Caller, config_maps: str) -> None:
+async def test_the_second_update_of_a_version_is_a_conflict(caller: Caller, config_maps: str) -> None:
     created = await caller.post(config_maps, config_map("a"))
     await caller.put(f"{config_maps}/a", {**created, "data": {"k": "first"}})
     reply = await caller.send("PUT", f"{config_maps}/a", body={**created, "data": {"k": "second"}})

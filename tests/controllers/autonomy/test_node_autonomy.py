@@ -52,7 +52,7 @@ AFTER = [{"type": "Initialized", "status": "True"}, {"type": "Ready", "status": 
         ({"apps.openyurt.io/binding": "true"}, Autonomy()),
     ],
 )
-def test_what_annotations_mean(annotations: dict[str, str], meant: Autonomy | None) -> None:
+def test_annotations_of_autonomy_are_read(annotations: dict[str, str], meant: Autonomy | None) -> None:
     assert read_autonomy(annotations) == meant
 
 
@@ -101,7 +101,7 @@ SHORT = IN_TIME - 1
 """Toleration seconds of an API server that evicts soon: too soon to wait for the taint."""
 
 
-def test_what_the_api_server_gave_is_made_longer_and_recorded() -> None:
+def test_default_tolerations_are_prolonged_and_recorded() -> None:
     tolerations, records = patched(pod(OTHER, *defaults(SHORT)), Autonomy(DAY), default=SHORT)
     assert tolerations == [OTHER, *defaults(DAY)]
     assert set(records.values()) == {str(SHORT)}
@@ -138,7 +138,7 @@ def test_a_pod_without_any_gets_them_and_then_tolerates_nothing_again() -> None:
         (*defaults(), *defaults(30)),
     ],
 )
-def test_what_a_pod_brought_is_left_alone(own: tuple[Json, ...]) -> None:
+def test_tolerations_of_a_pod_are_left_alone(own: tuple[Json, ...]) -> None:
     assert patched(pod(*own), Autonomy(DAY)) == (None, {})
 
 
@@ -156,7 +156,7 @@ def test_another_effect_is_no_toleration_of_the_absence() -> None:
         ("9" * (LONGEST_RECORD + 1), 300),
     ],
 )
-def test_what_was_recorded_is_given_back(record: str, seconds: int | None) -> None:
+def test_recorded_tolerations_are_restored(record: str, seconds: int | None) -> None:
     tolerations, records = patched(pod(*defaults(DAY), not_ready=record, unreachable=record), None)
     assert tolerations == [*defaults(seconds)]
     assert set(records.values()) == {None}

@@ -120,7 +120,7 @@ def test_items_come_by_name_and_patches_after_the_items_of_their_binding() -> No
         ("Refused", 1, 0, False, False),
     ],
 )
-def test_what_the_api_server_has_made_of_a_binding(
+def test_the_status_of_a_binding_is_read(
     reason: str, generation: int, injected: int, proven: bool, refused: bool
 ) -> None:
     condition = {"type": "Injected", "reason": reason, "observedGeneration": generation}
@@ -179,7 +179,7 @@ def test_the_worst_comes_first_and_three_are_named() -> None:
     assert said == ("False", "Refused", "Deployment refused: 422 no")
 
 
-def test_who_wins_and_who_takes_back() -> None:
+def test_an_overridden_and_a_contested_item_are_conflicts() -> None:
     lost = Rendering({}, {}, (), (Overridden("b", "image/app", "c"), Overridden("x", "replicas", "y")))
     said = conditions(binding_status(BINDING, True, [outcome(rendering=lost)], NOW))["Conflict"]
     assert said == ("True", "Overridden", "Deployment web: image/app is set by c")

@@ -89,7 +89,7 @@ async def test_the_changes_of_many_workloads_become_few_statuses() -> None:
 
 
 @pytest.mark.looptime
-async def test_what_another_webhook_sets_is_tried_with_a_pause_and_then_left_for_long() -> None:
+async def test_an_item_contested_by_a_webhook_is_retried_with_pauses() -> None:
     class OtherWebhook(PretendedCluster):
         """A cluster in which an admission step after the binding's sets the image of a workload."""
 

@@ -79,7 +79,7 @@ def test_lists_and_rivals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize("document", ["- a\n", "{", "just words"])
-def test_what_is_no_manifest_is_said(
+def test_a_malformed_manifest_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], document: str
 ) -> None:
     assert main(write(tmp_path, document)) == 2
@@ -92,7 +92,7 @@ def test_a_missing_file_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.real
-def test_of_a_cluster_it_reads_only(bindings: BindingScene, tmp_path: Path) -> None:
+def test_a_preview_only_reads_the_cluster(bindings: BindingScene, tmp_path: Path) -> None:
     pool = bindings.scene.pool()
     bindings.scene.admin.patch(f"{POOLS}/{pool}", {"metadata": {"labels": {"preview": "yes"}}})
     name = bindings.deployment(pool)

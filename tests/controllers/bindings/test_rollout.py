@@ -65,7 +65,7 @@ def test_the_next_leader_finishes_a_rollout_and_writes_nothing_twice(
     assert {each["metadata"]["generation"] for each in injected(bindings)} == {2}
 
 
-def test_what_happened_while_no_manager_ran_is_made_up_for(
+def test_changes_made_without_a_manager_are_applied_at_its_start(
     bindings: BindingScene, start_manager: StartManager
 ) -> None:
     unchanged, left, new = bindings.deployment(), bindings.deployment(), bindings.deployment()

@@ -45,7 +45,7 @@ def test_the_first_ones_are_trusted_for_their_hosts() -> None:
     assert not trusts(data[AUTHORITY], data[CERTIFICATE], NOW, "elsewhere")
 
 
-def test_what_is_good_stays() -> None:
+def test_a_valid_certificate_stays() -> None:
     data = renewed({}, HOSTS, NOW)
     assert renewed(data, HOSTS, NOW + timedelta(days=SERVING_DAYS * 0.6)) == data
 

@@ -277,7 +277,7 @@ class Served:
 REVIEW = orjson.dumps({"request": {"uid": "u", "kind": {"kind": "Deployment"}, "object": DEPLOYMENT}})
 
 
-async def test_what_it_needs_before_it_is_ready_and_before_it_answers() -> None:
+async def test_the_webhook_is_ready_with_a_certificate_and_bindings() -> None:
     """A certificate, or no client can call it; the bindings, or it would answer that there are none."""
     async with Served() as served:
         assert served.controller.readiness_error() == "the webhook has no certificate yet"
@@ -294,7 +294,7 @@ async def test_what_it_needs_before_it_is_ready_and_before_it_answers() -> None:
 
 
 @pytest.mark.parametrize("user", ["system:serviceaccount:kube-system:edgehub-manager", "kubernetes-admin"])
-async def test_what_the_manager_itself_writes_is_taken_as_it_is(
+async def test_writes_of_the_manager_itself_are_not_injected(
     user: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever its account is: the manifest's condition knows that of its pods alone."""

@@ -42,7 +42,7 @@ from tests.controllers.support.requests import (
         (None, set()),
     ],
 )
-def test_of_its_service(spec: object, found: set[str]) -> None:
+def test_addresses_of_a_service_are_read(spec: object, found: set[str]) -> None:
     assert read_service({"spec": spec}) == found
 
 
@@ -54,12 +54,12 @@ def test_of_its_service(spec: object, found: set[str]) -> None:
         ({}, set()),
     ],
 )
-def test_of_its_endpoints(obj: Json, found: set[str]) -> None:
+def test_addresses_of_endpoints_are_read(obj: Json, found: set[str]) -> None:
     assert read_slice(obj) == found
 
 
 @pytest.mark.parametrize("server", ["https://127.0.0.1:6443", "https://[::1]:6443/path"])
-async def test_of_the_server_that_the_manager_asks(server: str) -> None:
+async def test_addresses_of_the_server_of_the_manager_are_resolved(server: str) -> None:
     assert await addresses_of(server) <= {"127.0.0.1", "::1"}
     assert await addresses_of(server)
 
@@ -108,7 +108,7 @@ def tampered() -> bytes:
     [b"", b"x", foreign_key(), tampered(), named_in_an_unknown_type("system:node:a")],
     ids=["empty", "no PEM", "a key of another kind", "tampered", "a name in an unknown type"],
 )
-def test_what_is_no_request_is_an_error(pem: bytes) -> None:
+def test_a_malformed_signing_request_is_an_error(pem: bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
         parse_wanted(pem)
 
@@ -208,7 +208,7 @@ def test_an_address_that_is_anothers_too_is_left_to_a_person(written: str) -> No
 
 
 @pytest.mark.parametrize("written", ["169.254.169.254", "fe80::1", "127.0.0.1", "::ffff:10.96.0.1"])
-def test_what_a_node_writes_to_its_own_status_makes_no_address_its_own(written: str) -> None:
+def test_an_address_of_the_cluster_in_a_node_status_is_denied(written: str) -> None:
     thief = replace(NODE, addresses=NODE.addresses | {written})
     assert decide(asked(pem_of(USER, ["10.0.0.1", written])), thief, holder).type == "Denied"
 
@@ -222,7 +222,7 @@ def test_a_node_that_is_named_like_the_api_server_is_left_to_a_person(name: str)
     assert decide(wanted, Node(name), holder).type == LEFT
 
 
-def test_what_cannot_be_known_is_left_to_a_person() -> None:
+def test_a_request_that_cannot_be_checked_is_left_to_a_person() -> None:
     def unknown(_name: str) -> str:
         raise LookupError("the endpoints are not known")
 
@@ -231,10 +231,10 @@ def test_what_cannot_be_known_is_left_to_a_person() -> None:
 
 
 @pytest.mark.parametrize(("user", "node"), [(USER, "n1"), ("n1", ""), ("system:node:", "")])
-def test_whose_request_it_is(user: str, node: str) -> None:
+def test_the_node_of_a_signing_request_is_known_by_its_user(user: str, node: str) -> None:
     assert node_of(asked(user=user)) == node
 
 
-def test_what_a_stranger_wrote_is_cut_short_in_the_message() -> None:
+def test_foreign_text_is_shortened_in_the_message() -> None:
     names = [f"{number}.{'x' * 50}.{'y' * 50}" for number in range(50)]
     assert len(decide(asked(pem_of(USER, names)), NODE, holder).message) < 600

@@ -118,7 +118,7 @@ def test_a_template_cannot_set_what_reaches_beyond_its_pods(field: str, value: o
     assert refused_fields(grid) == [field]
 
 
-def test_what_an_earlier_manager_passed_on_is_taken_back() -> None:
+def test_a_field_passed_on_by_an_earlier_manager_is_removed() -> None:
     live = served(GRID, externalIPs=["192.0.2.1"])
     live["metadata"]["annotations"][APPLIED] = '{"labels":[],"spec":["externalIPs","ports","selector"]}'
     patch = service_patch(with_template(externalIPs=["192.0.2.1"]), live)

@@ -126,7 +126,7 @@ def test_the_service_goes_with_its_grid(scene: Scene, manager: object) -> None:
         (Service("ns", "g-svc"), "was not made for this grid"),
     ],
 )
-def test_whose_a_service_is(service: Service, conflict: str) -> None:
+def test_a_service_with_another_owner_is_a_conflict(service: Service, conflict: str) -> None:
     reason = ownership_conflict(Grid("ns", "g", uid="u1"), service)
     assert bool(reason) == bool(conflict)
     assert conflict in reason

@@ -38,7 +38,7 @@ def first(candidates: list[LeaderHub], count: int) -> list[LeaderHub]:
     ("changed", "fit"),
     [({}, True), ({"ready": False}, False), ({"address": ""}, False), ({"deleting": True}, False)],
 )
-def test_who_is_fit(changed: dict[str, object], fit: bool) -> None:
+def test_conditions_of_a_node_decide_whether_it_may_lead(changed: dict[str, object], fit: bool) -> None:
     assert bool(leader_candidates(POOL, [node("a", **changed)])) is fit
 
 
@@ -76,7 +76,9 @@ def test_the_listed_hubs_of_a_pool_are_bounded() -> None:
         ({}, {"big": "yes"}, False),
     ],
 )
-def test_who_is_marked(selector: dict[str, str], labels: dict[str, str], fit: bool) -> None:
+def test_the_selector_decides_whether_a_node_may_lead(
+    selector: dict[str, str], labels: dict[str, str], fit: bool
+) -> None:
     pool = replace(POOL, strategy="mark", selector=selector)
     assert bool(leader_candidates(pool, [node("a", labels=labels)])) is fit
 
@@ -108,7 +110,9 @@ CLOUD: dict[str, object] = {"annotations": {}, "labels": {EDGE_WORKER: "false"}}
         "YurtHub and a hub without a port",
     ],
 )
-def test_who_can_lead(nodes: dict[str, dict[str, object]], fit: list[str]) -> None:
+def test_candidates_are_the_fit_nodes_of_the_pool(
+    nodes: dict[str, dict[str, object]], fit: list[str]
+) -> None:
     candidates = leader_candidates(POOL, [node(name, **fields) for name, fields in nodes.items()])
     assert [each.node for each in candidates] == fit
 

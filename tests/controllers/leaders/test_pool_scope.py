@@ -86,7 +86,9 @@ def test_the_role_names_each_config_map() -> None:
         (("metadata", "ownerReferences"), [{"uid": "other"}], True),
     ],
 )
-def test_what_is_a_difference(path: tuple[str, ...], value: Any, different: bool) -> None:
+def test_changed_fields_of_an_object_are_a_difference(
+    path: tuple[str, ...], value: Any, different: bool
+) -> None:
     intended = leader_config(POOL, HUBS, "ns")
     live = copy.deepcopy(intended)
     *parents, last = path
@@ -97,6 +99,6 @@ def test_what_is_a_difference(path: tuple[str, ...], value: Any, different: bool
     assert differs(live, intended) is different
 
 
-def test_what_is_not_there_differs() -> None:
+def test_a_missing_object_differs() -> None:
     assert differs(None, leader_hubs_role([], "ns"))
     assert not differs({"metadata": {}, "rules": None}, leader_hubs_role([], "ns"))

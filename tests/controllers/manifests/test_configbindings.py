@@ -126,7 +126,7 @@ del NO_NAME["configMap"]["configMapSource"], NO_NAME["configMap"]["configMapClai
         ({"kind": "YurtAppSet", "version": "apps/v1"}, "do not belong together"),
     ],
 )
-def test_what_is_refused(bindings: BindingScene, spec: dict[str, Any], message: str) -> None:
+def test_an_invalid_binding_is_refused(bindings: BindingScene, spec: dict[str, Any], message: str) -> None:
     with pytest.raises(RestError, match=message) as refused:
         bindings.bind("web", **{"items": [{"replicas": 1}], **spec})
     assert refused.value.answer.status == 422
@@ -164,7 +164,7 @@ def test_columns_and_short_name(bindings: BindingScene) -> None:
 
 
 @pytest.mark.parametrize(("role", "may"), [("view", "get"), ("edit", "get create update delete")])
-def test_who_may_edit_workloads_may_edit_bindings(bindings: BindingScene, role: str, may: str) -> None:
+def test_the_roles_view_and_edit_cover_bindings(bindings: BindingScene, role: str, may: str) -> None:
     scene = bindings.scene
     user = scene.name("user")
     scene.admin.post(

@@ -58,7 +58,7 @@ def test_it_cannot_register_itself_into_a_pool(scene: Scene) -> None:
     assert client.request("POST", NODES, body=body).status == 201
 
 
-def test_what_a_kubelet_does_every_day_passes(kubelet: tuple[str, RestClient]) -> None:
+def test_ordinary_writes_of_kubelet_pass_the_pool_policy(kubelet: tuple[str, RestClient]) -> None:
     node, client = kubelet
     patch: Json = {"metadata": {"labels": {"free": "x", POOL_LABEL: "own"}, "annotations": {"a": "b"}}}
     assert client.request("PATCH", f"{NODES}/{node}", body=patch, headers=MERGE).status == 200

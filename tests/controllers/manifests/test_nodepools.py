@@ -60,7 +60,7 @@ def test_nothing_is_lost_between_versions(scene: Scene, version: str) -> None:
         assert (found["apiVersion"], found["spec"]) == (f"apps.openyurt.io/{other}", spec)
 
 
-def test_what_is_shared_may_be_named_by_kind(scene: Scene) -> None:
+def test_a_shared_resource_may_be_named_by_kind(scene: Scene) -> None:
     scope = [{"group": "discovery.k8s.io", "version": "v1", "kind": "EndpointSlice"}]
     name = scene.pool(poolScopeMetadata=scope)
     assert scene.admin.get(f"{POOLS}/{name}")["spec"]["poolScopeMetadata"] == scope
@@ -116,7 +116,7 @@ def test_defaults(scene: Scene) -> None:
         ({"taints": [{"key": "a", "effect": "Sometimes"}]}, "Unsupported value"),
     ],
 )
-def test_what_is_refused(scene: Scene, spec: Json, message: str) -> None:
+def test_an_invalid_pool_is_refused(scene: Scene, spec: Json, message: str) -> None:
     assert message in refusal(scene, **spec)
 
 
@@ -130,13 +130,13 @@ def test_what_is_refused(scene: Scene, spec: Json, message: str) -> None:
         ({"leaderNodeLabelSelector": None}, "mark needs"),
     ],
 )
-def test_what_stays_as_it_is(scene: Scene, spec: Json, message: str) -> None:
+def test_immutable_fields_of_a_pool_stay(scene: Scene, spec: Json, message: str) -> None:
     name = scene.pool(**OPENYURT)
     with pytest.raises(RestError, match=message):
         scene.admin.patch(f"{POOLS}/{name}", {"spec": spec})
 
 
-def test_what_may_change(scene: Scene) -> None:
+def test_mutable_fields_of_a_pool_change(scene: Scene) -> None:
     name = scene.pool(**OPENYURT)
     spec: Json = {
         "leaderElectionStrategy": "random",

@@ -231,7 +231,9 @@ def names(*given: str, **more: Any) -> list[EdgeNode]:
         ("an annotation is wrong", names("n1"), Waves(error="no"), []),
     ],
 )
-def test_who_is_next(name: str, nodes: list[EdgeNode], waves: Waves, expected: list[str]) -> None:
+def test_conversion_starts_nodes_in_waves(
+    name: str, nodes: list[EdgeNode], waves: Waves, expected: list[str]
+) -> None:
     starts = [
         each.removesuffix("/start").split()[0] for each in said(plan(nodes, waves, NOW)) if "/start" in each
     ]
@@ -299,7 +301,7 @@ def test_a_phase_is_read_as_it_was_written() -> None:
         ({"edgehub.io/hub-version": "0.3.0-rc.1"}, Waves(version="0.3.0-rc.1")),
     ],
 )
-def test_what_annotations_mean(annotations: dict[str, str], expected: Waves) -> None:
+def test_annotations_of_waves_are_read(annotations: dict[str, str], expected: Waves) -> None:
     assert read_waves(annotations) == expected
 
 
@@ -348,7 +350,7 @@ def test_annotations_that_cannot_be_followed(annotations: dict[str, str]) -> Non
         ),
     ],
 )
-def test_what_a_pool_says(nodes: list[EdgeNode], reason: str, message: str) -> None:
+def test_the_progress_of_a_pool_is_reported(nodes: list[EdgeNode], reason: str, message: str) -> None:
     found = progress(nodes, Waves())
     assert (found.reason, found.message) == (reason, message)
 

@@ -68,7 +68,7 @@ def test_a_node_has_what_its_last_pool_wants(own: Attributes, pools: list[Attrib
 
 
 @given(ATTRIBUTES, st.lists(ATTRIBUTES, max_size=4))
-def test_what_pools_never_named_is_left_alone_and_what_they_put_goes(
+def test_foreign_attributes_stay_and_those_of_pools_are_removed(
     own: Attributes, pools: list[Attributes]
 ) -> None:
     node = as_node(own)

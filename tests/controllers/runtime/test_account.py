@@ -199,7 +199,7 @@ def test_a_user_is_who_the_kubeconfig_says(
     ],
     ids=["no server", "groups alone", "no token", "no plugin", "no certificate"],
 )
-def test_what_cannot_be_used_is_said(
+def test_an_unusable_kubeconfig_is_an_error_with_its_reason(
     ask: Asking, tmp_path: Path, user: Json, cluster: Json, message: str
 ) -> None:
     assert message in ask(write(tmp_path / "config", user, cluster))["error"]
@@ -329,7 +329,7 @@ def test_a_pod_uses_its_service_account(serve: Callable[..., Server], tmp_path: 
         asking.close()
 
 
-def test_of_the_package_only_configuration_and_transport_are_loaded(
+def test_only_configuration_and_transport_of_the_kubernetes_package_are_loaded(
     ask: Asking, serve: Callable[..., Server], tmp_path: Path
 ) -> None:
     ask(write(tmp_path / "config", {"token": "t"}, {"server": serve().url}))

@@ -159,7 +159,7 @@ async def test_the_fleet_page_is_refused_over_the_network(cloud: ScriptableCloud
     assert not cloud.requests
 
 
-def test_what_hubs_say_is_text() -> None:
+def test_text_of_hubs_is_escaped_on_the_fleet_page() -> None:
     hub = FleetHub("n1", HubStatus(pool="<script>"), "", None, ())
     assert "<td>&lt;script&gt;" in page([hub], NOW)
     assert "<p>pool &lt;b&gt;: Stopped: n7</p>" in page([], NOW, ["pool <b>: Stopped: n7"])

@@ -103,7 +103,7 @@ async def test_success_ends_the_backoff() -> None:
     assert controller.queue.retry(("", "a")) == FIRST_RETRY, "its failures are forgotten"
 
 
-async def test_what_was_being_worked_on_at_the_end_of_a_term_is_done_in_the_next() -> None:
+async def test_work_interrupted_by_the_end_of_a_term_is_done_in_the_next() -> None:
     async def work(key: Key) -> None:
         await asyncio.sleep(10)
 

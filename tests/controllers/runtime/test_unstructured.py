@@ -8,7 +8,7 @@ from controllers.runtime.unstructured import copied, mapping, metadata, number, 
 
 
 @pytest.mark.parametrize("garbage", [None, 5, "x", [1], True])
-def test_what_is_no_mapping_is_an_empty_one(garbage: object) -> None:
+def test_a_value_that_is_no_mapping_is_empty(garbage: object) -> None:
     assert mapping(garbage) == {}
     assert texts(garbage) == {}
     assert metadata({"metadata": garbage}) == {}

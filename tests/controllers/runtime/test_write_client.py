@@ -83,7 +83,7 @@ async def test_a_lease_that_ends_while_connecting_keeps_the_write_from_being_sen
     assert made["data"] == {"x": "1"}
 
 
-async def test_who_does_not_lead_writes_nothing(client: Client) -> None:
+async def test_a_client_without_the_lease_writes_nothing(client: Client) -> None:
     api = WriteClient(client, lambda: 0.0)
     for write in (
         api.create(CONFIG_MAPS, OBJECT),

@@ -188,7 +188,9 @@ async def test_a_second_event_while_queued_costs_no_second_write() -> None:
         "deleted",
     ],
 )
-async def test_what_a_pool_s_change_touches(before: Json, after: Json | None, touched: set[str]) -> None:
+async def test_a_changed_pool_touches_the_slices_of_its_topology(
+    before: Json, after: Json | None, touched: set[str]
+) -> None:
     cluster = PretendedCluster()
     cluster.put(SERVICES.type, service("pooled", POOL_TOPOLOGY))
     cluster.put(SERVICES.type, service("other", "kubernetes.io/hostname"))
@@ -209,7 +211,7 @@ async def test_what_a_pool_s_change_touches(before: Json, after: Json | None, to
 
 
 @pytest.mark.looptime
-async def test_what_changed_while_no_manager_ran_is_made_up_for() -> None:
+async def test_changes_made_without_a_manager_trigger_updates_at_its_start() -> None:
     cluster = PretendedCluster()
     for name in ("annotated", "kept", "bared"):
         cluster.put(SERVICES.type, service(name, "a"))

@@ -39,7 +39,7 @@ def test_names_fit_into_a_label_and_differ() -> None:
     ],
     ids=["asked", "going", "newest", "pulled", "former", "failed", "not asked"],
 )
-def test_whose_images_are_pulled(pod: DaemonPod, revision: str) -> None:
+def test_images_of_a_requested_revision_are_pulled(pod: DaemonPod, revision: str) -> None:
     assert asked_revision(pod) == revision
 
 

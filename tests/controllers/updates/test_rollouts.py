@@ -116,7 +116,9 @@ def test_a_pod_of_a_template_that_is_not_known_here_yet_is_not_an_old_one() -> N
         ("ready too short", [pod("n1", "h2"), pod("n2"), pod("n3")], {"min_ready": 30}, ["n2", "n3"]),
     ],
 )
-def test_who_is_replaced(name: str, pods: list[Pod], given: dict[str, Any], expected: list[str]) -> None:
+def test_a_rollout_chooses_the_pods_to_replace(
+    name: str, pods: list[Pod], given: dict[str, Any], expected: list[str]
+) -> None:
     assert chosen(rollout(**given), *pods) == expected, name
 
 
@@ -168,7 +170,9 @@ def condition(status: str, message: str = MESSAGE) -> tuple[str, str, str]:
     ],
     ids=["old", "new", "old and said", "new and said", "another", "unknown", "not asked", "no longer asked"],
 )
-def test_what_a_condition_is_made(found: Pod, of: Rollout | None, status: str | None, message: str) -> None:
+def test_the_condition_pod_need_upgrade_is_written(
+    found: Pod, of: Rollout | None, status: str | None, message: str
+) -> None:
     assert found.daemon is not None
     patch = need_upgrade_patch(found.daemon, of)
     if status is None:
@@ -224,7 +228,7 @@ def daemon_set(strategy: str = "", unavailable: str = "", update: str = "OnDelet
         (daemon_set("Sometimes"), None, "10%", "neither OTA nor AdvancedRollingUpdate"),
     ],
 )
-def test_what_annotations_mean(
+def test_annotations_of_an_update_strategy_are_read(
     found: DaemonSet, strategy: Strategy | None, unavailable: str, error: str
 ) -> None:
     assert (found.strategy, found.max_unavailable) == (strategy, unavailable)

@@ -26,7 +26,7 @@ def test_a_good_while_without_failures_is_forgiven() -> None:
     assert backoff.next() == 1.0
 
 
-def test_what_is_forgotten_counts_no_more() -> None:
+def test_a_forgotten_backoff_begins_again() -> None:
     backoff = Backoff(first=1.0, last=5.0, clock=lambda: 0.0, jitter=lambda: 0.0)
     assert [backoff.next(), backoff.next()] == [1.0, 2.0]
     backoff.forget()

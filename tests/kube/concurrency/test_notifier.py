@@ -29,7 +29,7 @@ async def test_a_notification_before_the_first_iteration_is_not_missed() -> None
     await asyncio.wait_for(waiting, 1)
 
 
-async def test_who_has_left_is_forgotten() -> None:
+async def test_a_cancelled_waiter_is_removed() -> None:
     notifier = Notifier()
     notifier.wait().cancel()
     await asyncio.sleep(0)
@@ -37,7 +37,7 @@ async def test_who_has_left_is_forgotten() -> None:
 
 
 @pytest.mark.looptime
-async def test_what_is_waited_for_comes_or_does_not() -> None:
+async def test_comes_within_reports_a_timeout() -> None:
     notifier = Notifier()
     assert not await comes_within(3.0, notifier.wait())
     assert asyncio.get_running_loop().time() == 3

@@ -59,7 +59,7 @@ async def test_a_worker_that_is_cancelled_takes_no_key_with_it() -> None:
 
 
 @pytest.mark.looptime
-async def test_of_two_delays_the_shorter_counts() -> None:
+async def test_the_shorter_of_two_delays_counts() -> None:
     loop = asyncio.get_running_loop()
     queue: Queue[str] = Queue()
     queue.add_after("a", 10)

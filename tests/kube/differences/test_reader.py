@@ -71,7 +71,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
-def test_what_does_not_fit_is_an_error(bad: bytes) -> None:
+def test_a_malformed_record_is_unusable(bad: bytes) -> None:
     holder = Holder(CODEC, {("default", "a"): (7, BEFORE)})
     with pytest.raises(UnusableRecord):
         holder.feed(bad)

@@ -57,7 +57,7 @@ def test_a_state_is_one_stream_of_pieces() -> None:
     [("é" * 128, 7), ("a", -1)],
     ids=["a name that is too long for the record", "a version that is none"],
 )
-def test_what_the_record_cannot_name_goes_without_a_prefix(name: str, version: int) -> None:
+def test_an_unknown_predecessor_is_sent_without_a_prefix(name: str, version: int) -> None:
     raw = endpoint_slice("a", 8)
     frame = JSON.encode_event("MODIFIED", "discovery.k8s.io/v1", "EndpointSlice", raw)
     record = event_record(frame, Former("default", name, version, raw))

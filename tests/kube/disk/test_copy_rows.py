@@ -38,7 +38,7 @@ def object_key(source: str, name: str) -> str:
     return "\x00".join(("o", source, "a", name))
 
 
-def test_what_another_row_shows_is_not_shown(disk: Disk) -> None:
+def test_an_object_under_the_key_of_another_is_not_read(disk: Disk) -> None:
     disk.write(full_copy("s", {"version": 1}, {("a", "1"): b"x", ("a", "2"): b"y"}))
     disk.write(full_copy("t", {"version": 1}, {("a", "1"): b"z"}))
     disk.close()

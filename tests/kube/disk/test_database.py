@@ -68,9 +68,7 @@ def test_tables_of_similar_names_are_apart(disk: Disk) -> None:
 
 
 @pytest.mark.parametrize(("is_durable", "wanted"), [(False, ["t\0a"]), (True, [2, "t\0a", 1])])
-def test_what_is_durable_is_synced_and_nothing_else_is(
-    tmp_path: Path, is_durable: bool, wanted: list[object]
-) -> None:
+def test_durable_writes_alone_are_synced(tmp_path: Path, is_durable: bool, wanted: list[object]) -> None:
     """With `synchronous=NORMAL` a power cut took ten writes whose clients had their answers."""
     noted: list[object] = []
 

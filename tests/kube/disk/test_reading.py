@@ -123,7 +123,7 @@ def overwrite(path: Path, old: bytes, new: bytes) -> None:
 
 
 @pytest.mark.parametrize("closed", [True, False])
-def test_what_is_there_is_read_and_writing_goes_on_when_it_can(
+def test_a_copy_on_a_failing_disk_is_read_and_written_again_once_it_works(
     small_disk: SmallDisk, fault: Fault, closed: bool
 ) -> None:
     breaks, mends, said = fault
@@ -168,7 +168,7 @@ def test_an_unreadable_store_is_set_aside_once_the_disk_is_writable(
         assert user.send("write", 8)[0] == [8, 8, 1, "8"]
 
 
-def test_what_the_log_may_have_changed_is_not_read_without_it(small_disk: SmallDisk) -> None:
+def test_a_database_with_an_unreadable_log_is_not_read(small_disk: SmallDisk) -> None:
     keep(small_disk, 7, closed=True)
     keep(small_disk, 8, closed=False)
     # Nothing of SQLite's leaves a log alone; without its index it cannot be read where none can be made.

@@ -116,6 +116,6 @@ def test_a_missing_plugin_is_reported_with_the_install_hint(tmp_path: Path) -> N
         ({"apiVersion": V1, "command": "x", "interactiveMode": "Always"}, "nobody to ask"),
     ],
 )
-def test_what_cannot_be_run_is_refused_at_once(section: dict[str, Any], message: str) -> None:
+def test_an_unusable_exec_section_is_refused(section: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_exec(section, Path("/"), CLUSTER, lambda: b"")

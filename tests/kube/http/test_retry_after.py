@@ -33,7 +33,7 @@ pytestmark = pytest.mark.looptime
         ("Fri, 31 Dec 9999 23:59:59 GMT", MAX_RETRY_AFTER),
     ],
 )
-async def test_what_a_header_asks_for(text: str, seconds: int | None) -> None:
+async def test_a_retry_after_header_is_parsed(text: str, seconds: int | None) -> None:
     assert retry_after({"Retry-After": text}) == seconds
 
 
@@ -115,7 +115,7 @@ async def test_nothing_is_sent_for_so_long(
 @pytest.mark.parametrize(
     "error", [too_large_version(5, 4), timeout("slow"), StatusError(429, "TooManyRequests", "slow down")]
 )
-async def test_what_concerns_one_request_or_asks_for_no_time_holds_nothing_up(error: StatusError) -> None:
+async def test_an_error_of_one_request_or_without_a_delay_delays_nothing(error: StatusError) -> None:
     busy = Busy(error)
     client = Client(busy, "http://cloud", {})
     for _ in range(3):

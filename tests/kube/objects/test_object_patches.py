@@ -76,7 +76,7 @@ def test_merge_patches(document: dict[str, Any], patch: dict[str, Any], expected
 @pytest.mark.parametrize(
     "patch", [None, b"", b"{", b"null", b"5", b'"x"', b"\xff", DEEP, b'{"a":' * 300 + b"1" + b"}" * 300]
 )
-def test_what_is_no_patch(content_type: str, other: bytes, patch: bytes | None) -> None:
+def test_a_malformed_patch_is_400(content_type: str, other: bytes, patch: bytes | None) -> None:
     """`other` is JSON that another type takes."""
     with pytest.raises(StatusError) as caught:
         apply_patch(content_type, NODE, other if patch is None else patch, "Node")
@@ -189,7 +189,7 @@ def test_an_operation_that_does_not_apply(operation: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("operations", [{}, None, "x", [1], [[]], 5])
-def test_what_is_no_json_patch(operations: object) -> None:
+def test_a_malformed_json_patch_is_400(operations: object) -> None:
     with pytest.raises(StatusError) as caught:
         apply_json_patch(VALUES, operations)
     assert caught.value.code == 400

@@ -101,7 +101,7 @@ def test_the_rest_of_a_json_object_stays() -> None:
     assert orjson.loads(written) == before
 
 
-def test_what_kubelet_sends_of_a_node(encoding: Encoding) -> None:
+def test_a_node_status_of_kubelet_is_merged(encoding: Encoding) -> None:
     before = document("nodes.full", encoding)
     heartbeat = {"lastHeartbeatTime": "2026-01-02T03:09:05Z", "type": "Ready"}
     addresses = [{"type": "InternalIP", "address": "192.0.2.11"}, {"type": "Hostname", "address": "full"}]
@@ -130,7 +130,7 @@ def test_what_kubelet_sends_of_a_node(encoding: Encoding) -> None:
     assert after == {**before, "status": expected}
 
 
-def test_what_the_server_does_to_a_pods_status(encoding: Encoding) -> None:
+def test_defaults_of_the_server_apply_to_a_pod_status(encoding: Encoding) -> None:
     before = document("pods.full", encoding)
     conditions = [{"type": "Ready", "status": "True"}, {"type": "New", "status": "True"}]
     sent = {**before, "status": {"conditions": conditions, "podIP": "10.20.0.9"}}
@@ -148,7 +148,7 @@ def test_what_the_server_does_to_a_pods_status(encoding: Encoding) -> None:
     assert patched(encoding, other, "pods.full", MERGE_PATCH)["status"]["podIP"] == "10.20.0.8"
 
 
-def test_what_the_server_does_to_a_nodes_status(encoding: Encoding) -> None:
+def test_defaults_of_the_server_apply_to_a_node_status(encoding: Encoding) -> None:
     change = {"status": {"allocatable": None, "config": {"error": "x"}}}
     after = patched(encoding, change, "nodes.full", MERGE_PATCH)["status"]
     assert after["allocatable"] == after["capacity"]

@@ -139,7 +139,7 @@ def test_applied_twice_it_changes_no_more(before: Json, after: Json) -> None:
 
 
 @given(PODS, PODS)
-def test_what_neither_touched_stays_in_a_third(before: Json, after: Json) -> None:
+def test_untouched_fields_of_a_third_object_stay(before: Json, after: Json) -> None:
     theirs = {"type": "theirs", "status": "True"}
     third: Json = {
         "metadata": {"labels": {"theirs": "x"}, "finalizers": ["theirs"]},
@@ -168,7 +168,7 @@ def test_one_patch_makes_the_same_of_each_state_that_an_object_may_be_in(
 
 
 @given(PODS, PODS, PODS)
-def test_what_a_patch_sets_is_set_whatever_an_object_has(copied: Json, real: Json, after: Json) -> None:
+def test_a_patched_field_is_set_whatever_an_object_has(copied: Json, real: Json, after: Json) -> None:
     """The copy equals what the patch asks for, and the object does not."""
     wanted = strategic_diff({}, after, "Pod")
     made = strategic_merge(copied, wanted, KEYS)

@@ -47,7 +47,7 @@ def test_a_list_that_costs_less_than_an_hour_of_bookmarks_has_none(
     assert asks(stored(count, size)) is asked
 
 
-def test_who_holds_a_newer_version_than_the_store_has_it_ask() -> None:
+def test_a_store_behind_a_given_version_asks_for_bookmarks() -> None:
     given, restored = stored(), stored()
     given.given_version = 9
     restored.former_version = 7

@@ -100,7 +100,7 @@ async def test_a_switched_watch_resumes_from_its_version_without_a_delay_or_a_li
     assert len(cloud.requests.where(LISTS)) == 1
 
 
-async def test_what_comes_from_a_leader_is_not_compared_with_the_cloud(
+async def test_events_of_a_leader_are_not_compared_with_the_cloud(
     cloud: ScriptableCloud, start: Start
 ) -> None:
     store = Store()

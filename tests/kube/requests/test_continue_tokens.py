@@ -41,7 +41,7 @@ def test_a_token_is_that_of_a_kube_apiserver(version: int) -> None:
         (token('{"v":"meta.k8s.io/v1","rv":1,"start":"a//b"}'), ': "a//b"'),
     ],
 )
-def test_what_is_no_token(text: str, message: str) -> None:
+def test_a_malformed_continue_token_is_a_value_error(text: str, message: str) -> None:
     with pytest.raises(ValueError, match="invalid continue token: continue key is not valid") as caught:
         parse_continue(text)
     assert message in str(caught.value)

@@ -123,7 +123,7 @@ def test_errors_of_keys_and_values(text: str, why: str) -> None:
         ("a>1", "99999999999999999999", False),  # no 64-bit number
     ],
 )
-def test_what_compares(text: str, value: str, matches: bool) -> None:
+def test_a_label_requirement_compares_its_value(text: str, value: str, matches: bool) -> None:
     (requirement,) = parse_label_requirements(text)
     assert requirement.matches({"a": value}) is matches
     assert not requirement.matches({})

@@ -31,7 +31,7 @@ def ref(path: str) -> ObjectRef:
         ("/api/v1/namespaces/a", "/api/v1/namespaces", True),
     ],
 )
-def test_what_may_be_the_same(one: str, other: str, meets: bool) -> None:
+def test_references_that_may_be_one_object_meet(one: str, other: str, meets: bool) -> None:
     assert ref(one).meets(ref(other)) is ref(other).meets(ref(one)) is meets
 
 

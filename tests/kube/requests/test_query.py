@@ -77,7 +77,7 @@ def test_integers(text: str, number: int) -> None:
         (text, "value out of range") for text in ["9223372036854775808", "-9223372036854775809", "9" * 10_000]
     ],
 )
-def test_what_is_no_integer(text: str, why: str) -> None:
+def test_a_malformed_integer_is_a_value_error(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=f"^strconv.ParseInt: parsing .*: {why}$"):
         parse_integer(text)
 
@@ -131,7 +131,7 @@ def test_durations(text: str, seconds: float) -> None:
         ("9" * 10_000 + "s", 'invalid duration "9'),
     ],
 )
-def test_what_is_no_duration(text: str, why: str) -> None:
+def test_a_malformed_duration_is_a_value_error(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=f"^time: {re.escape(why)}"):
         parse_duration(text)
 

@@ -26,5 +26,5 @@ def test_quotes(text: str, quote: str) -> None:
 
 
 @given(st.text())
-def test_what_is_quoted_is_printable(text: str) -> None:
+def test_a_quoted_text_is_printable(text: str) -> None:
     assert quoted(text).isprintable()

@@ -34,7 +34,7 @@ def test_versions(text: str, number: int) -> None:
         ("9" * 100_000, "value out of range"),
     ],
 )
-def test_what_is_no_version(text: str, why: str) -> None:
+def test_a_malformed_version_is_a_value_error(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=f"^strconv.ParseUint: parsing .*: {why}$"):
         parse_version(text)
 

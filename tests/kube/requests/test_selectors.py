@@ -157,7 +157,7 @@ def test_bad_field_selectors(text: str, why: str) -> None:
     assert str(error.value) == why
 
 
-def test_what_a_field_selector_matches() -> None:
+def test_a_field_selector_matches_its_fields() -> None:
     fields = {"metadata.name": "x", "spec.clusterIP": "10.0.0.1"}
     selector = parse_field_selector("spec.clusterIP!=None,metadata.name=x")
     assert selector.matches(lambda field: fields.get(field, ""))

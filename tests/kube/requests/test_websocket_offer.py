@@ -54,7 +54,7 @@ def test_an_offer_is_taken_with_its_only_subprotocol(protocol: str) -> None:
         ({"Origin": "null"}, 403),
     ],
 )
-def test_what_kube_apiserver_refuses_is_refused(changed: dict[str, str], code: int) -> None:
+def test_an_offer_that_kube_apiserver_refuses_is_refused(changed: dict[str, str], code: int) -> None:
     offer = offer_of((OFFER | changed).items())
     assert offer is not None
     with refuses(code):

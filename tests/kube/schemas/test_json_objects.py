@@ -56,7 +56,7 @@ def test_an_unknown_protobuf_field_is_shown_by_number_and_size() -> None:
     assert not any(name.startswith("field") for name in json_object("v1", "Service", raw))
 
 
-def test_of_a_kind_that_is_not_known_there_is_metadata_for_people_and_nothing_else() -> None:
+def test_an_unknown_kind_is_shown_as_metadata_and_not_converted() -> None:
     raw = delimited(b"\x0a", delimited(b"\x0a", b"web")) + delimited(b"\x12", b"12345")
     shown = shown_object("example.com/v1", "Odd", raw)
     assert shown == {
@@ -78,7 +78,7 @@ def nested_schema(levels: int) -> bytes:
     return delimited(b"\x12", delimited(b"\x3a", version))
 
 
-def test_what_is_nested_too_deep_is_refused_and_not_followed() -> None:
+def test_a_message_nested_too_deep_is_refused() -> None:
     deep = json_object(*CRD, nested_schema(MAX_DEPTH // 2 - 3))
     assert deep["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["items"]["items"]
     with pytest.raises(ValueError, match="messages in each other"):

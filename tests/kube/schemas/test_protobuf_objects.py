@@ -67,7 +67,7 @@ def test_an_object_is_the_same_after_protobuf(name: str) -> None:
         ),
     ],
 )
-def test_what_is_given_comes_back(api_version: str, kind: str, fields: Json) -> None:
+def test_an_object_survives_protobuf(api_version: str, kind: str, fields: Json) -> None:
     sent = {"apiVersion": api_version, "kind": kind, "metadata": {"name": "x", "creationTimestamp": None}}
     back = json_object(api_version, kind, protobuf_object({**sent, **fields}))
     assert _holds(back, fields), back

@@ -68,7 +68,7 @@ def test_a_correction_deletes_what_the_client_may_hold_and_the_view_does_not_sho
 @pytest.mark.parametrize(
     "form", [FULL_OBJECTS, METADATA["v1"], TABLES["v1", "Object"]], ids=["whole", "metadata", "table"]
 )
-def test_what_a_client_is_not_to_see_is_named(encoding: Encoding, form: Form) -> None:
+def test_an_object_hidden_from_a_client_is_deleted_by_name_alone(encoding: Encoding, form: Form) -> None:
     """A filter that hides Secrets told them, whole, to each client that came after a restart."""
     store = Store()
     raws = [
@@ -169,7 +169,7 @@ def view_at(elsewhere: int, *toys: Toy) -> View:
     return View(projection, scope(), Form(metadata_only=False), lambda: elsewhere)
 
 
-async def test_who_may_hold_its_version_from_elsewhere_is_corrected() -> None:
+async def test_a_client_with_a_version_from_elsewhere_is_corrected() -> None:
     """A relay had given the client all three objects. The view accepted the watch, and the hidden one stayed."""
     view = view_at(12, HIDDEN, CHANGED, PLAIN)
     view.listing()
@@ -194,7 +194,7 @@ async def test_a_client_from_elsewhere_gets_deletions_of_objects_that_the_view_h
         view.watch(12, bookmarks=True)  # the client may hold what the view has not reached
 
 
-async def test_who_lists_can_always_watch() -> None:
+async def test_a_listed_version_can_always_be_watched() -> None:
     """Also where all versions may be from elsewhere, and nothing is written any more."""
     view = view_at(10**9, HIDDEN, PLAIN)
     for _ in range(3):

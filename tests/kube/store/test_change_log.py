@@ -30,7 +30,7 @@ async def filled(*versions: int, bound: Logs | None = None, dropped: list[int] |
     return log
 
 
-async def test_what_an_input_caused_is_replayed_to_a_client_of_that_very_version() -> None:
+async def test_a_change_by_an_input_is_replayed_to_a_client_of_its_version() -> None:
     log = await filled(12)
     log.append(change("input", 7, is_local=True), 20)
     assert names(log, log.position_after(20)) == ["input"]
@@ -57,7 +57,7 @@ async def test_trimming_drops_the_oldest_and_says_so(max_changes: int, max_bytes
     assert names(log, log.position_after(12)) == ["at13"]
 
 
-async def test_of_logs_with_one_bound_the_largest_lose_their_oldest_changes(reached: list[str]) -> None:
+async def test_the_largest_logs_under_a_shared_bound_lose_their_oldest_changes(reached: list[str]) -> None:
     size = change("x", 1).size
     bound = Logs(10 * size)
     logs = [await filled(*range(11, 11 + count), bound=bound) for count in (1, 4, 8)]

@@ -139,7 +139,7 @@ def test_a_checkpoint_names_hidden_objects_up_to_a_bound(store: Store) -> None:
     assert len(last.hidden) == MAX_HIDDEN
 
 
-def test_what_the_disk_did_not_get_is_sent_again_as_it_is_now(store: Store) -> None:
+def test_a_change_after_the_checkpoint_is_sent_again_in_its_current_state(store: Store) -> None:
     """The checkpoint does not say what the former process made of it."""
     inputs: Inputs = {("p", "j"): "keep", ("p", "i"): "keep"}
     former = shown(store, inputs).checkpoint(0)

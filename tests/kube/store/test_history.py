@@ -30,7 +30,7 @@ def test_the_changes_after_a_version() -> None:
     assert list(store.gone_after(10)) == [("a", "x")]
 
 
-def test_what_the_node_wrote_comes_after_the_version_at_which_it_did() -> None:
+def test_a_local_write_follows_the_version_at_which_it_was_made() -> None:
     store = filled(10, Toy("x", version=4))
     store.amend(Toy("x", version=4, address="10.0.0.9").raw(store.codec.encoding))
     assert changes_after(store, 10) == [(4, "x", False)]
@@ -144,7 +144,7 @@ async def test_a_former_history_may_differ_in_more_than_a_history_keeps(
     assert [view.judge(version) for version in (20, 21)] == [Resumption.CORRECT, Resumption.FOLLOW]
 
 
-async def test_what_former_histories_had_is_bounded(
+async def test_objects_of_former_histories_are_bounded(
     monkeypatch: pytest.MonkeyPatch, reached: list[str]
 ) -> None:
     monkeypatch.setattr(store_module, "MAX_ITEMS", 2)

@@ -98,7 +98,7 @@ def test_each_transition_of_an_object_through_a_chain_is_notified() -> None:
     assert steps.hidden == [12]
 
 
-def test_what_filters_said_is_known_while_they_change_or_hide_an_object() -> None:
+def test_reasons_are_known_while_filters_change_or_hide_an_object() -> None:
     inputs: dict[InputKey, str] = {INPUT: "drop", OTHER: "10.9.9.9"}
     toys = Toy("kept"), Toy("hidden", reads="i"), Toy("changed", reads="j")
     store = filled(10, *toys)
@@ -111,7 +111,7 @@ def test_what_filters_said_is_known_while_they_change_or_hide_an_object() -> Non
     assert projection.reasons == {(("toy", "changed"),): 1}
 
 
-def test_what_a_chain_hides_goes_as_it_was_with_the_version_of_the_change() -> None:
+def test_a_hidden_object_is_deleted_in_its_shown_state_at_the_new_version() -> None:
     inputs: dict[InputKey, str] = {INPUT: "drop", OTHER: "10.9.9.9"}
     store = filled(10, Toy("x", reads="j"))
     _, steps = project(store, inputs)
@@ -121,7 +121,7 @@ def test_what_a_chain_hides_goes_as_it_was_with_the_version_of_the_change() -> N
     assert (address(last), last.version) == ("10.9.9.9", 11)
 
 
-def test_what_is_deleted_goes_in_its_last_state_as_it_would_have_been_shown() -> None:
+def test_a_deleted_object_is_sent_in_its_last_filtered_state() -> None:
     inputs: dict[InputKey, str] = {INPUT: "drop", OTHER: "10.9.9.9"}
     store = filled(10, Toy("x", reads="j"), Toy("y"), Toy("hidden", reads="i"))
     _, steps = project(store, inputs)
@@ -194,7 +194,7 @@ def test_nothing_is_shown_of_a_new_object_whose_input_is_not_known() -> None:
     ]
 
 
-def test_what_was_shown_stays_while_an_input_is_not_known() -> None:
+def test_a_shown_object_stays_while_an_input_is_unknown() -> None:
     inputs: dict[InputKey, str] = {INPUT: "keep"}
     store = filled(10, Toy("x", reads="i"))
     projection, steps = project(store, inputs)
@@ -302,7 +302,7 @@ def test_steps_lead_to_what_a_new_projection_shows(
         fresh.close()
 
 
-def test_what_the_node_makes_of_an_object_is_a_local_change() -> None:
+def test_a_local_write_is_a_local_change() -> None:
     store = filled(10, Toy("x", version=4))
     _, steps = project(store, None)
     store.amend(Toy("x", version=4, address="10.0.0.9").raw(store.codec.encoding))

@@ -40,7 +40,7 @@ def test_a_long_list_is_judged_a_slice_at_a_time_and_not_shown_until_then() -> N
 
 
 @pytest.mark.parametrize(("size", "at_once"), [(0, EVALUATED_AT_ONCE), (BYTES_AT_ONCE // 2, 2)])
-def test_what_an_input_touches_is_judged_a_slice_at_a_time(size: int, at_once: int) -> None:
+def test_objects_touched_by_an_input_are_evaluated_in_slices(size: int, at_once: int) -> None:
     toys = [Toy(f"t{number:03}", reads="i", app="a" * size) for number in range(at_once + 1)]
     inputs: dict[InputKey, str] = {INPUT: "keep"}
     projection, steps = project(filled(10, *toys), inputs)
@@ -72,7 +72,7 @@ def test_a_change_before_its_slice_is_evaluated_is_notified_against_the_expected
         max_size=20,
     )
 )
-def test_what_is_judged_late_is_what_would_have_been_judged_at_once(
+def test_slices_evaluated_late_give_the_result_of_one_evaluation(
     operations: list[tuple[str, str]],
 ) -> None:
     inputs: dict[InputKey, str] = {INPUT: "10.9.9.1"}

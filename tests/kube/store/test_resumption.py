@@ -72,7 +72,9 @@ FILTERED = PLAIN | {"is_filtered": True}
         (9, FILTERED | {"oldest": None}, EXPIRED),
     ],
 )
-def test_what_a_client_gets(since: int, view: dict[str, Any], expected: Resumption) -> None:
+def test_the_version_of_a_client_decides_its_resumption(
+    since: int, view: dict[str, Any], expected: Resumption
+) -> None:
     store = filled(10, Toy("x", version=4))
     tell(store, "ADDED", Toy("y", version=15))
     store.advance(20)

@@ -43,7 +43,7 @@ def item_of(toy: Toy) -> Item:
     TOYS,
     APPS,
 )
-def test_who_matches_one_state_of_an_object_is_found_once(
+def test_a_scope_that_matches_a_state_of_an_object_is_found_once(
     scopes: list[Scope], removed: set[int], toy: Toy, later: str
 ) -> None:
     index: ScopeIndex[int] = ScopeIndex()

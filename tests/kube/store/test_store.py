@@ -85,7 +85,7 @@ def test_a_watch_that_adds_without_end_is_refused_where_a_list_would_be(
     ],
     ids=["added twice", "modified twice", "deleted what is not there"],
 )
-def test_what_is_known_already_is_no_change(encoding: Encoding, event_type: str, toy: Toy) -> None:
+def test_a_known_event_is_no_change(encoding: Encoding, event_type: str, toy: Toy) -> None:
     store = filled(10, Toy("x", version=4), encoding=encoding)
     recorder = RecordedInputs(store)
     tell(store, event_type, toy)
@@ -127,7 +127,7 @@ def test_only_the_very_version_that_is_there_is_amended(encoding: Encoding, toy:
     assert contents(store) == {("a", "x"): 4}
 
 
-def test_what_cannot_be_read_amends_nothing(encoding: Encoding) -> None:
+def test_an_unreadable_object_amends_nothing(encoding: Encoding) -> None:
     store = filled(10, Toy("x", version=4), encoding=encoding)
     recorder = RecordedInputs(store)
     with pytest.raises(ValueError):  # noqa: PT011 - each codec says it in its own words

@@ -89,7 +89,7 @@ async def test_a_watch_goes_on_from_a_list() -> None:
     assert pending_events(client) == [("ADDED", "y", 11), ("MODIFIED", "x", 12), ("DELETED", "y", 13)]
 
 
-async def test_what_a_watch_has_still_to_be_sent() -> None:
+async def test_unread_events_of_a_watch_are_counted() -> None:
     store = filled(10, Toy("x", version=4))
     view = view_of(store)
     watcher = view.watch(10, bookmarks=False)

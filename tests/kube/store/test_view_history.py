@@ -104,7 +104,7 @@ async def test_quiet_watches_cost_nothing() -> None:
     assert pending_events(client) == [], "bookmarks are no history"
 
 
-async def test_what_came_before_the_first_client_of_a_filtered_view_is_no_history() -> None:
+async def test_changes_before_the_first_list_of_a_filtered_view_are_no_history() -> None:
     """While inputs become known, object after object appears. They are the state of the first list, not history."""
     inputs: dict[InputKey, str] = {}
     store = filled(10, Toy("x", reads="i"), Toy("y", reads="i"))
@@ -116,7 +116,7 @@ async def test_what_came_before_the_first_client_of_a_filtered_view_is_no_histor
     assert pending_events(client) == []
 
 
-async def test_what_came_before_a_first_watch_list_is_no_history_either() -> None:
+async def test_changes_before_the_first_watch_list_are_no_history() -> None:
     inputs: dict[InputKey, str] = {}
     store = filled(10, Toy("x", reads="i"))
     view = view_of(store, inputs)
@@ -130,7 +130,7 @@ async def test_what_came_before_a_first_watch_list_is_no_history_either() -> Non
 
 
 @pytest.mark.parametrize("is_trusted", [True, False])
-async def test_who_may_have_seen_less_at_its_version_gets_the_state_once_more(is_trusted: bool) -> None:
+async def test_a_client_of_a_former_view_gets_the_state_once_more(is_trusted: bool) -> None:
     """A client may hold a version that a former view gave it, whose filters an edit of the rules took away."""
     store = filled(10, Toy("x", version=4), Toy("y", version=5))
     view = View(Projection(store, None), scope(), Form(metadata_only=False), lambda: 0 if is_trusted else 10)
@@ -165,7 +165,7 @@ async def test_a_watch_list_may_carry_the_version_that_the_cloud_confirmed() -> 
     ]
 
 
-async def test_what_the_node_writes_reaches_who_resumes_at_the_present_version() -> None:
+async def test_a_local_write_reaches_a_client_that_resumes_at_the_current_version() -> None:
     """The object keeps its version, which is older than what the client has seen."""
     store = filled(10, Toy("x", version=4))
     view = view_of(store, where=scope(fields="spec.clusterIP!=None"))

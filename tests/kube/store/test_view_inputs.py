@@ -126,7 +126,7 @@ async def test_a_view_made_anew_lets_a_client_go_on_from_its_list() -> None:
 
 
 @pytest.mark.parametrize("amends", [False, True])
-async def test_what_the_node_does_ends_a_watch_that_waits_for_a_version_of_the_future(amends: bool) -> None:
+async def test_a_local_change_ends_a_watch_at_a_future_version(amends: bool) -> None:
     """It is made of an older object than the client may have."""
     inputs: dict[InputKey, str] = {INPUT: "keep"}
     store = filled(10, Toy("x", version=4, reads="i"))
@@ -211,7 +211,7 @@ async def test_after_a_switch_the_new_chain_is_followed_and_the_old_one_is_not()
     assert pending_events(client) == [("DELETED", "x", 4), ("BOOKMARK", "", 10)]
 
 
-async def test_who_was_away_during_a_switch_is_corrected() -> None:
+async def test_a_client_away_during_a_switch_is_corrected() -> None:
     store = filled(10, Toy("x", version=4, reads="i"))
     view = view_of(store)
     client = watching(view)

@@ -60,7 +60,7 @@ async def test_a_bookmark_does_not_wake_who_did_not_ask() -> None:
 # -- history -------------------------------------------------------------------------------------------------------
 
 
-async def test_who_falls_behind_the_log_is_cut_and_goes_on_by_the_store_s_history(
+async def test_a_client_behind_the_log_is_cut_and_resumes_from_the_history_of_the_store(
     impatient: Callable[[], Awaitable[None]],
 ) -> None:
     store = filled(10)
@@ -80,7 +80,7 @@ async def test_who_falls_behind_the_log_is_cut_and_goes_on_by_the_store_s_histor
     assert after(view, 13) == [("ADDED", "at14", 14)]
 
 
-async def test_who_keeps_up_is_not_cut(impatient: Callable[[], Awaitable[None]]) -> None:
+async def test_a_client_that_keeps_up_is_not_cut(impatient: Callable[[], Awaitable[None]]) -> None:
     store = filled(10)
     client = watching(view_of(store))
     for version in range(11, 15):
@@ -89,7 +89,7 @@ async def test_who_keeps_up_is_not_cut(impatient: Callable[[], Awaitable[None]])
         await impatient()
 
 
-async def test_what_inputs_did_and_the_log_dropped_is_corrected_at_its_version(
+async def test_a_trimmed_change_by_an_input_is_corrected_at_its_version(
     impatient: Callable[[], Awaitable[None]],
 ) -> None:
     """Somebody else's list of that version does not help who did not make it."""
@@ -112,7 +112,7 @@ def test_the_log_is_sized_for_the_store() -> None:
     assert log_module.LOG_MAX_BYTES >= 16 * 1024 * 1024
 
 
-async def test_what_the_cloud_confirmed_lately_is_remembered_past_a_gap() -> None:
+async def test_versions_confirmed_by_the_cloud_are_remembered_past_a_gap() -> None:
     store = filled(10)
     view = view_of(store)
     for version in range(11, 12 + view_module.MAX_CONFIRMED):

@@ -30,7 +30,7 @@ def test_a_duration_has_two_units_at_most(seconds: int, text: str) -> None:
 
 
 @pytest.mark.parametrize("created", [None, "", "yesterday"])
-def test_what_has_no_time_has_an_unknown_age(created: str | None) -> None:
+def test_an_object_without_a_time_has_an_unknown_age(created: str | None) -> None:
     assert since(created) == "<unknown>"
 
 

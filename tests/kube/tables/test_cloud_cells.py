@@ -59,7 +59,7 @@ def test_an_object_without_columns_of_the_cloud_has_name_and_age() -> None:
     ],
     ids=["text", "list", "objects", "short", "bare", "nameless", "headless"],
 )
-def test_what_is_no_table_teaches_nothing(body: bytes) -> None:
+def test_a_malformed_table_is_a_value_error(body: bytes) -> None:
     cells = CloudCells()
     with pytest.raises(ValueError, match=r"."):
         cells.learn(body)

@@ -19,7 +19,7 @@ def test_a_row_has_what_was_asked_for_beside_its_cells(include: str, kind: str |
 
 
 @pytest.mark.parametrize("obj", [{}, {"metadata": None}, {"metadata": {"name": "a"}}])
-def test_of_a_kind_whose_columns_are_unknown_there_are_name_and_age(obj: Json) -> None:
+def test_an_unknown_kind_has_name_and_age(obj: Json) -> None:
     found = cells({"apiVersion": "example.com/v1", "kind": "Odd", **obj})
     assert list(found) == ["Name", "Age"]
     assert found["Age"] == "<unknown>"

@@ -25,7 +25,7 @@ def test_an_object_that_was_only_read_is_the_same_bytes(name: str, encoding: Enc
     assert read.encode() is raw
 
 
-def test_who_an_object_is(encoding: Encoding) -> None:
+def test_identity_fields_of_an_object_are_read(encoding: Encoding) -> None:
     service = obj("services.single", encoding)
     assert (service.name, service.namespace) == ("rich", "fixtures")
     assert len(service.uid) == 36

@@ -176,7 +176,7 @@ def test_metadata_only_is_what_the_server_makes_of_it(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("kind", ["", "List", "Table", "Service", "ServiceLists"])
-def test_what_is_no_list_of_one_kind(kind: str) -> None:
+def test_a_kind_without_the_list_suffix_is_a_value_error(kind: str) -> None:
     with pytest.raises(ValueError, match="is not the kind of a list"):
         item_kind(kind)
 
@@ -239,7 +239,7 @@ def _summary(codec: Codec, stream: bytes) -> list[tuple[object, ...]]:
     return summary
 
 
-def test_what_is_in_a_watch(codec: Codec) -> None:
+def test_the_events_of_a_watch_are_decoded(codec: Codec) -> None:
     frames = read(codec, body("configmaps.watch", codec.encoding))
     assert [(frame.type, codec.peek(frame.raw).name) for frame in frames] == [
         ("ADDED", "rich"),

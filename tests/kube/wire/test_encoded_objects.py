@@ -24,6 +24,6 @@ def test_a_body_comes_back(encoding: Encoding) -> None:
     assert read.decode().name == "n1"
 
 
-def test_what_is_no_object_is_a_value_error(encoding: Encoding) -> None:
+def test_a_malformed_object_is_a_value_error(encoding: Encoding) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - each codec says it in its own words
         Encoded.read(codec_for(encoding), b"{")

@@ -73,7 +73,7 @@ def test_reading(encoding: Encoding) -> None:
     assert next(iter(fields.child("metadata").mapping("labels").items())) == ("changed", "yes")
 
 
-def test_what_is_absent(encoding: Encoding) -> None:
+def test_an_absent_field_reads_as_empty(encoding: Encoding) -> None:
     fields = obj(SLICE, encoding).fields
     for name in ("subsets", "nobody"):
         assert (fields.text(name), fields.number(name), fields.flag(name)) == ("", 0, None)
@@ -82,7 +82,7 @@ def test_what_is_absent(encoding: Encoding) -> None:
         assert not fields.has(name)
 
 
-def test_what_has_another_type_reads_as_absent(encoding: Encoding) -> None:
+def test_a_field_of_another_type_reads_as_absent(encoding: Encoding) -> None:
     fields = obj(SLICE, encoding).fields
     assert (fields.text("endpoints"), fields.number("addressType"), fields.flag("metadata")) == ("", 0, None)
     assert (fields.texts("endpoints"), fields.mapping("endpoints")) == ([], {})
@@ -186,7 +186,7 @@ NO_WRITES: list[Callable[[Fields], object]] = [
 
 
 @pytest.mark.parametrize("act", NO_WRITES)
-def test_what_changes_nothing_leaves_the_bytes_alone(
+def test_an_edit_without_effect_leaves_the_bytes_unmodified(
     act: Callable[[Fields], object], encoding: Encoding
 ) -> None:
     slice_object = obj(SLICE, encoding)

@@ -72,7 +72,7 @@ def test_numbers_keep_their_value() -> None:
     "text",
     [b"", b"{", b"[]", b"null", b'"x"', b"{}{}", b'{"a":NaN}', b"\xff", b'{"a":"\xff"}', b"[" * 100000],
 )
-def test_what_is_no_object_is_a_value_error(text: bytes) -> None:
+def test_a_malformed_json_object_is_a_value_error(text: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_object(text)
 
@@ -82,11 +82,11 @@ def nested(levels: int) -> bytes:
 
 
 @pytest.mark.parametrize("levels", [254, 255, 1024, 1025, 1400])
-def test_what_a_kube_apiserver_takes_is_read_and_written_however_deep(levels: int) -> None:
+def test_json_is_read_and_written_to_the_depth_of_kube_apiserver(levels: int) -> None:
     assert write_json(parse_object(nested(levels))) == nested(levels)
 
 
-def test_what_is_nested_without_end_is_a_value_error() -> None:
+def test_json_nested_without_end_is_a_value_error() -> None:
     value: object = 1
     for _ in range(100_000):
         value = [value]
@@ -188,7 +188,7 @@ def test_an_event_takes_little_more_memory_than_its_bytes() -> None:
         an_object(managed()) + b"}",
     ],
 )
-def test_what_is_written_otherwise_is_read_as_ever(raw: bytes) -> None:
+def test_json_in_an_unusual_form_is_read_lazily_with_the_same_result(raw: bytes) -> None:
     """An object that the reader must take as it is, or that is no JSON."""
     try:
         expected = parse_object(raw)

@@ -84,7 +84,7 @@ def test_a_chunk_that_ends_with_a_brace_is_not_always_an_event() -> None:
         (b'{"type":"\xff"}\n', "utf-8"),
     ],
 )
-def test_what_is_no_event(stream: bytes, message: str) -> None:
+def test_a_malformed_event_is_a_value_error(stream: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CODEC.frames().feed(stream)
 

@@ -58,7 +58,7 @@ def test_lengths_of_an_event(size: int) -> None:
     "envelope",
     [b"", b"k8s", b"k8s\x01" + ENVELOPE[4:], ENVELOPE[4:], ENVELOPE[:-1], MAGIC + b"\x0a\x02\x0a\x05"],
 )
-def test_what_is_no_envelope(envelope: bytes) -> None:
+def test_a_malformed_envelope_is_a_value_error(envelope: bytes) -> None:
     with pytest.raises(
         ValueError, match=r"not Kubernetes protobuf|not a protobuf apimachinery.pkg.runtime.Unknown"
     ):
@@ -83,7 +83,7 @@ FRAMES = {
 
 
 @pytest.mark.parametrize("what", FRAMES)
-def test_what_is_no_event(what: str) -> None:
+def test_a_malformed_protobuf_event_is_a_value_error(what: str) -> None:
     number, content, message = FRAMES[what]
     fields = {1: b"ADDED", 2: delimited(b"\x0a", ENVELOPE), number: content}
     event = delimited(b"\x0a", fields[1]) + delimited(b"\x12", fields[2])

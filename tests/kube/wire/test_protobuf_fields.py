@@ -95,7 +95,7 @@ def test_text_that_is_not_utf8() -> None:
     assert b"\xff\x61" in rewritten(service)
 
 
-def test_of_two_entries_with_one_key_the_last_counts() -> None:
+def test_the_last_of_two_entries_with_one_key_counts() -> None:
     raw = bytes.fromhex("1206 0a016b 120161  1206 0a016b 120162")
     assert decode_object(Encoding.PROTOBUF, "v1", "ConfigMap", raw).fields.mapping("data") == {"k": "b"}
 

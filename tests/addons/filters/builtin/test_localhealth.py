@@ -64,7 +64,7 @@ UNCHANGED = [
 
 
 @pytest.mark.parametrize("case", named(CHANGED))
-def test_what_goes(case: Case, encoding: Encoding) -> None:
+def test_endpoints_of_unhealthy_nodes_are_dropped(case: Case, encoding: Encoding) -> None:
     applied = case.check(LocalHealth(), encoding)
     # An endpoint without a node's name stays: local health knows nothing of it.
     assert addresses_of(applied.obj) == ["10.0.0.1", "10.0.0.3", "10.0.0.4"]
@@ -73,7 +73,7 @@ def test_what_goes(case: Case, encoding: Encoding) -> None:
 
 
 @pytest.mark.parametrize("case", named(UNCHANGED))
-def test_what_stays(case: Case, encoding: Encoding) -> None:
+def test_endpoints_without_local_health_stay(case: Case, encoding: Encoding) -> None:
     case.check(LocalHealth(), encoding)
 
 

@@ -145,7 +145,7 @@ def test_a_slice_follows(
 
 
 @pytest.mark.parametrize("case", named(UNCHANGED))
-def test_what_stays(case: Case, encoding: Encoding) -> None:
+def test_objects_without_a_local_report_stay(case: Case, encoding: Encoding) -> None:
     case.check(LocalPods(), encoding)
 
 
@@ -288,7 +288,7 @@ def test_an_address_that_moves_keeps_its_host_name(encoding: Encoding) -> None:
     assert moved.child("targetRef").text("name") == "web-0"
 
 
-def test_what_comes_by_it_is_judged_by_topology_and_health_too(encoding: Encoding) -> None:
+def test_a_reported_address_passes_topology_and_health_filters_too(encoding: Encoding) -> None:
     on_this_node = {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}
     seen = replace(world(NEW, slices=FIRST), services={SERVICE: on_this_node})
     obj = endpoint_slice([ELSEWHERE]).build(encoding)

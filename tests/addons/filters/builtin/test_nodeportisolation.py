@@ -61,7 +61,7 @@ def test_every_reason_is_shown_above() -> None:
         ("-", False),
     ],
 )
-def test_what_the_annotation_says_about_p1(listen: str, expected: bool) -> None:
+def test_the_annotation_decides_whether_ports_listen_in_p1(listen: str, expected: bool) -> None:
     assert may_listen(listen, "p1") is expected
 
 

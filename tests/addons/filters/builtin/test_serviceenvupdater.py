@@ -53,7 +53,7 @@ def test_every_reason_is_shown_above() -> None:
     assert reasons_of(CASES) == ServiceEnvUpdater.reasons
 
 
-def test_what_is_there_points_at_the_hub_and_nothing_is_added(encoding: Encoding) -> None:
+def test_existing_variables_point_at_the_hub_and_none_is_added(encoding: Encoding) -> None:
     def env_of(obj: ApiObject, kind: str = "containers") -> list[Env]:
         containers = obj.fields.child("spec").children(kind)
         return [

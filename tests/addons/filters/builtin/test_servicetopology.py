@@ -150,7 +150,7 @@ def test_endpoints_out_of_reach_go(encoding: Encoding, case: Case, numbers: list
 
 
 @pytest.mark.parametrize("case", named(UNFILTERED))
-def test_what_is_missing_restricts_nothing(encoding: Encoding, case: Case) -> None:
+def test_a_missing_input_restricts_nothing(encoding: Encoding, case: Case) -> None:
     case.check(ServiceTopology(), encoding)
 
 

@@ -72,7 +72,7 @@ OPENYURT, SUPEREDGE = "openyurt.io/topologyKeys", "topologyKeys"
     ],
     ids=lambda value: str(value)[:60],
 )
-def test_what_the_annotations_ask_for(annotations: Mapping[str, str], topology: Topology) -> None:
+def test_topology_annotations_are_parsed(annotations: Mapping[str, str], topology: Topology) -> None:
     assert parse_topology(annotations) == topology
 
 

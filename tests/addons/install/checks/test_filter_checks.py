@@ -59,7 +59,7 @@ except OSError as error:
         (RIGHTS, [], "failed .*acme.py: ValueError: 0 0 1 File too large"),
     ],
 )
-def test_what_a_file_of_filters_would_do_to_the_hub(
+def test_the_doctor_reports_how_a_file_of_filters_affects_the_hub(
     tmp_path: Path, text: str, disabled: list[str], said: str
 ) -> None:
     file = tmp_path / "acme.py"

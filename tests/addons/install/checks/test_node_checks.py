@@ -125,7 +125,7 @@ def test_the_certificates_that_the_hub_keeps(tmp_path: Path) -> None:
     assert not list(check_state_certificates(tmp_path / "none", datetime.now(UTC)))
 
 
-def test_what_the_cluster_has_not_signed_yet(tmp_path: Path) -> None:
+def test_unsigned_certificates_are_reported_by_their_purpose(tmp_path: Path) -> None:
     def found(*, identity: bool, serving: bool) -> list[str]:
         asked = check_asked(tmp_path, asks_for_identity=identity, asks_for_serving=serving)
         return [each.text.partition(":")[0] for each in asked if each.severity is Severity.WARNING]

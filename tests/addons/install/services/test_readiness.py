@@ -43,7 +43,7 @@ def hub_at(url: str) -> Settings:
 @pytest.mark.parametrize(
     ("node", "why"), [(READY, ""), (IDLE, "no network"), ({}, "kubelet has not said so yet")]
 )
-def test_what_a_node_says(node: dict[str, Any], why: str) -> None:
+def test_a_node_that_is_not_ready_is_reported_with_the_reason(node: dict[str, Any], why: str) -> None:
     assert why_not_ready(node) == why
 
 

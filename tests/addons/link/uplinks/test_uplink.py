@@ -39,7 +39,7 @@ def test_uplinks_are_in_the_order_of_their_costs_then_as_listed(text: str, names
 @pytest.mark.parametrize(
     "text", ["a-name-that-is-too-long", "wwan0:x", "wwan0:", "wan 0", "a/b", "[wan0", "w,w:3"]
 )
-def test_what_is_no_uplink_is_refused(text: str) -> None:
+def test_a_malformed_uplink_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="hub_uplink"):
         parse_uplinks("hub_uplink", text)
 
@@ -140,7 +140,7 @@ async def test_an_opening_that_is_given_up_leaves_no_socket() -> None:
         ("", Fault.NONE),
     ],
 )
-def test_whose_fault_it_is(message: str, fault: Fault) -> None:
+def test_a_connect_error_is_attributed_to_node_or_server(message: str, fault: Fault) -> None:
     assert fault_of(message) is fault
 
 

@@ -120,7 +120,7 @@ async def check(world: World, value: str) -> None:
 
 @pytest.mark.parametrize("stored", [JSON, PROTOBUF])
 @pytest.mark.parametrize("accept", [JSON, PROTOBUF])
-async def test_what_was_written_is_given_in_each_encoding_to_each_who_had_the_former(
+async def test_an_accepted_write_updates_the_copies_of_each_encoding_and_identity(
     world: World, accept: str, stored: str
 ) -> None:
     """Two CSI drivers registered at a first boot; the outage after it showed the one that was there first."""
@@ -171,7 +171,7 @@ async def test_lists_and_copies_have_what_was_written(world: World, kind: str, x
 
 
 @pytest.mark.parametrize(("labels", "shown"), [({}, None), ({"app": "web"}, "new")])
-async def test_what_a_selector_does_not_select_leaves_a_copy(
+async def test_an_accepted_write_that_a_selector_excludes_leaves_the_copy(
     world: World, labels: dict[str, str], shown: str | None
 ) -> None:
     store = world.hold(

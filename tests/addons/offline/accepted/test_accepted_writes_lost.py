@@ -143,7 +143,7 @@ async def test_a_write_evicted_by_the_bound_makes_its_object_unknown(
     assert len(world.accepted.newest(ObjectRef("", "configmaps"))) == 2
 
 
-async def test_of_many_unknown_objects_the_resource_is_unknown(
+async def test_many_unknown_objects_make_their_resource_unknown(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(accepted_writes, "MAX_RECENT", 2)
@@ -153,7 +153,9 @@ async def test_of_many_unknown_objects_the_resource_is_unknown(
     assert await world.get(PATH) is None
 
 
-async def test_what_all_copies_have_is_not_remembered(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_write_that_all_copies_have_is_forgotten(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(accepted_writes, "LOOKED_THROUGH", 1)
     world.accepted._looked_at = 1
     store = world.hold(MAPS, 5, config_map("old", 4))

@@ -131,7 +131,7 @@ async def test_an_older_server_answers_with_its_plain_lists(tmp_path: Path) -> N
 
 
 @pytest.mark.looptime
-async def test_what_the_cloud_packed_badly_is_not_there(scene: DiscoveryScene) -> None:
+async def test_a_badly_packed_answer_is_not_served(scene: DiscoveryScene) -> None:
     await scene.wait_until_cached("/apis")
     scene.task.cancel()
     question = Question("GET", "/apis", DISCOVERY_PATHS["/apis"])
@@ -139,7 +139,7 @@ async def test_what_the_cloud_packed_badly_is_not_there(scene: DiscoveryScene) -
     assert await scene.ask("/apis") is None
 
 
-async def test_what_did_not_change_is_not_fetched_again(scene: DiscoveryScene) -> None:
+async def test_unchanged_discovery_is_not_transferred_again(scene: DiscoveryScene) -> None:
     scene.task.cancel()
     answered = scene.api.answered
     for etag, statuses in (('"1"', [200, 200, 200]), ('"1"', [200, 304, 304]), ('"2"', [200, 200, 200])):
@@ -258,7 +258,7 @@ async def test_a_leader_that_cannot_be_reached_holds_up_nothing(tmp_path: Path) 
 
 
 @pytest.mark.looptime
-async def test_what_is_asked_besides_is_asked_anew_after_a_break(tmp_path: Path) -> None:
+async def test_further_questions_are_renewed_after_an_outage(tmp_path: Path) -> None:
     """The hub's rights at kubelet may have changed meanwhile."""
     async with copies_in(tmp_path) as copies:
         answers, api, server = CachedResponses(copies.access), Api(), ServerHealth(parse_server("https://a"))
@@ -337,7 +337,7 @@ async def test_copies_of_both_encodings_make_one_list() -> None:
         ("/api/v1/pods?fieldSelector=status.phase!%3DPending,spec.nodeName%3D", ["p 3", "p 5"]),
     ],
 )
-async def test_what_was_asked_for_is_selected(target: str, names: list[str]) -> None:
+async def test_a_list_of_pods_is_selected_by_its_target(target: str, names: list[str]) -> None:
     store = store_of(9, pod("p", 3), pod("q", 4, phase="Pending"), pod("p", 5, "b"))
     assert await listed(target, store) == names
 

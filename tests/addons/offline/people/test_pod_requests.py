@@ -98,7 +98,7 @@ async def code_of(scene: Scene, target: str, caller: Caller = PERSON) -> int:
     return refused.value.code
 
 
-async def test_who_saw_logs_before_the_outage_sees_them_in_it_and_may_what_the_cloud_said(
+async def test_a_caller_of_logs_before_the_outage_may_in_it_do_what_the_cloud_allowed(
     scene: Scene,
 ) -> None:
     await scene.learn(LOG)
@@ -134,7 +134,7 @@ async def test_a_token_that_is_used_again_and_again_is_asked_about_once_at_a_tim
     assert scene.requests._learning == {}
 
 
-async def test_who_was_refused_by_the_cloud_stays_refused(scene: Scene) -> None:
+async def test_a_caller_refused_by_the_cloud_stays_refused_offline(scene: Scene) -> None:
     scene.cloud.allowed = False
     await scene.learn(LOG, status=403)
     scene.cloud.error = Unreachable("gone")

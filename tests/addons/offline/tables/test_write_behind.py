@@ -65,7 +65,7 @@ async def test_a_burst_is_one_batch_as_soon_as_its_first_change_has_lingered(
 
 
 @pytest.mark.looptime
-async def test_what_comes_while_a_batch_is_written_lingers_too(access: DiskAccess, device: Device) -> None:
+async def test_rows_added_during_a_write_linger_too(access: DiskAccess, device: Device) -> None:
     table = WriteBehind(access, "t")
     device.goes_on.clear()
     table.put("first", b"", is_urgent=True)
@@ -81,7 +81,7 @@ async def test_what_comes_while_a_batch_is_written_lingers_too(access: DiskAcces
     assert written(device) == [{"first": b""}, {"second": b"", "third": b""}]
 
 
-async def test_what_is_urgent_is_written_at_once_and_in_its_order(access: DiskAccess, device: Device) -> None:
+async def test_urgent_rows_are_written_at_once_and_in_order(access: DiskAccess, device: Device) -> None:
     """The journal promises a status to a client right after the object was made to show it."""
     asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
     first, second = WriteBehind(access, "t"), marked(access)
@@ -125,7 +125,7 @@ async def test_rows_of_another_table_go_with_a_batch_or_hold_it_back(
 # -- a disk that fails ---------------------------------------------------------------------------------------------
 
 
-async def test_what_a_failing_disk_does_not_take_is_written_when_it_is_back(
+async def test_rows_refused_by_a_failing_disk_are_written_once_it_is_back(
     access: DiskAccess, device: Device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("addons.offline.tables.write_behind.RETRY", 0.01)
@@ -264,7 +264,7 @@ async def test_the_rows_of_an_earlier_process_come_in_their_order_without_the_da
 
 
 @pytest.mark.parametrize("is_superseded", [False, True])
-async def test_what_a_full_disk_cannot_delete_is_gone_for_the_next_process(
+async def test_a_row_deleted_on_a_full_disk_is_gone_for_the_next_process(
     access: DiskAccess, device: Device, is_superseded: bool
 ) -> None:
     killed, unmarked = marked(access), WriteBehind(access, "t")

@@ -90,7 +90,7 @@ async def test_each_new_entry_notifies_waiters(journal: Journal) -> None:
     assert count() == 2
 
 
-async def test_what_is_done_is_forgotten(journal: Journal) -> None:
+async def test_a_replayed_entry_is_removed(journal: Journal) -> None:
     entry, event = journal.put_status(status("one")), put_event(journal, b"x")
     journal.remove(entry)
     journal.remove(event)
@@ -99,7 +99,7 @@ async def test_what_is_done_is_forgotten(journal: Journal) -> None:
     assert value_of(metrics.JOURNAL_ENTRIES) == 0
 
 
-async def test_what_came_for_an_object_since_stays_when_the_earlier_is_done(tmp_path: Path) -> None:
+async def test_a_newer_entry_stays_when_the_earlier_one_is_done(tmp_path: Path) -> None:
     async with journal_in(tmp_path) as journal:
         sent = journal.put_status(status("sent"))
         newer = journal.put_status(status("newer", before="sent"))
@@ -119,7 +119,7 @@ async def test_people_see_what_waits_and_nothing_of_what_is_in_it(journal: Journ
 # -- after a restart -----------------------------------------------------------------------------------------------
 
 
-async def test_what_was_written_outlives_a_kill(tmp_path: Path) -> None:
+async def test_written_entries_survive_a_kill(tmp_path: Path) -> None:
     async with journal_in(tmp_path) as killed:
         statuses = [killed.put_status(status(path, path=f"{NODE}-{path}")) for path in "ab"]
         # A body may have any bytes, line ends too.
@@ -149,7 +149,7 @@ async def test_events_of_users_are_evicted_before_those_of_the_node(tmp_path: Pa
         assert len(journal.events) == MAX_EVENTS
 
 
-async def test_whose_an_event_is_outlives_a_restart(tmp_path: Path) -> None:
+async def test_the_user_of_an_event_survives_a_restart(tmp_path: Path) -> None:
     async with journal_in(tmp_path) as journal:
         event = journal.put_event("POST", EVENTS, "application/json", EVENT_BODY, "pod")
         await journal.wait_written(event)

@@ -76,7 +76,7 @@ async def test_a_disk_that_stands_still_holds_a_newer_write_up_for_a_second_and_
 
 
 @pytest.mark.parametrize("is_superseded", [False, True])
-async def test_what_a_full_disk_cannot_delete_is_not_replayed_after_a_kill(
+async def test_an_entry_deleted_on_a_full_disk_is_not_replayed_after_a_kill(
     tmp_path: Path, is_superseded: bool
 ) -> None:
     """The next process replayed an old status and an old count over newer ones."""
@@ -102,7 +102,7 @@ async def test_what_a_full_disk_cannot_delete_is_not_replayed_after_a_kill(
             assert list(third.statuses.values()) == [newer], "the mark was of the old row alone"
 
 
-async def test_what_is_read_from_disk_may_have_been_sent(tmp_path: Path) -> None:
+async def test_an_entry_read_from_disk_may_have_been_sent(tmp_path: Path) -> None:
     """A hub that was killed does not know: the former status must go over what it sent."""
     async with journal_in(tmp_path) as journal:
         await journal.wait_written(journal.put_status(status("middle")))
@@ -185,7 +185,7 @@ def test_no_answer_that_was_lost_keeps_the_cloud_from_the_newest(
     }
 
 
-def test_what_is_written_is_read() -> None:
+def test_an_entry_is_read_as_it_was_written() -> None:
     entry = StatusEntry("/api/v1/nodes/n1", "Node", "u", {"status": {"a": 1}}, {"status": {"a": 2}})
     for each in (entry, entry.as_sent()):
         read = parsed(each.dump())

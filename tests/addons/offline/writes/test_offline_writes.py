@@ -127,7 +127,7 @@ async def test_creating_an_ordinary_pod_is_refused_without_a_cloud(world: World)
     ("method", "target", "body"),
     [("PATCH", f"{NODE}/status", REPORT), ("POST", PODS, MIRROR_POD)],
 )
-async def test_who_writes_in_its_own_name_waits_for_the_cloud_and_so_does_a_trial(
+async def test_a_write_with_a_token_and_a_dry_run_are_503_offline(
     world: World, method: str, target: str, body: Json
 ) -> None:
     """A replay has the hub's rights, which may exceed the writer's."""
@@ -152,7 +152,7 @@ async def test_a_trial_of_an_event_is_the_clouds(world: World, caller: Caller) -
     assert await world.refusal("POST", f"{EVENTS}?dryRun=All", event(), caller) == 503
 
 
-async def test_what_was_registered_is_known_to_be_there(world: World) -> None:
+async def test_a_registered_node_is_409_on_a_second_creation(world: World) -> None:
     """Kubelet reads its node when it cannot create it, and goes on from there."""
     nodes, node = "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n9"}}
     assert await world.refusal("POST", nodes, node) == 503

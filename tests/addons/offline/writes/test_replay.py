@@ -142,7 +142,7 @@ async def test_a_status_that_the_cloud_refuses_is_dropped_and_taken_back(
         Unreachable("no route"),
     ],
 )
-async def test_what_the_cloud_could_not_take_now_waits_longer_each_time(
+async def test_a_temporary_error_delays_each_retry_longer(
     replaying: World, cloud_says: QueuedAnswers, error: Exception
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -235,7 +235,7 @@ async def test_a_status_that_the_cloud_has_already_is_taken_back_before_it_is_fo
     assert replaying.taken_back == [entry, entry]
 
 
-async def test_what_comes_while_it_is_sent_is_sent_after_it(
+async def test_an_entry_added_while_one_is_sent_is_sent_after_it(
     replaying: World, cloud_says: QueuedAnswers
 ) -> None:
     first = replaying.put(Ready="False")
@@ -344,7 +344,9 @@ async def test_without_a_cloud_nothing_is_sent(replaying: World, cloud_says: Que
 
 
 @pytest.mark.looptime
-async def test_what_comes_while_there_is_a_cloud_is_sent(replaying: World, cloud_says: QueuedAnswers) -> None:
+async def test_an_entry_added_while_the_cloud_is_up_is_sent(
+    replaying: World, cloud_says: QueuedAnswers
+) -> None:
     async with replaying.running():
         await asyncio.sleep(60)
         replaying.put(Ready="False")
@@ -352,7 +354,7 @@ async def test_what_comes_while_there_is_a_cloud_is_sent(replaying: World, cloud
     assert len(cloud_says.heard) == 1
 
 
-async def test_what_comes_just_when_it_begins_to_wait_is_not_overlooked(
+async def test_an_entry_added_as_the_replay_begins_to_wait_is_sent(
     replaying: World, cloud_says: QueuedAnswers
 ) -> None:
     async def put() -> None:

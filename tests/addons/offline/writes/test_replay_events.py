@@ -190,7 +190,7 @@ async def test_an_event_of_a_user_goes_with_a_token_of_that_user_and_waits_for_o
 
 @pytest.mark.looptime
 @pytest.mark.parametrize(("code", "is_dropped"), [(403, True), (422, True), (401, False), (503, False)])
-async def test_what_the_cloud_refuses_to_a_user_is_refused(
+async def test_an_event_that_the_cloud_refuses_to_its_user_is_dropped(
     replaying: World, cloud_says: QueuedAnswers, code: int, is_dropped: bool
 ) -> None:
     of_user = QueuedAnswers()

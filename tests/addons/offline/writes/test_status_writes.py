@@ -169,7 +169,7 @@ async def test_both_copies_of_a_node_are_amended_and_the_client_gets_its_own_enc
     assert len(world.journal.statuses) == 1
 
 
-async def test_what_a_patch_sets_goes_to_the_cloud_also_where_the_copy_has_it(world: World) -> None:
+async def test_a_patched_field_is_replayed_even_if_the_copy_has_it(world: World) -> None:
     """A copy that lost its last moment in a crash is older than the cloud, which may have something else there."""
     world.hold_node(Encoding.JSON)
     await world.patch(reports(Ready="True", Other="x"))
@@ -310,7 +310,7 @@ async def test_a_node_repairs_its_own_labels(world: World) -> None:
         ({"status": {"conditions": 7}}, MERGE, JSON, 422),
     ],
 )
-async def test_what_is_refused_changes_nothing(
+async def test_a_refused_patch_changes_nothing(
     world: World, patch: Json, kind: str, accept: str, code: int
 ) -> None:
     (store,) = world.hold_node(Encoding.JSON)
@@ -335,5 +335,7 @@ async def test_what_is_refused_changes_nothing(
         ("Pod", {}, ["app", HOST]),
     ],
 )
-def test_what_a_write_may_not_change(kind: str, after: dict[str, str], others: list[str]) -> None:
+def test_labels_that_decide_elsewhere_are_refused(
+    kind: str, after: dict[str, str], others: list[str]
+) -> None:
     assert labels_of_others(kind, BEFORE, after) == others

@@ -106,7 +106,7 @@ async def reported(world: World, *encodings: Encoding) -> tuple[StatusEntry, lis
     return world.journal.statuses[NODE], stores
 
 
-async def test_what_the_node_gave_an_object_is_shown_no_longer(world: World) -> None:
+async def test_a_status_taken_back_shows_the_object_of_the_cloud(world: World) -> None:
     entry, stores = await reported(world, Encoding.JSON, Encoding.PROTOBUF)
     world.cloud.says = [
         ApiResponse(encoding, body_of(node_in(encoding))) for encoding in (Encoding.JSON, Encoding.PROTOBUF)

@@ -82,5 +82,5 @@ LONE = b'{"kind":"Status","message":"local proxy does not support request(GET /l
         (RawResponse(400, {}, REFUSED), PeerAnswer("not in this pool", 0.0, ())),
     ],
 )
-def test_what_the_answer_to_a_probe_says(answer: RawResponse, expected: PeerAnswer) -> None:
+def test_the_answer_to_a_probe_of_a_peer_is_parsed(answer: RawResponse, expected: PeerAnswer) -> None:
     assert read_answer(answer) == expected

@@ -97,7 +97,7 @@ async def test_a_peer_that_fails_is_cut_once_and_all_users_hear_of_it(scene: Sce
     assert scene.reader.heard == scene.listener.heard == ["refused"]
 
 
-async def test_what_is_opened_to_a_silent_peer_meanwhile_is_cut_too(scene: Scene) -> None:
+async def test_connections_opened_to_a_silent_peer_meanwhile_are_cut_too(scene: Scene) -> None:
     scene.says = Unreachable("no answer")
     await scene.spend(2 * PROBE_INTERVAL + 2 * TICK)
     assert scene.cuts == [HUB] * 3
@@ -131,7 +131,7 @@ async def test_a_peer_is_probed_until_its_last_user_leaves_it(scene: Scene) -> N
     assert scene.peers.use(scene.reader, HUB) is not scene.peer
 
 
-async def test_of_two_at_one_address_a_neighbour_cedes(scene: Scene) -> None:
+async def test_a_neighbour_cedes_its_address_to_a_leader_or_deputy(scene: Scene) -> None:
     same = Server("https", HUB.host, HUB.port, "n9")
     scene.peers.use(scene.listener, same)
     assert scene.peers.healths[str(same)].server == HUB

@@ -230,7 +230,7 @@ async def test_a_hub_of_another_make_is_left_in_peace(scene: Scene) -> None:
     assert len(scene.client.asked) <= 2 * len(HUBS) * 2
 
 
-async def test_of_two_hubs_at_one_address_the_first_is_asked(scene: Scene) -> None:
+async def test_the_first_of_two_hubs_at_one_address_is_called(scene: Scene) -> None:
     scene.neighbours.update((*HUBS, LeaderHub("n4", "10.0.0.2")))
     scene.lose_cloud()
     await scene.until(lambda: scene.report)

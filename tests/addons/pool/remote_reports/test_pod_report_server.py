@@ -75,7 +75,7 @@ async def speaker() -> AsyncIterator[Speaker]:
         made.serving.close()
 
 
-async def test_a_word_has_what_endpoints_need_and_no_more(speaker: Speaker) -> None:
+async def test_a_report_has_the_fields_that_endpoints_need_alone(speaker: Speaker) -> None:
     status = pod("10.0.0.1", "fd00::1", annotations={"secret": "x"})
     status["status"]["containerStatuses"] = [{"name": "secret"}]
     status["spec"] = {"containers": [{"env": [{"name": "SECRET", "value": "x"}]}]}

@@ -81,7 +81,7 @@ def test_a_tunnel_to_another_target_is_refused(host: str, port: int) -> None:
     assert harbour.lent.tunnels() == {}
 
 
-def test_who_is_no_node_of_the_pool_gets_nothing() -> None:
+def test_a_node_outside_the_pool_gets_no_tunnel() -> None:
     assert Harbour().refusal("stranger 1") == (403, "not in this pool")
 
 
@@ -133,7 +133,7 @@ def test_tunnels_to_a_server_that_went_down_end() -> None:
     assert harbour.closed == ["n2 1"]
 
 
-async def test_what_passes_is_counted_and_waits_for_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bytes_of_a_tunnel_are_counted_and_paced(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float] = []
 
     async def sleep(seconds: float) -> None:

@@ -185,7 +185,7 @@ async def test_a_long_name_is_cut_and_a_flow_without_a_comment_has_none(master: 
     assert not second[:WIDTH].strip()
 
 
-def test_who_has_no_such_list_is_left_alone() -> None:
+def test_an_interface_without_a_flow_list_is_left_alone() -> None:
     with taddons.context() as context:
         list_components(context.master, component_of)
 

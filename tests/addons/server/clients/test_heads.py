@@ -106,7 +106,7 @@ async def test_a_head_without_end_is_refused(proxy: Proxy[Raw], code: int, begin
         ),
     ],
 )
-async def test_what_http1_must_not_carry(proxy: Proxy[Raw], code: int, request_: bytes) -> None:
+async def test_an_invalid_http1_request_is_refused(proxy: Proxy[Raw], code: int, request_: bytes) -> None:
     counted = metrics.REQUESTS_REFUSED.labels(str(code))
     before = value_of(counted)
     async with proxy.serve(), asyncio.timeout(10):
@@ -132,7 +132,7 @@ async def test_a_servers_trailers_are_dropped(proxy: Proxy[Raw], caplog: pytest.
     assert not [each for each in caplog.records if each.levelname == "ERROR"]
 
 
-async def test_what_comes_behind_an_answer_is_not_read_for_ever(
+async def test_bytes_behind_an_answer_are_discarded_up_to_a_bound(
     proxy: Proxy[Raw], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def write_on(writer: asyncio.StreamWriter) -> None:
@@ -203,7 +203,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("fields", MALFORMED.values(), ids=MALFORMED)
-async def test_what_http2_must_not_carry(fields: dict[str, str]) -> None:
+async def test_an_invalid_http2_request_is_400_and_spares_parallel_streams(fields: dict[str, str]) -> None:
     server = Raw(ANSWER)
     async with connected(server) as (_, streams):
         stream = streams.send(fields)
@@ -266,7 +266,7 @@ async def test_headers_far_beyond_the_bound_end_the_connection() -> None:
     ],
     ids=["a frame", "a head"],
 )
-async def test_what_is_too_large_ends_the_connection_while_it_comes(frames: bytes) -> None:
+async def test_an_oversized_frame_ends_the_connection_as_it_arrives(frames: bytes) -> None:
     """h2 would hold 16 MiB of the frame first, or 64 frames of the head, for each connection."""
     refused = metrics.CONNECTIONS_REFUSED.labels("frame")
     before = value_of(refused)

@@ -93,7 +93,7 @@ async def test_an_http2_client_waits_on_one_stream_for_a_server_that_does_not_re
         assert await ask(streams) == 200
 
 
-async def test_what_all_clients_leave_unread_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unread_answers_of_all_clients_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stream that holds most is reset."""
     monkeypatch.setattr(client_addresses, "MAX_UNREAD", 2 * STREAM_WINDOW)
     monkeypatch.setattr(client_addresses, "FAIR_UNREAD", STREAM_WINDOW)

@@ -39,7 +39,7 @@ def fault(
         (b"GET", b"*", [(b"x-text", "Größe".encode()), (b"empty", b"")]),
     ],
 )
-def test_what_clients_send_is_no_fault(method: bytes, path: bytes, fields: Fields) -> None:
+def test_ordinary_request_heads_are_accepted(method: bytes, path: bytes, fields: Fields) -> None:
     assert fault(method, path, fields) is None
 
 
@@ -67,7 +67,7 @@ def test_what_clients_send_is_no_fault(method: bytes, path: bytes, fields: Field
         (400, fault(fields=[(b"x", b"a\x00b")])),
     ],
 )
-def test_what_is_refused(code: int, found: StatusError | None) -> None:
+def test_a_malformed_request_head_is_400(code: int, found: StatusError | None) -> None:
     assert found is not None
     assert (found.code, found.reason) == (code, "BadRequest")
 
@@ -110,7 +110,7 @@ LENGTH = (b"content-length", b"5")
         ([(b"cookie", b"a=1"), (b"x", b"y"), (b"Cookie", b"b=2")], [(b"x", b"y"), (b"cookie", b"a=1; b=2")]),
     ],
 )
-def test_what_was_for_one_connection_goes_no_further(fields: Fields, sent: Fields) -> None:
+def test_connection_specific_headers_are_not_forwarded(fields: Fields, sent: Fields) -> None:
     head = [(b":method", b"GET"), (b":scheme", b"https"), (b":authority", b"a:6443"), (b":path", b"/api")]
     assert fields_to_send(b"GET", b"/api", fields, To(), None) == [*head, *sent]
     assert is_upgrade(fields) is ((b"connection", b"Upgrade") in sent)
@@ -136,7 +136,9 @@ def test_an_address_of_ipv6_is_named_with_its_brackets() -> None:
 
 
 @given(st.binary(max_size=20), st.binary(max_size=20), st.binary(max_size=20), st.binary(max_size=20))
-def test_what_passes_is_one_line_each(method: bytes, path: bytes, name: bytes, value: bytes) -> None:
+def test_accepted_header_fields_are_single_lines(
+    method: bytes, path: bytes, name: bytes, value: bytes
+) -> None:
     if fault(method, path, [(name, value)]) is None:
         assert not {0, 10, 13} & set(method + path + name + value)
         assert not {0x20, 0x09, 0x3A} & set(method + name)

@@ -171,7 +171,7 @@ async def test_a_server_waits_for_the_pace_and_for_a_client_that_does_not_read()
     await run_callbacks()
 
 
-async def test_what_a_server_says_before_it_ends_comes_before_the_end() -> None:
+async def test_data_before_the_end_of_a_server_arrives_before_the_end() -> None:
     _, upstream, client = await opened()
     upstream.may_pass.clear()
     upstream.server.data_received(b"one")

@@ -266,7 +266,7 @@ async def test_a_held_flow_resumes_after_the_hold_time(scene: Scene) -> None:
     assert late.value.code == 409
 
 
-async def test_who_leaves_holds_nothing(scene: Scene) -> None:
+async def test_an_attached_process_that_leaves_holds_no_flow(scene: Scene) -> None:
     flow, waits = scene.request()
     await scene.held()
     scene.hub.detach(scene.feed)
@@ -294,7 +294,7 @@ async def test_a_flow_of_which_the_process_learns_nothing_is_not_held(scene: Sce
     await waits
 
 
-async def test_what_the_hub_answers_itself_never_waits_nor_what_may_be_secret(scene: Scene) -> None:
+async def test_an_answer_of_the_hub_and_a_secret_are_never_held(scene: Scene) -> None:
     for flow, passes in (scene.request(is_own=True), scene.request(SECRET)):
         await passes
         assert flow.response is None
@@ -314,7 +314,7 @@ async def test_a_decision_about_the_request_is_none_about_the_answer(scene: Scen
 
 
 @pytest.mark.parametrize("said", [{}, {"filter": 1}, {"filter": "~~"}, {"flow": "f", "hold": "1"}])
-async def test_what_cannot_be_read_is_refused(scene: Scene, said: dict[str, Any]) -> None:
+async def test_a_malformed_command_of_an_attached_process_is_400(scene: Scene, said: dict[str, Any]) -> None:
     with pytest.raises(StatusError) as error:
         scene.holds.handle_command(said)
     assert error.value.code == 400

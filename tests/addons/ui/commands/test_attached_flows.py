@@ -71,7 +71,7 @@ def test_an_edit_of_a_held_flow_is_sent_once() -> None:
     assert flows.decision(held) is None
 
 
-def test_who_ends_a_held_flow_and_whom_the_hub_lets_go() -> None:
+def test_a_killed_flow_is_reported_and_a_resumed_one_is_not_killable() -> None:
     flows, sent = AttachedFlows(), tflow.tflow()
     held = flows.take(record(sent, hold=1)).flow
     held.kill()

@@ -83,7 +83,7 @@ async def typed(hub: RunningHub, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         ("edgehub.link online", "the link is as it is"),
     ],
 )
-async def test_what_is_answered_at_once(typed: Typed, line: str, message: str) -> None:
+async def test_a_console_command_is_answered_at_once(typed: Typed, line: str, message: str) -> None:
     assert message in typed.now(line)
 
 
@@ -110,7 +110,7 @@ async def test_the_browsers_command_bar_leads_to_the_lines_of_a_report(typed: Ty
         ("edgehub.dump services chosen", "name: web"),
     ],
 )
-async def test_what_takes_long_is_shown_when_it_is_known(typed: Typed, line: str, message: str) -> None:
+async def test_a_slow_console_command_prints_its_result_later(typed: Typed, line: str, message: str) -> None:
     assert message in await typed.later(line)
 
 
@@ -122,7 +122,7 @@ async def test_what_takes_long_is_shown_when_it_is_known(typed: Typed, line: str
         ("edgehub.link offline 0 0 61", "minutes"),
     ],
 )
-async def test_what_is_refused_at_once_is_an_error(typed: Typed, line: str, message: str) -> None:
+async def test_an_invalid_console_command_is_an_error(typed: Typed, line: str, message: str) -> None:
     with pytest.raises(exceptions.CommandError, match=message):
         typed(line)
     assert typed.drills.current is None

@@ -106,7 +106,7 @@ def test_a_name_that_is_not_one_pod(node: Node, capsys: pytest.CaptureFixture[st
     assert node.posted == ["/openyurt.io/v1/namespaces/other/pods/web-1/upgrade"]
 
 
-def test_what_the_hub_says_where_it_refuses(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refusal_of_the_hub_is_printed(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
     node.answer = ("OTA upgrade is not allowed when node is disconnected to cloud", 503)
     assert asked(node, "upgrade", "web-1", "--namespace", "shop") == 1
     assert capsys.readouterr().err == (

@@ -88,7 +88,7 @@ def test_each_report_is_printed_as_text_and_as_json(
 
 
 @pytest.mark.parametrize("command", [["views"], EXPLAIN])
-def test_what_clients_and_users_wrote_moves_no_terminal(
+def test_control_characters_of_clients_are_escaped_on_the_terminal(
     admin: FakeAdmin, capsys: pytest.CaptureFixture[str], command: list[str]
 ) -> None:
     """A field selector may have any character."""
@@ -214,7 +214,7 @@ def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: 
 
 
 @pytest.mark.parametrize("arguments", [["explain", "--component", "kube-proxy"], ["nonsense"], ["support"]])
-def test_what_must_be_asked(arguments: list[str]) -> None:
+def test_a_missing_argument_is_a_usage_error(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         run(arguments)
     assert caught.value.code == 2
@@ -253,14 +253,14 @@ LINE = json.dumps(SEEN.to_json()).encode() + b"\n"
         ("--verdict offline --namespace a", {"verdict": "offline", "namespace": "a"}),
     ],
 )
-def test_what_is_asked(typed: str, asked: dict[str, str]) -> None:
+def test_flags_of_observe_become_a_query(typed: str, asked: dict[str, str]) -> None:
     parser = argparse.ArgumentParser()
     add_observe_flags(parser)
     assert query_of(parser.parse_args(typed.split())) == asked
 
 
 @pytest.mark.parametrize("typed", ["--since 5", "--since x", "--verdict lost"])
-def test_what_cannot_be_asked(typed: str) -> None:
+def test_invalid_flags_of_observe_are_errors(typed: str) -> None:
     parser = argparse.ArgumentParser(exit_on_error=False)
     add_observe_flags(parser)
     with pytest.raises(argparse.ArgumentError):
@@ -286,7 +286,9 @@ def test_whoever_reads_the_first_lines_alone_sees_no_error() -> None:
 @pytest.mark.parametrize(
     ("output", "expected"), [("text", "kube-proxy"), ("wide", "v42"), ("json", '"version": 42')]
 )
-def test_what_is_printed(output: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_observed_lines_hints_and_losses_are_printed(
+    output: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     show_lines([b'{"hint": "nobody"}\n', b"\n", LINE, b'{"dropped": 3}\n'], output)
     printed = capsys.readouterr()
     assert expected in printed.out

@@ -81,7 +81,7 @@ def test_a_drill_stands_in_front() -> None:
     assert comment_of(None, None, drill) == f"{ALARM} DRILL slow ▸ (unnamed component)"
 
 
-async def test_what_is_not_from_a_view_has_no_source(parts: HubWorld) -> None:
+async def test_a_request_without_a_view_has_no_source(parts: HubWorld) -> None:
     found = filtered(parts, parts.context("/version"))
     assert (found.filters, found.source(), list(found.items())) == ((), None, [])
     never_read = filtered(parts, parts.context("/api/v1/services?resourceVersion=0", "kube-proxy"))

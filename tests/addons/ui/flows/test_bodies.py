@@ -86,7 +86,9 @@ def retained() -> Iterator[tuple[bytes | None, bool, str, str]]:
 
 
 @pytest.mark.parametrize(("body", "is_secret", "said", "shown"), list(retained()))
-def test_what_stays_in_a_flow(body: bytes | None, is_secret: bool, said: str, shown: str) -> None:
+def test_the_retained_body_of_a_flow_hides_secrets(
+    body: bytes | None, is_secret: bool, said: str, shown: str
+) -> None:
     message = answer()
     size = 12345 if body is None else len(body)
     found = keep(message, body, size, is_secret=is_secret, visible=USUALLY)

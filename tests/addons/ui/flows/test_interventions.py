@@ -128,5 +128,5 @@ def test_no_edit_of_what_the_hub_answers_holds(context: RequestContext | None, w
         (None, False),
     ],
 )
-def test_whose_answers_may_be_edited(context: RequestContext | None, *, may: bool) -> None:
+def test_answers_that_may_be_edited(context: RequestContext | None, *, may: bool) -> None:
     assert may_edit_answer(context) is may

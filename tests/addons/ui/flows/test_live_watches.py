@@ -139,7 +139,9 @@ async def test_the_messages_of_all_watches_are_bounded() -> None:
     assert shown.total.taken == MAX_ALL
 
 
-async def test_what_is_no_watch_ends_the_showing_and_not_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unreadable_watch_ends_its_display_and_not_the_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     shown = Shown()
     shown.watch(event(1))
     assert list(shown.watch(b"no event\n")) == [b"no event\n"]
@@ -175,7 +177,7 @@ async def test_no_value_of_a_secret_is_shown() -> None:
         assert said in shown.texts[0]
 
 
-async def test_what_the_cloud_sent_is_shown_where_the_component_got_something_else(
+async def test_an_event_of_the_cloud_is_shown_if_the_component_got_another(
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     fill(cloud)

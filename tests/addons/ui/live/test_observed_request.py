@@ -84,11 +84,11 @@ def seen(
         (seen(Route(RouteKind.LOCAL, "this node's lease")), ("viewed", 200, "hub")),
     ],
 )
-def test_what_became_of_a_request(made: Observation, expected: tuple[str, int, str]) -> None:
+def test_the_verdict_of_a_request_is_observed(made: Observation, expected: tuple[str, int, str]) -> None:
     assert (made.verdict, made.status, made.source) == expected
 
 
-def test_what_a_request_asked() -> None:
+def test_the_fields_of_a_request_are_observed() -> None:
     made = seen(VIEW, target="/apis/apps/v1/namespaces/a/deployments/b/status")
     assert (made.component, made.verb, made.resource, made.subresource) == (
         *("kube-proxy", "get", "deployments.apps", "status"),
@@ -129,7 +129,7 @@ def test_no_credential_stands_in_a_line(is_read: bool) -> None:
     ("addons", "access_log", "logged", "printed"),
     [({}, False, 0, 0), ({}, True, 1, 0), ({"dumper": object()}, False, 0, 1)],
 )
-def test_who_is_told(
+def test_observations_are_logged_and_printed_as_configured(
     addons: dict[str, object],
     access_log: bool,
     logged: int,

@@ -49,7 +49,7 @@ async def test_an_unknown_name_is_reported_with_the_nearest(pages: AdminClient, 
     assert await events(pages, "?resource=pods&component=coredns", "hint") == [], "known, and silent so far"
 
 
-async def test_who_follows_gets_what_comes_and_no_more_than_some_may(
+async def test_a_follower_gets_new_lines_and_followers_are_bounded(
     pages: AdminClient, hub: RunningHub
 ) -> None:
     hub.observations.add(SEEN._replace(name="before"))
@@ -81,7 +81,7 @@ async def test_a_user_beside_plain_users_is_refused(parts: HubWorld, monkeypatch
 
 
 @pytest.mark.parametrize("query", [{"verdict": "lost"}, {"since": "5m"}, {"since": "1" * 10}])
-def test_what_cannot_be_read_is_refused(query: dict[str, Any]) -> None:
+def test_a_malformed_query_is_refused(query: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(query))):
         wanted_of(query, 0.0)
 
@@ -132,7 +132,7 @@ async def test_without_permission_no_flow_is_held(page: Page) -> None:
         (b"x" * (MAX_DECISION + 1), 413),
     ],
 )
-async def test_what_is_no_decision(page: Page, body: bytes, code: int) -> None:
+async def test_a_malformed_decision_is_refused(page: Page, body: bytes, code: int) -> None:
     feed, _ = page.attachments.attach()
     assert await page.post(body) == code
     page.attachments.detach(feed)

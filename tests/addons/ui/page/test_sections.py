@@ -126,7 +126,7 @@ async def test_a_resource_and_one_object_are_explained(hub: RunningHub) -> None:
     assert await explained(hub, ReportQueue(), {"component": "chosen"}) == ""
 
 
-async def test_what_is_hidden_for_the_same_reason_is_one_line(
+async def test_objects_hidden_for_one_reason_are_one_line(
     hub: RunningHub, cloud: ScriptableCloud, parts: HubWorld
 ) -> None:
     source = next(each for each in parts.sources if each.list_watch.type == SERVICES)

@@ -105,7 +105,7 @@ async def test_it_is_bounded(hub: RunningHub, monkeypatch: pytest.MonkeyPatch, b
     assert text.endswith("# and 1 more: name a namespace or an object\n")
 
 
-async def test_what_is_in_it(parts: HubWorld) -> None:
+async def test_the_support_archive_has_its_files_with_mode_0600(parts: HubWorld) -> None:
     found = files(parts.running_hub())
     assert {"status.json", "sources.json", "rules.json", "metrics.txt", "log.txt", "versions.json"} < set(
         found

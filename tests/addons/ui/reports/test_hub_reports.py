@@ -187,7 +187,7 @@ async def test_the_pool_is_the_options_or_the_labels(parts: HubWorld, cloud: Scr
     assert status(parts.running_hub(pool="p2"))["pool"] == "p2"
 
 
-async def test_what_copies_gave_is_of_components_alone(parts: HubWorld) -> None:
+async def test_bytes_from_copies_are_those_of_components_alone(parts: HubWorld) -> None:
     hub = parts.running_hub()
     for component in ("kubelet", "edgehub"):
         totals = hub.traffic.began(component, "", is_error=False, is_watch=False).totals
@@ -215,7 +215,7 @@ async def test_where_processes_of_the_node_reach_the_hub(
     assert status(hub)["url"] == url
 
 
-async def test_who_asked_the_one_with_most_bytes_first(parts: HubWorld) -> None:
+async def test_components_are_listed_by_their_bytes(parts: HubWorld) -> None:
     hub = parts.running_hub()
     hub.traffic.began("kubelet", "pods", is_error=True, is_watch=False).totals.sent += 10
     proxy = hub.traffic.began("kube-proxy", "endpointslices.discovery.k8s.io", is_error=False, is_watch=True)
@@ -227,7 +227,7 @@ async def test_who_asked_the_one_with_most_bytes_first(parts: HubWorld) -> None:
     assert second.items() >= {"component": "kubelet", "requests": 1, "errors": 1}.items()
 
 
-async def test_who_is_silent_is_left_out_but_for_an_open_watch(parts: HubWorld) -> None:
+async def test_a_silent_component_is_listed_while_its_watch_is_open(parts: HubWorld) -> None:
     now = [1.8e9]
     hub = replace(parts.running_hub(), traffic=ComponentTraffic(lambda: now[0]))
     hub.traffic.began("quiet", "", is_error=False, is_watch=True)
@@ -238,7 +238,9 @@ async def test_who_is_silent_is_left_out_but_for_an_open_watch(parts: HubWorld) 
     assert {each["component"] for each in components(hub)} == {"quiet", "kubelet"}
 
 
-async def test_what_waits_and_what_was_dropped(parts: HubWorld, tmp_path: Path) -> None:
+async def test_pending_and_dropped_entries_of_the_journal_are_reported(
+    parts: HubWorld, tmp_path: Path
+) -> None:
     metrics.JOURNAL_DROPPED.labels("event", "no room").inc(3)
     async with Process(tmp_path).running() as offline:
         hub = replace(parts.running_hub(), offline=offline)

@@ -37,7 +37,7 @@ def row(trial: dict[str, Any], component: str) -> dict[str, Any]:
     return found
 
 
-async def test_what_is_lost_and_why(hub: RunningHub) -> None:
+async def test_a_rule_trial_reports_lost_objects_with_reasons(hub: RunningHub) -> None:
     trial = await try_rules(hub, {**IN_FORCE, "filter_discardcloudservice": "cached/services#list"})
     found = row(trial, "cached")
     assert (found["verbs"], found["before"], found["after"]) == (["list"], [], ["discardcloudservice"])
@@ -48,7 +48,7 @@ async def test_what_is_lost_and_why(hub: RunningHub) -> None:
     assert [each["component"] for each in trial["components"]] == ["cached"], "others see what they saw"
 
 
-async def test_what_is_gained(hub: RunningHub) -> None:
+async def test_a_rule_trial_reports_gained_objects(hub: RunningHub) -> None:
     trial = await try_rules(hub, {"cache_agents": "cached, other"})
     found = row(trial, "filtered")
     assert (found["gained"], found["lost"]["count"]) == ({"count": 1, "names": ["default/lb"]}, 0)
@@ -172,6 +172,6 @@ def test_a_configmap_or_its_data(text: str, data: dict[str, str] | None) -> None
         (b"#" * (MAX_TEXT + 1), "longer than"),
     ],
 )
-def test_what_is_refused(text: bytes, message: str) -> None:
+def test_malformed_rules_are_refused(text: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read_rules(text)

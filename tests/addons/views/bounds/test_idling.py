@@ -86,7 +86,7 @@ async def test_a_source_with_a_client_reads_on(parts: HubWorld, cloud: Scriptabl
     assert not made.is_closed
 
 
-async def test_what_a_client_waits_for_goes_first(parts: HubWorld, cloud: ScriptableCloud) -> None:
+async def test_events_awaited_by_a_client_are_applied_first(parts: HubWorld, cloud: ScriptableCloud) -> None:
     """A source reads on once nothing is relayed, or once a client comes."""
     now = 1000.0
     parts.sources.idling._clock = parts.sources.idling.relayed_at = lambda: now
@@ -101,7 +101,7 @@ async def test_what_a_client_waits_for_goes_first(parts: HubWorld, cloud: Script
         assert {await watch.event() for _ in range(2)} == {("ADDED", "m0"), ("ADDED", "m1")}
 
 
-async def test_what_events_add_counts_among_the_nodes_parts(
+async def test_events_count_in_the_quota_and_close_the_source_that_grew_most(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The source that has grown most goes. Its client comes back, and is relayed."""

@@ -118,7 +118,7 @@ async def test_the_nodes_own_sources_and_views_are_bounded(
     assert (beyond("views") - views, beyond("sources") - sources) == (1, 1)
 
 
-async def test_what_the_rules_filter_is_never_relayed(
+async def test_a_filtered_read_beyond_the_quota_is_429_and_not_relayed(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cloud.store.create(service("web"))
@@ -128,7 +128,7 @@ async def test_what_the_rules_filter_is_never_relayed(
     assert (await parts.ask(f"{SERVICES}?resourceVersion=0", "reader"))[0] == 200
 
 
-async def test_what_is_relayed_does_not_resume_from_a_version_that_filters_made(
+async def test_a_relayed_list_does_not_resume_at_a_version_of_a_filtered_view(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cloud would never send the object that the filter hid."""
@@ -196,7 +196,7 @@ async def test_bytes_of_the_nodes_parts_are_bounded_and_the_least_used_goes(
     assert {each.list_watch.label_selector for each in parts.sources} == {"", "!x"}
 
 
-async def test_of_the_nodes_parts_without_clients_the_least_used_goes(
+async def test_the_least_used_idle_source_of_the_node_is_closed(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process of the node that lists under ever new selectors left a source for each, which found nothing."""

@@ -139,7 +139,7 @@ def test_a_writers_labels_stay_beside_those_of_items() -> None:
     assert back == {"app": "web", "site": "writer", "team": "x"}
 
 
-def test_what_the_server_completes_is_no_writers_value() -> None:
+def test_a_default_completed_by_the_server_is_no_foreign_change() -> None:
     before = stateful_set()
     before["spec"]["updateStrategy"] = {"type": "OnDelete"}
     made = rendered(before, items({"upgradeStrategy": "RollingUpdate"})).workload
@@ -147,7 +147,7 @@ def test_what_the_server_completes_is_no_writers_value() -> None:
     assert rendered(made, []).workload == before
 
 
-def test_what_stands_beside_an_item_stays() -> None:
+def test_fields_beside_an_item_stay() -> None:
     """`envFrom`, keys of a ConfigMap's volume, block devices and mounts of an init container."""
     before = copy.deepcopy(DEPLOYMENT)
     spec = before["spec"]["template"]["spec"]
@@ -222,7 +222,7 @@ def test_a_stateful_set_is_not_recreated() -> None:
         ({"upgradeStrategy": "Recreate"}, "strategy", "StrategyNotForKind"),
     ],
 )
-def test_what_a_daemon_set_does_not_have(item: Json, slot: str, reason: str) -> None:
+def test_a_daemon_set_lacks_some_slots(item: Json, slot: str, reason: str) -> None:
     made = rendered(daemon_set(), items(item))
     assert (made.workload, made.skipped) == (daemon_set(), (Skipped("b", slot, reason),))
 

@@ -134,7 +134,7 @@ def test_a_writer_keeps_what_it_changed() -> None:
     assert held[parse_path("containers/name=side")] == {**SIDE, "imagePullPolicy": "Always"}
 
 
-def test_what_holds_a_field_may_be_gone() -> None:
+def test_a_removed_container_needs_no_restoration() -> None:
     changes = differences({"containers": [APP]}, {"containers": [{**APP, "image": "x"}]})
     spec: Json = {"containers": [SIDE]}
     assert restore(spec, changes) == {}

@@ -153,7 +153,7 @@ async def test_a_cut_ends_what_is_being_opened() -> None:
         await waiting["there"]
 
 
-async def test_who_leaves_early_takes_the_request_back() -> None:
+async def test_a_cancelled_request_resets_its_stream() -> None:
     peer = Peer(hold)
     async with peer.session() as session:
         async with session.get(peer.url) as response:

@@ -95,7 +95,7 @@ async def test_bodies_are_sent_alternately() -> None:
     made.connection_lost(None)
 
 
-async def test_what_goes_at_once_is_little_more_than_the_socket_takes() -> None:
+async def test_data_written_at_once_is_bounded_by_the_socket() -> None:
     """Else a lease waits behind all uploads that the server has room for, for minutes on a slow link."""
     made = Http2Connection()
     sink = Filling(made)

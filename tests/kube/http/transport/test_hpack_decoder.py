@@ -46,7 +46,7 @@ def test_a_head_is_unpacked_as_it_was(sent: list[tuple[int | None, list[tuple[by
         (b"\x40\x81\xff\x00", "Huffman"),
     ],
 )
-def test_what_is_no_head_ends_the_connection(block: bytes, why: str) -> None:
+def test_a_malformed_header_block_ends_the_connection(block: bytes, why: str) -> None:
     with pytest.raises(PeerError, match=why) as caught:
         HpackDecoder(1000).decode(block)
     assert caught.value.code == EndCode.COMPRESSION_ERROR

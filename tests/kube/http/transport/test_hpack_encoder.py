@@ -26,7 +26,7 @@ def test_a_head_arrives_as_it_was(sent: list[tuple[list[int | None], list[tuple[
         assert [tuple(each) for each in decoder.decode(encoder.encode(fields), raw=True)] == fields
 
 
-def test_what_was_sent_before_takes_a_byte_for_each_field() -> None:
+def test_a_repeated_field_takes_one_byte() -> None:
     encoder = HpackEncoder()
     fields = [
         (b":method", b"GET"),

@@ -131,7 +131,7 @@ async def test_the_answer_to_a_head_has_no_body() -> None:
     ],
     ids=["another protocol", "cut", "a cut chunk", "a head without end", "a head of many fields", "nothing"],
 )
-async def test_what_breaks_off_is_an_error(answer: bytes) -> None:
+async def test_a_truncated_answer_is_an_error(answer: bytes) -> None:
     peer = Peer(answer, end=True)
     async with peer.serve() as session:
         with pytest.raises(ConnectionResetError):

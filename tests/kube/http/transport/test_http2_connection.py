@@ -51,7 +51,7 @@ async def test_a_request_beyond_the_last_stream_goes_out_again(method: str) -> N
         assert (peer.connections, len(peer.asked)) == (2, 2)
 
 
-async def test_what_the_peer_still_answers_is_waited_for_and_sent_once() -> None:
+async def test_a_request_refused_by_goaway_is_sent_again_once() -> None:
     def act(asked: Asked) -> None:
         if peer.connections == 1 and len(peer.asked) == 2:
             first, _ = peer.asked
@@ -115,7 +115,7 @@ async def test_a_request_that_the_peer_may_have_processed_is_not_sent_again() ->
     ],
     ids=["a frame", "a head"],
 )
-async def test_what_is_too_large_ends_the_connection_while_it_comes(frames: bytes) -> None:
+async def test_an_oversized_frame_is_a_protocol_error_as_it_arrives(frames: bytes) -> None:
     peer = Peer(lambda asked: asked.say(frames))
     async with peer.session() as session:
         with pytest.raises(ConnectionResetError, match="does not speak"):

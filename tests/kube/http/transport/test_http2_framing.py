@@ -183,7 +183,7 @@ async def test_a_body_is_sent_within_the_windows_of_stream_connection_and_socket
 @pytest.mark.parametrize(
     "said", [SettingsFrame(0, {4: 9}).serialize(), GoAwayFrame(0, last_stream_id=1).serialize()]
 )
-async def test_what_is_said_again_and_again_costs_no_look_at_the_streams(said: bytes) -> None:
+async def test_repeated_frames_cost_no_pass_over_the_streams(said: bytes) -> None:
     """64 KiB of such frames took 0.3 s with a thousand streams."""
 
     class Streams(dict[int, RequestedStream]):
