@@ -135,7 +135,7 @@ class Assembly:
         self._log.attach()
         hold_libraries_back()
         print_line_by_line()
-        handed_sockets.handed.take()
+        handed_sockets.handed.adopt_sockets()
         credentials = await self._credentials(settings)
         servers = settings.servers or (parse_server(credentials.server),)
         await asyncio.to_thread(preflight.check, settings, servers)
@@ -236,7 +236,7 @@ class Assembly:
     async def _make_pod_addresses(self, addresses: Sequence[str]) -> None:
         name = await asyncio.to_thread(pod_interface.ensure, addresses)
         logger.info("pods reach the hub at %s on %s", ", ".join(addresses), name)
-        self._run("addresses for pods", pod_interface.keep(addresses))
+        self._run("addresses for pods", pod_interface.maintain(addresses))
 
     def _claim_folder(self, settings: Settings, owner: FolderOwner) -> None:
         has_pki = settings.bootstrap_kubeconfig or (settings.tls_cert is None and settings.tls_port)

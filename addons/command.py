@@ -116,7 +116,7 @@ def main(arguments: Sequence[str]) -> None:
         parser.error(str(error))  # it was not typed as a flag
     except ValueError as error:
         parser.error(as_flags(str(error)))
-    handed.take()
+    handed.adopt_sockets()
     handed.open(settings.early_listeners)
     Options.are_flags = True
     if flags.ui == "none":

@@ -51,7 +51,7 @@ def fleet_text(kubeconfig: Path | None, context: str, *, as_json: bool) -> str:
     """The table. ValueError, in words, where the cloud cannot be asked or refuses."""
     credentials = load_kubeconfig(*kubeconfigs(kubeconfig, os.environ), context=context)
     if credentials.plugin is not None:
-        credentials.take(credentials.plugin.run())
+        credentials.use_output(credentials.plugin.run())
 
     async def read(now: datetime) -> tuple[list[FleetHub], list[str]]:
         async with cloud(credentials) as client:

@@ -243,9 +243,9 @@ class CachedRelay:
             self.accepted.learn(request.info)
         if answer.status in TAKEN_AWAY and (is_read or is_token_request(request.info)):
             self._answers.forget(key.name)
-        self._leases.keep(identity, request, answer)
+        self._leases.cache_lease(identity, request, answer)
         if answer.status == 201:
-            self._writes.keep(identity, request, answer.headers, answer.body)
+            self._writes.cache_created(identity, request, answer.headers, answer.body)
         elif is_read and answer.status == 200 and not options.is_exact:
             # No client asks for a past state during an outage.
             page = CachedResponse.of(answer.headers, answer.body)

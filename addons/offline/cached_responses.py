@@ -161,12 +161,12 @@ class CachedResponses:
         """The index of cached answers, by name."""
         return self._shares.entries
 
-    def keep(self, key: ResponseKey, headers: Mapping[str, str], body: bytes) -> None:
+    def cache_response(self, key: ResponseKey, headers: Mapping[str, str], body: bytes) -> None:
         """Store an answer, replacing an earlier one of the same key. Never waits."""
         self.put(key, CachedResponse.of(headers, body))
 
     def put(self, key: ResponseKey, response: CachedResponse) -> None:
-        """Like `keep`, for an answer of one page or several."""
+        """Like `cache_response`, for an answer of one page or several."""
         if response.size > MAX_CACHED:
             reached("kept answer")
             return

@@ -40,12 +40,12 @@ class CallerCache:
         """Read the key, and the rows of an earlier process."""
         key = await asyncio.to_thread(_key_of, self._key_file)
         self.known = KnownCallers(key, self._access.clock)
-        self.known.keep = self._keep
+        self.known.write_row = self._keep
         self._access.on_loss.append(self.known.write_all)
         await self._rows.open(self._take)
 
     def _take(self, rows: Mapping[str, bytes | None]) -> Collection[str]:
-        unreadable = self.known.take(
+        unreadable = self.known.load_rows(
             {name: row for name, row in rows.items() if name not in self._rows.waiting}
         )
         if unreadable:

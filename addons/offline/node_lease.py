@@ -94,7 +94,7 @@ class NodeLease:
         age = None if self._renewed_at is None else round(self._clock() - self._renewed_at, 1)
         return {"node": self._node, "secondsSinceKubelet": age, "renewing": self.is_alive()}
 
-    def say(self, status: str) -> None:
+    def publish_status(self, status: str) -> None:
         """Write a `kube.fleet.HubStatus` to the cloud's Lease with its next renewal."""
         self._status = status
 
@@ -207,7 +207,9 @@ class NodeLease:
     def _keep(self, lease: Encoded) -> None:
         """Store a Lease on disk, for a kubelet that starts behind a restarted hub offline."""
         codec = lease.codec
-        self._answers.keep(self._key(codec.encoding), {"content-type": codec.content_type}, lease.body())
+        self._answers.cache_response(
+            self._key(codec.encoding), {"content-type": codec.content_type}, lease.body()
+        )
 
     async def _learn(self, request: OfflineRequest) -> Encoded:
         """The cloud's Lease, or the kept one while the cloud is away. StatusError where there is neither."""

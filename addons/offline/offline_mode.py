@@ -176,9 +176,9 @@ class Offline:
         """The versions that clients may hold, beginning with those that an earlier process sent."""
         return self._edit.given()
 
-    def say(self, status: str) -> None:
+    def publish_status(self, status: str) -> None:
         """Publish this hub's state in the cloud, with the node's Lease."""
-        self._lease.say(status)
+        self._lease.publish_status(status)
 
     def waiting(self) -> int:
         """How many writes wait for the cloud."""

@@ -38,9 +38,9 @@ class VersionCache:
         """The versions that clients may hold, beginning with those of an earlier process."""
         is_new = self._row.is_read and not self._copies.access.disk.lost and not self._copies.metas
         # Other data on disk is from a hub whose rules are unknown.
-        return IssuedVersions(self.last or (None if is_new else RulesEdit("")), self.keep)
+        return IssuedVersions(self.last or (None if is_new else RulesEdit("")), self.write_edit)
 
-    def keep(self, edit: RulesEdit) -> None:
+    def write_edit(self, edit: RulesEdit) -> None:
         """Write this edit to disk."""
         self.last = edit
         value = orjson.dumps({"digest": edit.digest, "versions": edit.versions, "former": edit.former})

@@ -192,7 +192,7 @@ class LeaderSelector:
             await self._changed_within(choice.wait)
             choice = self._choose(reader, resumes=resumes)
         if choice == CLOUD:
-            self._slots.take(reader.type)
+            self._slots.mark_used(reader.type)
         return choice.peer
 
     async def _changed_within(self, seconds: float) -> None:
@@ -271,7 +271,7 @@ class LeaderSelector:
             choice = self._choose(reader, resumes=reader.resumes)
             if reader.server and not choice.wait and choice.peer is not reader.peer:
                 if choice == CLOUD:
-                    self._slots.take(reader.type)
+                    self._slots.mark_used(reader.type)
                 source.reflector.switch()
 
     def describe(self) -> list[dict[str, Any]]:

@@ -53,7 +53,7 @@ class CloudSlots:
             self._begin_at[type_] = self._clock() + wait
         return self._begin_at[type_]
 
-    def take(self, type_: ResourceType) -> None:
+    def mark_used(self, type_: ResourceType) -> None:
         """Note that the node reads from the cloud from now on, and needs no other slot for it."""
         if type_ in self._begin_at:
             self._begin_at[type_] = -math.inf

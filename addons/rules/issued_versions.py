@@ -42,16 +42,16 @@ class IssuedVersions:
     def __init__(
         self,
         edit: RulesEdit | None = None,
-        keep: Callable[[RulesEdit], None] | None = None,
+        write: Callable[[RulesEdit], None] | None = None,
         *,
         is_new: bool = True,
     ) -> None:
-        """`kept` is an earlier process's record, None for nothing; `keep` writes it for the next one.
+        """`edit` is an earlier process's record, None for nothing; `write` stores it for the next one.
 
         `is_new`: no process before this one gave any client a version.
         """
         self._last = edit
-        self._keep = keep
+        self._write = write
         self._digest: str | None = None
         self._earlier: dict[str, int] = {}
         """The newest versions that an earlier process may have given, where the cloud's present version is known."""
@@ -142,8 +142,8 @@ class IssuedVersions:
     def _save(self) -> None:
         if self._digest is not None:
             self._last = RulesEdit(self._digest, dict(self._other_rules), dict(self._former))
-            if self._keep is not None:
-                self._keep(self._last)
+            if self._write is not None:
+                self._write(self._last)
 
 
 async def _asked(ask: Callable[[], Awaitable[None]]) -> None:

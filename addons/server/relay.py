@@ -299,7 +299,7 @@ class ServerAnswer(ResponseSink):
                 size, self._taken = self._taken, 0
                 self._request.queue(0)
                 if self._connection is not None:
-                    self._connection.take(self, size)
+                    self._connection.acknowledge_data(self, size)
             elif self.has_ended:
                 return
             elif self.error is not None:
@@ -323,7 +323,7 @@ class ServerAnswer(ResponseSink):
         self.end()
         self.settle()
 
-    def give_up(self) -> None:
+    def abort_upload(self) -> None:
         """End the request: among too many bodies that wait for servers, most waits of this one."""
         metrics.REQUESTS_REFUSED.labels("429").inc()
         self._fault = too_many_requests(

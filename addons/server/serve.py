@@ -42,13 +42,13 @@ async def serve(request: ServedRequest, flow: http.HTTPFlow | None = None) -> No
     """Answer a request. `flow` is that of a replay."""
     if flow is None:
         flow = flow_hooks.flow_of(request)
-    body = HeldBody(request)
+    body = BufferedBody(request)
     try:
         if (fault := fault_of_request(request)) is not None:
             _refuse(request, flow, fault)
         await flow_hooks.requestheaders(request, flow)
         if flow.response is not None or not request.has_body or not flow.request.stream:
-            await body.take(flow)
+            await body.read_body(flow)
             await flow_hooks.request_complete(request, flow)
         await _answer(request, flow)
     except Killed:
@@ -154,14 +154,14 @@ async def _fail(request: ServedRequest, code: int, why: str) -> None:
         await request.send_response(code, fields, error_body(code, why))
 
 
-class HeldBody:
+class BufferedBody:
     """The body of a request that the hub holds until the request is answered, counted at its client's address."""
 
     def __init__(self, request: ServedRequest) -> None:
         self._request = request
         self._counted = 0
 
-    async def take(self, flow: http.HTTPFlow) -> None:
+    async def read_body(self, flow: http.HTTPFlow) -> None:
         """Read the body into the flow, unless the request is answered already, or refused now."""
         request = self._request
         if not request.has_body:

@@ -29,7 +29,7 @@ class HandedSockets:
     def __init__(self) -> None:
         self._sockets: dict[tuple[str, int], socket.socket] = {}
 
-    def take(self, environment: MutableMapping[str, str] = os.environ) -> None:
+    def adopt_sockets(self, environment: MutableMapping[str, str] = os.environ) -> None:
         """Take the descriptors that were meant for this process; children are not to take them again."""
         meant_for = environment.pop("LISTEN_PID", "")
         count = environment.pop("LISTEN_FDS", "")

@@ -67,7 +67,7 @@ def remove(addresses: Sequence[str]) -> None:
         raise ValueError(f"{INTERFACE} cannot be removed: {error.args[-1]}") from error
 
 
-async def keep(addresses: Sequence[str]) -> None:
+async def maintain(addresses: Sequence[str]) -> None:
     """Restore the addresses when another program removes them, until cancelled."""
     while True:
         await asyncio.sleep(CHECK_INTERVAL)

@@ -50,7 +50,7 @@ class Spending:
         self._total = 0
         self._has_warned = False
 
-    def take(self, data: bytes) -> None:
+    def load_counts(self, data: bytes) -> None:
         """Continue from an earlier process's counts; unreadable ones count as nothing."""
         try:
             state = orjson.loads(data)

@@ -261,7 +261,7 @@ class Follower:
         self._waiting.append(seen)
         self._has_more.set()
 
-    async def take(self) -> tuple[list[Observation], int]:
+    async def next_lines(self) -> tuple[list[Observation], int]:
         """The waiting lines, at least one, and the number of those dropped before them."""
         await self._has_more.wait()
         taken, dropped = list(self._waiting), self.dropped

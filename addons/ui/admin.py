@@ -133,7 +133,7 @@ async def _pods(request: AdminRequest) -> AdminResponse:
     if source is None:
         raise StatusError(404, "NotFound", "the hub has no pods of this node: kubelet has not listed them")
     store = source.store
-    async with request.asked.queue.take():
+    async with request.asked.queue.slot():
         items = [item_tree(item) async for item in in_slices(store, deadline())]
     listed = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": str(store.version)}}
     return file_answer(orjson.dumps({**listed, "items": items}), "application/json")

@@ -42,7 +42,7 @@ class Profiles:
     def __init__(self) -> None:
         self._is_busy = False
 
-    async def take(self, seconds: str) -> str:
+    async def record_profile(self, seconds: str) -> str:
         """A profile of the next seconds, as two tables: by the functions' own cost, and with the calls of each.
 
         StatusError 400 for an invalid number of seconds, 429 while another profile is made.
@@ -61,7 +61,7 @@ class Profiles:
         return await asyncio.to_thread(_tables, profile)
 
     async def page(self, request: AdminRequest) -> AdminResponse:
-        return text_answer(await self.take(request.query.get("seconds", str(PROFILE_SECONDS))))
+        return text_answer(await self.record_profile(request.query.get("seconds", str(PROFILE_SECONDS))))
 
 
 def _tables(profile: cProfile.Profile) -> str:

@@ -46,7 +46,7 @@ class RequestLimit:
         self._retry_after = retry_after
 
     @contextmanager
-    def take(self) -> Iterator[None]:
+    def slot(self) -> Iterator[None]:
         """StatusError 429 where no place is free."""
         if self.taken >= self._count:
             metrics.ADMIN_REFUSED.labels(self._what).inc()
@@ -66,9 +66,9 @@ class ReportQueue:
         self._waiting = RequestLimit(MAX_WAITING, "turn", "too many reports are being made", retry_after=1)
 
     @asynccontextmanager
-    async def take(self) -> AsyncIterator[None]:
+    async def slot(self) -> AsyncIterator[None]:
         """Wait until no other report is made; StatusError 429 where MAX_WAITING requests wait already."""
-        with self._waiting.take():
+        with self._waiting.slot():
             await self._lock.acquire()
         try:
             yield

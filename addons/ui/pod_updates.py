@@ -161,7 +161,7 @@ class UpdatePage:
 
     async def update(self, request: AdminRequest) -> AdminResponse:
         action = request.names["action"]
-        with self.limit.take():
+        with self.limit.slot():
             try:
                 updates = _updates(request.hub, request.names)
                 text = await (updates.upgrade() if action == "upgrade" else updates.pull_images())

@@ -41,7 +41,7 @@ OF_CREDENTIAL = "authentication.kubernetes.io/"
 They differ from token to token and give no right. All other entries may narrow a token's rights.
 """
 
-type Keep = Callable[[str, bytes | None], None]
+type WriteRow = Callable[[str, bytes | None], None]
 """Writes a row, or deletes it."""
 
 
@@ -71,7 +71,7 @@ class KnownCallers:
         """`clock` gives wall time, which goes on over a restart but may be wrong: see `addons.offline.garbage`."""
         self._key = key or secrets.token_bytes(32)
         self._clock = clock
-        self.keep: Keep = lambda _name, _row: None
+        self.write_row: WriteRow = lambda _name, _row: None
         self._tokens: OrderedDict[str, KnownToken] = OrderedDict()
         self._rights: OrderedDict[str, Recent[Right, Said]] = OrderedDict()
         """By the token's digest; by its user where the cloud gave it to this node."""
@@ -148,7 +148,7 @@ class KnownCallers:
 
     # -- over restarts ----------------------------------------------------------------------------------------------
 
-    def take(self, rows: Mapping[str, bytes | None]) -> Collection[str]:
+    def load_rows(self, rows: Mapping[str, bytes | None]) -> Collection[str]:
         """Take the rows of an earlier process; return the names of unreadable ones. Present answers stay."""
         unreadable = []
         tokens: dict[str, KnownToken] = {}
@@ -237,11 +237,11 @@ class KnownCallers:
 
     def _write_token(self, digest: str, *, is_new: bool = False) -> None:
         if self._is_due(TOKEN + digest, is_new=is_new):
-            self.keep(TOKEN + digest, orjson.dumps([*self._tokens[digest]]))
+            self.write_row(TOKEN + digest, orjson.dumps([*self._tokens[digest]]))
 
     def _write_rights(self, user: str, *, is_new: bool = True) -> None:
         if self._is_due(name := _rights_row(user), is_new=is_new):
-            self.keep(
+            self.write_row(
                 name, orjson.dumps([user, [[right, *said] for right, said in self._rights[user].items()]])
             )
 
@@ -255,7 +255,7 @@ class KnownCallers:
     def _delete(self, name: str) -> None:
         # Also where this process has not written it: the row may be one of an earlier process, still unread.
         self._written.pop(name, None)
-        self.keep(name, None)
+        self.write_row(name, None)
 
 
 def _everywhere(right: Right) -> Right | None:

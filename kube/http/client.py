@@ -216,7 +216,7 @@ class Client:
                 method, url, headers=sent, body=body or None, timeout=timeout
             ) as response:
                 if is_own:
-                    self._pauses.note(self._queue, response.status, retry_after(response.headers))
+                    self._pauses.note_retry_after(self._queue, response.status, retry_after(response.headers))
                 body = await response.read(MAX_RELAYED_BODY)
                 return RawResponse(response.status, response.headers, body)
         except NETWORK_ERRORS as error:
@@ -256,7 +256,7 @@ class Client:
         """The error for an answer that is no 2xx."""
         error = _refusal(response, body)
         error.retry_after = retry_after(response.headers) or bounded(error.retry_after or 0)
-        self._pauses.note(self._queue, error.code, error.retry_after)
+        self._pauses.note_retry_after(self._queue, error.code, error.retry_after)
         return error
 
 

@@ -71,7 +71,7 @@ class Credentials:
     proxy: Proxy | None = None
     """The proxy by which the server is reached; None for the environment's or none."""
 
-    def take(self, given: ExecCredentials) -> None:
+    def use_output(self, given: ExecCredentials) -> None:
         """Use the plugin's output from now on."""
         self.token.data, self.certificate.data, self.key.data = given.token, given.certificate, given.key
 

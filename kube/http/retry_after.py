@@ -54,7 +54,7 @@ class Pauses:
             raise too_many_requests("the server asks for time", math.ceil(left))
         self._until.pop(queue, None)
 
-    def note(self, queue: str, code: int, seconds: int | None) -> None:
+    def note_retry_after(self, queue: str, code: int, seconds: int | None) -> None:
         """Note the time that a server's answer asks for, None for none."""
         if code in ASKS and seconds is not None:
             until = asyncio.get_running_loop().time() + seconds

@@ -48,7 +48,7 @@ async def newest_event(
             frames = codec.frames()
             async for chunk in stream.chunks:
                 for frame in frames.feed(chunk):
-                    reading.take(codec, frame)
+                    reading.read_frame(codec, frame)
                 if reading.reached >= version:
                     return reading.reached, reading.newest
     raise NoBookmark
@@ -64,7 +64,7 @@ class _Reading:
         self._version = version
         self._witness = witness
 
-    def take(self, codec: Codec, frame: WatchFrame) -> None:
+    def read_frame(self, codec: Codec, frame: WatchFrame) -> None:
         if frame.status is not None:
             raise frame.status
         if frame.type == "BOOKMARK":

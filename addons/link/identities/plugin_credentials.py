@@ -42,7 +42,7 @@ class PluginCredentials:
     async def load(self) -> None:
         """Run the plugin, and take its credentials; ValueError where it returns none."""
         given = await asyncio.to_thread(self._plugin.run)
-        self._credentials.take(given)
+        self._credentials.use_output(given)
         now = self._clock()
         self._renewal = given.expiry - max(0.0, given.expiry - now) * AHEAD if given.expiry else None
 

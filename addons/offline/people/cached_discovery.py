@@ -174,7 +174,7 @@ class Discovery:
             question.method, question.path, headers=headers.items(), body=question.body, is_own=True
         )
         if answer.status in (200, 201):
-            self._answers.keep(question.key, answer.headers, answer.body)
+            self._answers.cache_response(question.key, answer.headers, answer.body)
         return answer.status
 
 

@@ -54,7 +54,7 @@ class DiskRows:
     def __contains__(self, name: str) -> bool:
         return name in self._rows
 
-    def note(self, name: str, value: SupportsBytes) -> None:
+    def track_row(self, name: str, value: SupportsBytes) -> None:
         """Note that the disk may hold a row: one is being written, or an earlier process wrote it."""
         if not self._is_tracked:
             return
@@ -66,7 +66,7 @@ class DiskRows:
         """Note the value that the disk has of a row; None for a deleted one."""
         self._rows.pop(name, None)
         if value is not None:
-            self.note(name, value)
+            self.track_row(name, value)
         if is_latest:
             self._deleted.pop(name, None)
 
@@ -84,7 +84,7 @@ class DiskRows:
             for deleted in self._deleted.values()
         )
 
-    def give_up(self, about: str) -> None:
+    def assume_deleted(self, about: str) -> None:
         """Take the deleted rows about this for gone."""
         for deleted in self._deleted.values():
             if deleted.about == about:

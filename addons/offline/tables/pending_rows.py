@@ -63,7 +63,7 @@ class PendingRows:
         self.is_changed = True
         self.is_urgent |= is_urgent or self._replaces_all
 
-    def take(self) -> TableChanges:
+    def next_batch(self) -> TableChanges:
         """The changes of a batch. Rows stay until the disk has them, because an owner may read pending rows."""
         self.is_changed = self.is_urgent = False
         if self._replaces_all and self.all_rows is not None:

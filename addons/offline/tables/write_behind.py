@@ -151,9 +151,9 @@ class WriteBehind:
         """Whether a crash would bring back a deleted row that was about this."""
         return self._on_disk.is_leaving(about)
 
-    def give_up(self, about: str) -> None:
+    def assume_deleted(self, about: str) -> None:
         """Take the deleted rows about this for gone."""
-        self._on_disk.give_up(about)
+        self._on_disk.assume_deleted(about)
 
     async def open(
         self, take: Callable[[Mapping[str, bytes | None]], Iterable[str]], table: str = ""
@@ -169,7 +169,7 @@ class WriteBehind:
         marked = await self._on_disk.read_marks()
         self.is_read = True
         for name, value in rows.items():
-            self._on_disk.note(name, value or b"")
+            self._on_disk.track_row(name, value or b"")
         done = {name for name, value in rows.items() if value and mark_of(name, value) in marked}
         unwanted = take({name: value for name, value in rows.items() if name not in done})
         for name in (*done, *unwanted):
@@ -224,7 +224,7 @@ class WriteBehind:
         self._stop_lingering()
         if not self._pending.is_changed:
             return None
-        changes = self._pending.take()
+        changes = self._pending.next_batch()
         batch = self._batch(changes) if self._batch is not None else {self._table: changes}
         if batch is None:
             return None
@@ -232,7 +232,7 @@ class WriteBehind:
             self._pending.forget()
         for name, value in changes.rows.items():
             if value is not None:
-                self._on_disk.note(name, value)
+                self._on_disk.track_row(name, value)
         return changes, batch
 
     def _settle(self, changes: TableChanges) -> None:

@@ -39,7 +39,7 @@ class EventWrites:
         """Creations by the path of the event, the latest last."""
         self._bytes = 0
 
-    def keep(self, request: OfflineRequest) -> None:
+    def cache_event(self, request: OfflineRequest) -> None:
         """Store a creation that the cloud accepted, so that later patches can follow it."""
         path = path_of_event("POST", request.target, request.content_type, request.body)
         if not path or len(request.body) > MAX_EVENT:
@@ -63,7 +63,7 @@ class EventWrites:
         _check_size(body)
         entry = self._journal.put_event("POST", request.target, codec.content_type, body, user)
         if not user:
-            self.keep(request._replace(content_type=codec.content_type, body=body))
+            self.cache_event(request._replace(content_type=codec.content_type, body=body))
         await self._journal.wait_written(entry)
         return object_answer(event, 201)
 

@@ -162,7 +162,7 @@ class Journal:
                     await self._rows.written.wait()
         except TimeoutError:
             logger.warning("the disk keeps an older write of %s: after a crash it is replayed again", path)
-            self._rows.give_up(path)
+            self._rows.assume_deleted(path)
 
     def remove(self, entry: JournalEntry) -> None:
         """Remove an entry that the cloud has taken or refused. A newer entry for the same object stays."""

@@ -48,16 +48,18 @@ class OfflineCreates:
         self._clock = clock
         self._given = given
 
-    def keep(self, identity: str, request: OfflineRequest, headers: Mapping[str, str], body: bytes) -> None:
+    def cache_created(
+        self, identity: str, request: OfflineRequest, headers: Mapping[str, str], body: bytes
+    ) -> None:
         """Keep the cloud's answer. A created object is kept as if it were the answer to a GET."""
         if is_token_request(request.info):
             # The request names its pod in its body, which the key covers.
-            self._answers.keep(request.key(identity), headers, body)
+            self._answers.cache_response(request.key(identity), headers, body)
             token = _token_in(CachedResponse.of(headers, body))
             if token and not identity and _is_for_the_cloud(request):
                 self._given(token)
         elif is_registration(request.info) and (path := _created_path(request)):
-            self._answers.keep(request.read_key(identity, path), headers, body)
+            self._answers.cache_response(request.read_key(identity, path), headers, body)
 
     async def token(self, identity: str, request: OfflineRequest) -> Answer:
         """The last token that the cloud gave for the same request; StatusError 503 where it is no longer valid."""

@@ -86,7 +86,7 @@ class OfflineLeases:
         """Set the function that gives the Leases of the rules in force."""
         self._named = named
 
-    def keep(self, user: str, request: OfflineRequest, answer: RawResponse) -> None:
+    def cache_lease(self, user: str, request: OfflineRequest, answer: RawResponse) -> None:
         """Take the cloud's answer to a user's read or write of a Lease."""
         key = self._key(request.info)
         if key is None:

@@ -56,11 +56,13 @@ class OfflineWrites:
                 return False
         return True
 
-    def keep(self, identity: str, request: OfflineRequest, headers: Mapping[str, str], body: bytes) -> None:
+    def cache_created(
+        self, identity: str, request: OfflineRequest, headers: Mapping[str, str], body: bytes
+    ) -> None:
         """Store the cloud's answer to a creation, if it can answer a later request."""
-        self._creations.keep(identity, request, headers, body)
+        self._creations.cache_created(identity, request, headers, body)
         if is_event(request.info) and not identity:
-            self._events.keep(request)
+            self._events.cache_event(request)
 
     async def answer(
         self, caller: Caller, identity: CloudIdentity, request: OfflineRequest, *, was_sent: bool = False

@@ -135,7 +135,7 @@ class Neighbours:
             elif not is_up or exchange.silent_since is None:
                 exchange.silent_since = now
             elif now - exchange.silent_since >= FRESH:
-                exchange.reports.give_up() if node in self._hubs else exchange.reports.forget()
+                exchange.reports.prefer_cloud() if node in self._hubs else exchange.reports.forget()
             if settles:
                 exchange.reports.settle(self._stores())
             if is_up and not any(True for _ in exchange.reports):

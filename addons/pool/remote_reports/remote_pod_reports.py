@@ -79,7 +79,7 @@ class RemotePodReports(PodReports):
             self._count("of another node", key)
             self._wait_for([key])
 
-    def give_up(self) -> None:
+    def prefer_cloud(self) -> None:
         """Prefer the cloud's writes since a status began: the node is silent, and the cloud is not.
 
         Otherwise a status at a version that the cloud never reaches would never end.

@@ -38,7 +38,7 @@ class LentRate:
         self._free = float("-inf")
         """When all that passed would have been carried, in monotonic seconds."""
 
-    def take(self, size: int, now: float) -> float:
+    def reserve(self, size: int, now: float) -> float:
         """Take bytes from the budget: seconds until they may go on."""
         self._free = max(self._free, now) + size / self._rate
         return self._free - now
@@ -69,7 +69,7 @@ class LentRates:
         share = self._borrowers.get(borrower)
         if share is None:
             share = self._borrowers[borrower] = LentRate(self._rate / OF_BORROWER)
-        return max(share.take(size, now), self._all.take(size, now))
+        return max(share.reserve(size, now), self._all.reserve(size, now))
 
     def forget(self, borrower: str) -> None:
         """The borrower has no link any more."""

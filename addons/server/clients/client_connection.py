@@ -257,11 +257,11 @@ class ClientConnection(asyncio.Protocol, ABC):
             for request in sorted(requests, key=lambda request: request.held, reverse=True):
                 metrics.UNREAD_STREAMS.inc()
                 _count_slow_watch(request)
-                self.give_up(request)
+                self.abort_unread(request)
                 if self.unread <= before * GIVEN_UP_AT_ONCE:
                     break
 
-    def give_up(self, request: ServedRequest) -> None:
+    def abort_unread(self, request: ServedRequest) -> None:
         """Break off an answer that its client does not read."""
         request.queue(0)
         request.wait_with(0)

@@ -230,9 +230,9 @@ class Http1(ClientConnection):
             self._now.leave()
         self.close()
 
-    def give_up(self, request: ServedRequest) -> None:
+    def abort_unread(self, request: ServedRequest) -> None:
         """Abort the connection: its client would have to read the rest first."""
-        super().give_up(request)
+        super().abort_unread(request)
         if self.transport is not None:
             self.transport.abort()
 

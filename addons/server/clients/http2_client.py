@@ -115,15 +115,15 @@ class Http2(ClientConnection):
         try:
             if not self._has_greeted:
                 self._greet()
-            data, has_more = self._frames.take(self._came)
+            data, has_more = self._frames.next_frames(self._came)
             for event in self._merged(self.h2.receive_data(data)) if data else ():
                 self._take(event)
         except (ProtocolError, FrameTooLarge):
-            self.say()
+            self.send_output()
             self._came.clear()
             self.close()
             return False
-        self.say()
+        self.send_output()
         return has_more
 
     def _greet(self) -> None:
@@ -131,7 +131,7 @@ class Http2(ClientConnection):
         self.h2.initiate_connection()
         self.h2.increment_flow_control_window(CONNECTION_WINDOW - FIRST_WINDOW)
 
-    def say(self) -> None:
+    def send_output(self) -> None:
         """Write h2's output."""
         self.write(self.h2.data_to_send())
 
@@ -226,7 +226,7 @@ class Http2(ClientConnection):
             request.reset(ErrorCodes.INTERNAL_ERROR)
         elif not request.inbox.has_ended:
             request.reset(ErrorCodes.NO_ERROR)
-        self.say()
+        self.send_output()
 
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(error)
@@ -272,7 +272,7 @@ class Http2Request(ServedRequest):
         if self._may_continue and not self.inbox.size and not self.inbox.has_ended:
             self._may_continue = False
             self._send_headers([(b":status", b"100")], is_last=False)
-            self.connection.say()
+            self.connection.send_output()
         self.acknowledge(STREAM_WINDOW // 4)
         piece = await self.inbox.get()
         self._untaken += len(piece)
@@ -286,7 +286,7 @@ class Http2Request(ServedRequest):
             size, self._untaken = self._untaken, 0
             with contextlib.suppress(ProtocolError):
                 self._h2.acknowledge_received_data(size, self.number)
-            self.connection.say()
+            self.connection.send_output()
 
     # -- the answer
 
@@ -306,7 +306,7 @@ class Http2Request(ServedRequest):
 
     def send_head(self, status: int, fields: AnswerFields) -> None:
         self._send_head(status, fields, is_last=False)
-        self.connection.say()
+        self.connection.send_output()
 
     @property
     def window(self) -> int:
@@ -365,14 +365,14 @@ class Http2Request(ServedRequest):
             except ProtocolError:
                 raise ClientLeft from None
             self.is_over = True
-        self.connection.say()
+        self.connection.send_output()
 
     async def send_response(self, status: int, fields: AnswerFields, body: bytes) -> None:
         has_length = any(name.lower() == b"content-length" for name, _ in fields)
         if status not in WITHOUT_BODY and not has_length and not (self.is_head and not body):
             fields = [*fields, (b"content-length", b"%d" % len(body))]
         self._send_head(status, fields, is_last=self.is_head or not body)
-        self.connection.say()
+        self.connection.send_output()
         if not self.is_over:
             await self.send(body)
             self.end()
@@ -380,7 +380,7 @@ class Http2Request(ServedRequest):
     def abort(self) -> None:
         if not self.is_over:
             self.reset(ErrorCodes.INTERNAL_ERROR)
-            self.connection.say()
+            self.connection.send_output()
 
     def reset(self, code: ErrorCodes) -> None:
         self.is_over = True

@@ -81,7 +81,7 @@ class ServedClient(Protocol):
 class Upload(Protocol):
     """A request whose body goes to its server as it comes."""
 
-    def give_up(self) -> None:
+    def abort_upload(self) -> None:
         """End the request: among too many bodies that wait for servers, most waits of this one."""
 
 
@@ -201,7 +201,7 @@ class ClientAddress:
     def _end_longest(self) -> None:
         longest = max(self._uploads, key=self._uploads.__getitem__)
         self._count_unsent(longest, 0)
-        longest.give_up()
+        longest.abort_upload()
 
     def _count_unsent(self, upload: Upload, size: int) -> None:
         more = size - self._uploads.pop(upload, 0)

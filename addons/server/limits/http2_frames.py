@@ -44,7 +44,7 @@ class Frames:
         self._head = 0
         """Bytes of the head whose frames come."""
 
-    def take(self, came: bytearray) -> tuple[bytes, bool]:
+    def next_frames(self, came: bytearray) -> tuple[bytes, bool]:
         """The frames for one step, and whether there are more of them. FrameTooLarge as defined there."""
         at, requests, taken = 0, 0.0, bytearray()
         if not self._is_greeted:

@@ -104,7 +104,7 @@ def _write_flows(received: Iterable[dict[str, Any]], out: BinaryIO, file: str) -
             if "visible" in record:
                 visible = Visible(*record["visible"])
             elif "flow" in record:
-                update = flows.take(record)
+                update = flows.apply_record(record)
                 if update.is_over:
                     with decoded(update.flow, visible):
                         writer.add(update.flow)

@@ -38,7 +38,7 @@ class AttachedFlows:
         self._running: OrderedDict[str, http.HTTPFlow] = OrderedDict()
         self._held: dict[str, HeldMessage] = {}
 
-    def take(self, record: dict[str, Any]) -> Update:
+    def apply_record(self, record: dict[str, Any]) -> Update:
         """Apply a record to its flow. KeyError, TypeError or ValueError where it is none."""
         state, hold = dict(record["flow"]), record["hold"]
         flow = self._running.get(state["id"])

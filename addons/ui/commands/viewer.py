@@ -112,7 +112,7 @@ class Viewer:
             self._show_flow(record)
 
     def _show_flow(self, record: dict[str, Any]) -> None:
-        flow, is_new, is_over = self._flows.take(record)
+        flow, is_new, is_over = self._flows.apply_record(record)
         view = ctx.master.addons.get("view")
         remember(flow, FlowRecord(None, self._visible))
         if is_new:

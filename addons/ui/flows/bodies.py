@@ -42,14 +42,14 @@ class ByteBudget:
     def is_overdrawn(self) -> bool:
         return self.taken > self._size
 
-    def take(self, size: int) -> bool:
+    def reserve(self, size: int) -> bool:
         """Whether there is room for so many more; they are taken then."""
         if self.taken + size > self._size:
             return False
         self.taken += size
         return True
 
-    def give_back(self, size: int) -> None:
+    def release(self, size: int) -> None:
         self.taken -= size
 
 
@@ -94,7 +94,7 @@ class Copy:
         self.size += len(piece)
         if not self.is_complete:
             return
-        if self.size > MAX_TABLE or not self._active.take(len(piece)):
+        if self.size > MAX_TABLE or not self._active.reserve(len(piece)):
             self.stop()
             return
         self._held += len(piece)
@@ -102,7 +102,7 @@ class Copy:
 
     def _drop(self) -> None:
         self._pieces.clear()
-        self._active.give_back(self._held)
+        self._active.release(self._held)
         self._held = 0
 
 

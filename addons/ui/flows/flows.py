@@ -183,7 +183,7 @@ class Flows:
             return []
         if self.is_settled(flow):
             del self._watches[flow.id]
-        return watch.take()
+        return watch.messages()
 
     def ended(self, flow: http.HTTPFlow) -> None:
         """The answer is there, or will not come."""

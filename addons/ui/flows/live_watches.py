@@ -116,7 +116,7 @@ class LiveWatch:
         self._data.timestamp_end = time.time()
         self._reader = None
 
-    def take(self) -> list[WebSocketMessage]:
+    def messages(self) -> list[WebSocketMessage]:
         """The messages so far, which are no longer kept here."""
         taken, self._data.messages = self._data.messages, []
         self._count(-self._size)

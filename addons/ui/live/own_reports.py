@@ -63,7 +63,7 @@ async def tell_fleet(hub: RunningHub) -> None:
         status, now = fleet_status(hub, rollback), asyncio.get_running_loop().time()
         if status.lasting() != latest.lasting() or now - at >= BYTES_INTERVAL:
             latest, at = status, now
-            hub.offline.say(status.dump())
+            hub.offline.publish_status(status.dump())
 
 
 LOOK_INTERVAL = 10.0
@@ -92,7 +92,7 @@ async def tell_link_budget(
     metrics.LINK_BUDGET.set(budget.bytes)
 
     def take(rows: Mapping[str, bytes | None]) -> Collection[str]:
-        spending.take(rows.get(ROW) or b"")
+        spending.load_counts(rows.get(ROW) or b"")
         return ()
 
     if hub.offline is not None:

@@ -61,7 +61,7 @@ class StreamPages:
 
     async def _follow(self, hub: RunningHub, wanted: WantedLines, *, has_past: bool) -> AsyncGenerator[bytes]:
         follower, seen = Follower(wanted), hub.observations
-        with self._followers.take():
+        with self._followers.slot():
             seen.listen(follower.summary)
             try:
                 # Taken at once: lines that come while it is written go to the follower.
@@ -69,7 +69,7 @@ class StreamPages:
                 while True:
                     try:
                         async with asyncio.timeout(ALIVE):
-                            lines, dropped = await follower.take()
+                            lines, dropped = await follower.next_lines()
                     except TimeoutError:
                         yield b"\n"
                         continue

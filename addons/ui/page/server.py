@@ -92,7 +92,7 @@ class LivePage:
 
     async def _updates(self, closed: asyncio.Event, *, is_operator: bool) -> AsyncGenerator[bytes]:
         sent: dict[str, str] = {}
-        with self.listeners.take():
+        with self.listeners.slot():
             while True:
                 shown = self._sections(is_operator=is_operator) | {"title": title(self._hub)}
                 news = {name: made for name, made in shown.items() if sent.get(name) != made}

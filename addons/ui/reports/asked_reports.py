@@ -39,7 +39,7 @@ async def _explain(hub: RunningHub, queue: ReportQueue, query: Query, _body: byt
         raise StatusError(404, "NotFound", problem)
     if question.name:
         return asdict(explain(hub, question))
-    async with queue.take():
+    async with queue.slot():
         return asdict(await explain_resource(hub, question))
 
 
@@ -47,12 +47,12 @@ async def _dump(hub: RunningHub, queue: ReportQueue, query: Query, _body: bytes)
     """Without a resource: the names of those that the hub keeps."""
     if not query.get("resource"):
         return "".join(f"{name}\n" for name in cached_resources(hub))
-    async with queue.take():
+    async with queue.slot():
         return await dump(hub, *(query.get(name, "") for name in ("resource", "namespace", "name", "as")))
 
 
 async def _try(hub: RunningHub, queue: ReportQueue, _query: Query, body: bytes) -> dict[str, Any]:
-    async with queue.take():
+    async with queue.slot():
         try:
             return await try_text(hub, body)
         except ValueError as error:

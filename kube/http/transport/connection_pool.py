@@ -34,7 +34,7 @@ class Connection(Protocol):
     def unsent(self, response: ResponseSink) -> int:
         """Bytes of the request's body that the peer has no room for."""
 
-    def take(self, response: ResponseSink, size: int) -> None:
+    def acknowledge_data(self, response: ResponseSink, size: int) -> None:
         """Let the peer send more of a response: the sink has consumed so many bytes of its window."""
 
     def ping(self) -> asyncio.Future[float] | None:
@@ -124,7 +124,7 @@ class ConnectionPool[Key: Hashable]:
         while True:
             async with asyncio.timeout_at(deadline):
                 connection = await self.acquire(key)
-            response.goes_by(connection.take)
+            response.goes_by(connection.acknowledge_data)
             connection.send(fields, body, response)
             try:
                 await response.begun()

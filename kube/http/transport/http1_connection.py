@@ -104,7 +104,7 @@ class Http1Connection(asyncio.Protocol):
             return 0
         return self._transport.get_write_buffer_size()
 
-    def take(self, response: ResponseSink, size: int) -> None:
+    def acknowledge_data(self, response: ResponseSink, size: int) -> None:
         if response is self._response:
             self._untaken -= size
             if self._is_paused and self._untaken <= response.first_window // 2:

@@ -115,7 +115,7 @@ class Http2Connection(asyncio.Protocol):
         stream = self._streams.get(response.stream)
         return stream.to_send if stream is not None else 0
 
-    def take(self, response: ResponseSink, size: int) -> None:
+    def acknowledge_data(self, response: ResponseSink, size: int) -> None:
         stream = self._streams.get(response.stream)
         if stream is not None and not response.has_ended and (more := stream.took(size)):
             self._writer.send_window_update(response.stream, more)

@@ -33,8 +33,8 @@ from tests.addons.support.observed import value_of
 
 async def test_an_answer_and_its_owner_come_back_after_a_restart_of_the_index(copies: DiskCopies) -> None:
     before = CachedResponses(copies.access)
-    before.keep(ResponseKey("name"), {"content-type": "text/plain", "date": "today"}, b"line\nline")
-    before.keep(response_key("pod", "/version", "", ""), {}, b"x")
+    before.cache_response(ResponseKey("name"), {"content-type": "text/plain", "date": "today"}, b"line\nline")
+    before.cache_response(response_key("pod", "/version", "", ""), {}, b"x")
     await before.written()
     again = CachedResponses(copies.access)
     await again.open()
@@ -49,7 +49,7 @@ async def test_a_restored_cloud_deletes_stored_answers(copies: DiskCopies) -> No
     """An answer of a later version than the restored cloud's would be taken for the newest, for good."""
     answers = CachedResponses(copies.access)
     copies.on_restore.append(answers.forget_all)
-    answers.keep(ResponseKey("name"), {}, b"from before")
+    answers.cache_response(ResponseKey("name"), {}, b"from before")
     copies.disprove_unused()
     assert await answers.get(ResponseKey("name")) is None
     await answers.written()
@@ -62,9 +62,9 @@ async def test_bytes_are_bounded(copies: DiskCopies, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("addons.offline.cached_responses.MAX_ALL_CACHED", 10)
     monkeypatch.setattr("addons.offline.cached_responses.MAX_CACHED", 8)
     answers = CachedResponses(copies.access)
-    answers.keep(ResponseKey("too large"), {}, b"123456789")
-    answers.keep(ResponseKey("a"), {}, b"12345678")
-    answers.keep(ResponseKey("b"), {}, b"12345678")
+    answers.cache_response(ResponseKey("too large"), {}, b"123456789")
+    answers.cache_response(ResponseKey("a"), {}, b"12345678")
+    answers.cache_response(ResponseKey("b"), {}, b"12345678")
     assert [name for name in ("too large", "a", "b") if await answers.get(ResponseKey(name)) is not None] == [
         "b"
     ]
@@ -81,13 +81,13 @@ async def test_the_last_question_is_known_within_an_hour_after_a_restart(tmp_pat
         return again.index["name"].last_used
 
     answers = CachedResponses(copies.access)
-    answers.keep(ResponseKey("name"), {}, b"body")
+    answers.cache_response(ResponseKey("name"), {}, b"body")
     assert await asked() == 1_000_000
     now[0] += 3000
-    answers.keep(ResponseKey("name"), {}, b"body")
+    answers.cache_response(ResponseKey("name"), {}, b"body")
     assert await asked() == 1_000_000
     now[0] += 3000
-    answers.keep(ResponseKey("name"), {}, b"body")
+    answers.cache_response(ResponseKey("name"), {}, b"body")
     assert await asked() == 1_006_000
     # A clock that was set back: what it says now is nearer to the truth than a time to come.
     now[0] -= 5000
@@ -98,8 +98,8 @@ async def test_the_last_question_is_known_within_an_hour_after_a_restart(tmp_pat
 
 async def test_a_forgotten_answer_is_deleted_from_disk(copies: DiskCopies) -> None:
     answers = CachedResponses(copies.access)
-    answers.keep(ResponseKey("name"), {}, b"body")
-    answers.keep(ResponseKey("other"), {}, b"body")
+    answers.cache_response(ResponseKey("name"), {}, b"body")
+    answers.cache_response(ResponseKey("other"), {}, b"body")
     await answers.written()
     for name in ("name", "unknown"):
         answers.forget(name)
@@ -110,12 +110,12 @@ async def test_a_forgotten_answer_is_deleted_from_disk(copies: DiskCopies) -> No
 
 async def test_answers_of_a_store_set_aside_are_written_again(copies: DiskCopies, tmp_path: Path) -> None:
     answers = CachedResponses(copies.access)
-    answers.keep(ResponseKey("name"), {}, b"body")
+    answers.cache_response(ResponseKey("name"), {}, b"body")
     await answers.written()
     await copies.access.guard(copies.access.disk.close)
     (tmp_path / "cache" / "cache.db").write_bytes(b"garbage" * 1000)
     assert await answers.get(ResponseKey("name")) is None
-    answers.keep(ResponseKey("name"), {}, b"body")
+    answers.cache_response(ResponseKey("name"), {}, b"body")
     await answers.written()
     again = CachedResponses(copies.access)
     await again.open()
@@ -128,10 +128,10 @@ async def test_answers_of_a_store_set_aside_are_written_again(copies: DiskCopies
 async def test_answers_to_callers_never_evict_those_of_the_node(copies: DiskCopies) -> None:
     """5,100 answers to a token once pushed out the Secret that kubelet needs without a cloud."""
     answers = CachedResponses(copies.access)
-    answers.keep(response_key("", "/api/v1/namespaces/a/secrets/s", "", ""), {}, b"the node's")
+    answers.cache_response(response_key("", "/api/v1/namespaces/a/secrets/s", "", ""), {}, b"the node's")
     for owner in range(30):
         for number in range(IDENTITY_RESPONSES):
-            answers.keep(response_key(f"pod {owner}", f"/apis/{number}", "", ""), {}, b"x")
+            answers.cache_response(response_key(f"pod {owner}", f"/apis/{number}", "", ""), {}, b"x")
     cached = await answers.get(response_key("", "/api/v1/namespaces/a/secrets/s", "", ""))
     assert cached is not None
     assert cached.body == b"the node's"
@@ -170,12 +170,12 @@ async def test_an_answer_that_is_used_outlives_newer_ones(
     answers = CachedResponses(copies.access)
     first, second, third = (response_key(identity, path, "", "") for path in ("/1", "/2", "/3"))
     for key in (first, second):
-        answers.keep(key, {}, b"x")
+        answers.cache_response(key, {}, b"x")
     if is_read:
         assert await answers.get(first) is not None
     else:
-        answers.keep(first, {}, b"x")
-    answers.keep(third, {}, b"x")
+        answers.cache_response(first, {}, b"x")
+    answers.cache_response(third, {}, b"x")
     assert [await answers.get(key) is not None for key in (first, second, third)] == [True, False, True]
 
 
@@ -187,8 +187,8 @@ async def test_a_disk_that_hangs_holds_a_bounded_number_of_bytes(tmp_path: Path)
         answers = CachedResponses(copies.access)
         unkept = value_of(metrics.RESPONSES_UNKEPT)
         for number in range(20):
-            answers.keep(ResponseKey("one"), {}, b"%d" % number + bytes(2 * 2**20))
-            answers.keep(ResponseKey(f"each {number}"), {}, bytes([number]) + bytes(2 * 2**20))
+            answers.cache_response(ResponseKey("one"), {}, b"%d" % number + bytes(2 * 2**20))
+            answers.cache_response(ResponseKey(f"each {number}"), {}, bytes([number]) + bytes(2 * 2**20))
             await asyncio.sleep(0)
         assert copies.access.writer.waiting <= 1
         assert value_of(metrics.RESPONSES_UNKEPT) - unkept > 10
@@ -197,6 +197,6 @@ async def test_a_disk_that_hangs_holds_a_bounded_number_of_bytes(tmp_path: Path)
         assert cached.body.startswith(b"19"), "the latest wins"
         device.goes_on.set()
         await answers.written()
-        answers.keep(ResponseKey("each 19"), {}, b"again")
+        answers.cache_response(ResponseKey("each 19"), {}, b"again")
         await answers.written()
         assert await answers.get(ResponseKey("each 19")) is not None

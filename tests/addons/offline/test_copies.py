@@ -271,8 +271,8 @@ async def test_the_next_process_finds_the_last_edit(tmp_path: Path) -> None:
         versions = VersionCache(copies)
         await versions.open()
         assert versions.last is None
-        versions.keep(RulesEdit("a", {"pods": 5}))
-        versions.keep(RulesEdit("b", {"pods": 7}))
+        versions.write_edit(RulesEdit("a", {"pods": 5}))
+        versions.write_edit(RulesEdit("b", {"pods": 7}))
         await written(copies, b'{"digest":"b","versions":{"pods":7},"former":{}}')
     async with copies_in(tmp_path) as copies:
         versions = VersionCache(copies)
@@ -304,7 +304,7 @@ async def test_a_row_that_cannot_be_read_is_none(tmp_path: Path, value: bytes) -
         versions = VersionCache(copies)
         await versions.open()
         assert versions.last is None
-        versions.keep(RulesEdit("a", {"pods": 5}))
+        versions.write_edit(RulesEdit("a", {"pods": 5}))
         await written(copies, b'{"digest":"a","versions":{"pods":5},"former":{}}')
 
 

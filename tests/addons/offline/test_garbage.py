@@ -162,7 +162,7 @@ async def node(cloud: ScriptableCloud, tmp_path: Path) -> AsyncIterator[Node]:
 
 async def test_unused_copies_and_answers_are_deleted_after_days(node: Node) -> None:
     await node.ask(SERVICES)
-    node.answers.keep(ResponseKey("answer"), {}, b"body")
+    node.answers.cache_response(ResponseKey("answer"), {}, b"body")
     await node.settled()
     counted = metrics.GARBAGE.labels("unused")._value.get()
     await node.live(13.9)

@@ -274,7 +274,7 @@ async def test_a_lease_that_was_never_seen_is_a_503(kubelet: World) -> None:
 async def test_a_copy_that_cannot_be_read_is_none(kubelet: World) -> None:
     await kubelet.put()
     for name in list(kubelet.answers.index):
-        kubelet.answers.keep(ResponseKey(name), {"content-type": JSON}, b"{")
+        kubelet.answers.cache_response(ResponseKey(name), {"content-type": JSON}, b"{")
     kubelet.fresh()
     kubelet.is_up = False
     with refuses(503):
@@ -283,13 +283,13 @@ async def test_a_copy_that_cannot_be_read_is_none(kubelet: World) -> None:
 
 async def test_only_what_changes_the_lease_itself_is_written_to_disk(kubelet: World) -> None:
     cached: list[ResponseKey] = []
-    keep = kubelet.answers.keep
+    cache = kubelet.answers.cache_response
 
     def count(name: ResponseKey, headers: dict[str, str], body: bytes) -> None:
         cached.append(name)
-        keep(name, headers, body)
+        cache(name, headers, body)
 
-    vars(kubelet.answers)["keep"] = count
+    vars(kubelet.answers)["cache_response"] = count
     for version in range(1, 5):
         await kubelet.ask("PUT", {**lease(version=version), "spec": {"renewTime": str(version)}})
     assert len(cached) == 1

@@ -38,12 +38,12 @@ async def test_the_status_of_the_hub_is_sent_once_with_the_next_renewal(
             if each.method == "PATCH" and "annotations" in each.document.get("metadata", {})
         ]
 
-    kubelet.lease.say("one")
+    kubelet.lease.publish_status("one")
     async with kubelet.running():
         await kubelet.put()
         await asyncio.sleep(25)
         assert reported() == ["one"]
-        kubelet.lease.say("two")
+        kubelet.lease.publish_status("two")
         await kubelet.put()
         await asyncio.sleep(25)
         assert reported() == ["one", "two"]

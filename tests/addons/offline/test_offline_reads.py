@@ -260,7 +260,7 @@ async def test_a_stored_list_too_long_to_parse_is_sent_unmodified(its: Node, pac
     store.amend(raw(pod("p", 3, phase="Running")))
     body = raw(listed(9, pod("p", 3)))
     headers = {"content-type": JSON, **({"content-encoding": "gzip"} if packed else {})}
-    its.answers.keep(asked("GET", TARGET).key(""), headers, gzip.compress(body) if packed else body)
+    its.answers.cache_response(asked("GET", TARGET).key(""), headers, gzip.compress(body) if packed else body)
     for limit, status in ((len(body), {"phase": "Running"}), (len(body) - 1, None)):
         with patch.object(cached_response, "MAX_LIST", limit):
             found = await its.get(TARGET)

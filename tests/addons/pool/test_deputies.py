@@ -175,7 +175,7 @@ def test_an_expired_slot_is_missed_unless_it_was_taken() -> None:
     assert not clocks.slots.has_missed(SERVICES)
     clocks.now = 5.0
     assert clocks.slots.has_missed(SERVICES)
-    clocks.slots.take(SERVICES)
+    clocks.slots.mark_used(SERVICES)
     assert not clocks.slots.has_missed(SERVICES)
     assert clocks.begin_at() == -math.inf, "it may read again without another slot"
 
@@ -185,5 +185,5 @@ def test_the_first_deputy_and_each_resource_have_separate_slots() -> None:
     assert clocks.begin_at(at_once=True) == 50.0
     assert clocks.begin_at(SLICES) == 54.0
     clocks.slots.forget(SERVICES)
-    clocks.slots.take(SERVICES)
+    clocks.slots.mark_used(SERVICES)
     assert not clocks.slots.has_missed(SERVICES), "it has never asked for one"

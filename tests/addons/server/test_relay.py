@@ -64,8 +64,8 @@ class Server:
     def unsent(self, _response: ResponseSink) -> int:
         return self.waiting
 
-    def take(self, _response: ResponseSink, size: int) -> None:
-        self.did.append(("take", size))
+    def acknowledge_data(self, _response: ResponseSink, size: int) -> None:
+        self.did.append(("ack", size))
 
     def release(self, _response: ResponseSink) -> None:
         self.did.append(("release",))
@@ -124,7 +124,7 @@ async def run_callbacks() -> None:
 async def test_a_buffered_body_is_sent_at_once_and_the_answer_streamed() -> None:
     with Relay().running() as relay:
         await relay.says(200, b"half")
-        assert relay.server.did == [("send", b"body", True), ("take", 4)]
+        assert relay.server.did == [("send", b"body", True), ("ack", 4)]
         await relay.says(b"more", None)
         await relay.task
     assert relay.sent == ["head", b"half", b"more", "end"]
@@ -230,11 +230,14 @@ async def test_a_server_waits_for_a_client_that_does_not_read() -> None:
     with relay.running():
         await relay.says(200, b"one")
         await relay.says(b"three")
-        assert [done for done in relay.server.did if done[0] == "take"] == []
+        assert [done for done in relay.server.did if done[0] == "ack"] == []
         assert relay.request.held == len(b"three"), "beside the piece that waits itself"
         relay.request.reads.set()
         await run_callbacks()
-        assert [done for done in relay.server.did if done[0] == "take"] == [("take", 3), ("take", 5)]
+        assert [done for done in relay.server.did if done[0] == "ack"] == [
+            ("ack", 3),
+            ("ack", 5),
+        ]
         await relay.says(None)
         await relay.task
     assert relay.request.held == 0

@@ -48,7 +48,7 @@ def hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hand]:
         monkeypatch.setattr(handed_sockets, "FIRST", os.dup(given.fileno()))
         made.append(HandedSockets())
         variables = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1", **environment}
-        made[-1].take(variables)
+        made[-1].adopt_sockets(variables)
         assert not variables, "no child may take it again"
         return made[-1]
 
@@ -165,7 +165,7 @@ def test_an_inherited_socket_that_is_not_tcp_is_reported(
 
 def test_without_a_service_manager_there_is_nothing() -> None:
     found = HandedSockets()
-    found.take({})
+    found.adopt_sockets({})
     assert found.addresses == []
     assert found.at("127.0.0.1", 1) is None
 

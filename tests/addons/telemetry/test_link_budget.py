@@ -78,11 +78,11 @@ def test_a_restart_goes_on_where_the_last_process_was() -> None:
     first = Spending(LinkBudget(1000, "day"))
     first.count(1500, MONDAY)
     second = Spending(LinkBudget(1000, "day"))
-    second.take(first.dump())
+    second.load_counts(first.dump())
     assert not second.count(50, MONDAY), "it was told"
     assert second.spent == 1550
     third = Spending(LinkBudget(1000, "day"))
-    third.take(first.dump())
+    third.load_counts(first.dump())
     third.count(70, TUESDAY)
     assert third.spent == 70
 
@@ -90,7 +90,7 @@ def test_a_restart_goes_on_where_the_last_process_was() -> None:
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"{}", b'{"period":"x","bytes":"y","told":true}'])
 def test_a_malformed_count_is_zero(text: bytes) -> None:
     spending = Spending(LinkBudget(1000, "day"))
-    spending.take(text)
+    spending.load_counts(text)
     spending.count(10, MONDAY)
     assert spending.spent == 10
 

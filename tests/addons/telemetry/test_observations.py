@@ -109,7 +109,7 @@ def test_many_events_push_no_request_out() -> None:
 async def test_a_follower_gets_the_lines_it_selects_until_it_leaves() -> None:
     last, follower = Observations(), Follower(WantedLines(component="kubelet"))
     last.listen(follower.summary)
-    taking = asyncio.create_task(follower.take())
+    taking = asyncio.create_task(follower.next_lines())
     last.add(seen())
     last.add(seen(component="kubelet"))
     lines, dropped = await taking
@@ -125,7 +125,7 @@ async def test_a_slow_follower_loses_the_oldest_lines_and_gets_their_number() ->
     before = counter._value.get()
     for at in range(MAX_WAITING + 7):
         follower.summary(seen(float(at)))
-    lines, dropped = await follower.take()
+    lines, dropped = await follower.next_lines()
     assert (lines[0].at, len(lines), dropped) == (7.0, MAX_WAITING, 7)
     assert counter._value.get() - before == 7
 

@@ -129,7 +129,7 @@ def busy_work() -> int:
 
 
 async def test_a_profile_has_the_work_of_the_loop_in_both_tables() -> None:
-    taken = asyncio.create_task(Profiles().take("1"))
+    taken = asyncio.create_task(Profiles().record_profile("1"))
     while not taken.done():
         busy_work()
         await asyncio.sleep(0.001)
@@ -141,17 +141,17 @@ async def test_a_profile_has_the_work_of_the_loop_in_both_tables() -> None:
 
 async def test_one_is_made_at_a_time() -> None:
     profiles = Profiles()
-    first = asyncio.create_task(profiles.take("1"))
+    first = asyncio.create_task(profiles.record_profile("1"))
     await asyncio.sleep(0)
     with pytest.raises(StatusError, match="is being made"):
-        await profiles.take("1")
+        await profiles.record_profile("1")
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
-    assert "internal time" in await profiles.take("1"), "one that was left leaves the profiler free"
+    assert "internal time" in await profiles.record_profile("1"), "one that was left leaves the profiler free"
 
 
 @pytest.mark.parametrize("seconds", ["0", "61", "-1", "x", ""])
 async def test_a_profile_of_an_invalid_length_is_refused(seconds: str) -> None:
     with pytest.raises(StatusError, match="seconds is a number from 1 to 60"):
-        await Profiles().take(seconds)
+        await Profiles().record_profile(seconds)

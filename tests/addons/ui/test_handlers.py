@@ -21,7 +21,7 @@ async def test_reports_run_one_at_a_time() -> None:
 
     async def report() -> None:
         nonlocal running, most
-        async with reports.take():
+        async with reports.slot():
             running += 1
             most = max(most, running)
             await asyncio.sleep(0)
@@ -36,21 +36,21 @@ async def test_too_many_are_refused_and_it_goes_on_afterwards() -> None:
     before = metrics.ADMIN_REFUSED.labels("turn")._value.get()
 
     async def report() -> None:
-        async with reports.take():
+        async with reports.slot():
             await go_on.wait()
 
     tasks = [asyncio.create_task(report()) for _ in range(MAX_WAITING + 1)]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     with pytest.raises(StatusError) as caught:
-        async with reports.take():
+        async with reports.slot():
             pass
     assert (caught.value.code, caught.value.retry_after) == (429, 1)
     assert metrics.ADMIN_REFUSED.labels("turn")._value.get() == before + 1
     tasks[-1].cancel()
     go_on.set()
     await asyncio.gather(*tasks, return_exceptions=True)
-    async with reports.take():
+    async with reports.slot():
         pass
 
 

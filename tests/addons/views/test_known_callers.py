@@ -48,8 +48,8 @@ class Node:
 
     def start(self) -> KnownCallers:
         self.known = KnownCallers(KEY, self.clock)
-        self.known.keep = self._keep
-        assert not self.known.take(self.rows)
+        self.known.write_row = self._keep
+        assert not self.known.load_rows(self.rows)
         return self.known
 
     def _keep(self, name: str, row: bytes | None) -> None:
@@ -90,7 +90,7 @@ def test_tokens_are_stored_as_digests_that_need_the_key(node: Node) -> None:
     node.known.has_right(TOKEN, SERVICES)
     assert "secret-token" not in repr(node.rows)
     another = KnownCallers(b"a" * 32, node.clock)
-    another.take(node.rows)
+    another.load_rows(node.rows)
     assert another.user_of(TOKEN) is None
 
 
@@ -213,7 +213,7 @@ def test_rows_that_cannot_be_read_are_named_and_what_is_known_already_stays(node
     known = KnownCallers(KEY, node.clock)
     known.is_of(TOKEN, USER)
     bad = {"token x": b"[1]", "token y": None, "rights z": b'["u",[[1]]]', "rights w": b"{"}
-    assert set(known.take({**rows, **bad})) == set(bad)
+    assert set(known.load_rows({**rows, **bad})) == set(bad)
     said = known.user_of(TOKEN)
     assert said is not None
     assert said.answer == USER

@@ -128,7 +128,7 @@ def test_an_exec_plugin_gives_the_credentials() -> None:
     assert found.plugin is not None
     assert found.plugin.command == "/etc/edge/bin/aws"
     assert found.bearer == ""
-    found.take(ExecCredentials(b"token", b"certificate", b"key", None))
+    found.use_output(ExecCredentials(b"token", b"certificate", b"key", None))
     assert (found.bearer, found.certificate.read(), found.key.read()) == (
         "Bearer token",
         b"certificate",

@@ -152,7 +152,7 @@ async def test_a_client_without_gzip_gets_a_gzip_copy_unpacked(world: World) -> 
     """Answers are kept as the first reader took them."""
     packed = asked("GET", PATH)._replace(accept_encoding="gzip")
     headers = {"content-type": JSON, "content-encoding": "gzip"}
-    world.answers.keep(packed.key(""), headers, gzip.compress(raw(config_map("old", 4))))
+    world.answers.cache_response(packed.key(""), headers, gzip.compress(raw(config_map("old", 4))))
     assert await world.value() == "old"
 
 

@@ -135,7 +135,7 @@ async def test_a_badly_packed_answer_is_not_served(scene: DiscoveryScene) -> Non
     await scene.wait_until_cached("/apis")
     scene.task.cancel()
     question = Question("GET", "/apis", DISCOVERY_PATHS["/apis"])
-    scene.discovery._answers.keep(question.key, {"content-encoding": "gzip"}, b"no gzip")
+    scene.discovery._answers.cache_response(question.key, {"content-encoding": "gzip"}, b"no gzip")
     assert await scene.ask("/apis") is None
 
 

@@ -248,7 +248,7 @@ async def reviews(tmp_path: Path) -> AsyncIterator[PodRequests]:
         made = requests_of(KubeletAccess("n1", certificate, key, certificate), answers)
         for question, verb in zip(made.questions(), KUBELET_VERBS, strict=True):
             said = {**orjson.loads(question.body), "status": {"allowed": verb == KUBELET_VERBS[0]}}
-            answers.keep(question.key, JSON_TYPE, orjson.dumps(said))
+            answers.cache_response(question.key, JSON_TYPE, orjson.dumps(said))
         yield made
 
 
@@ -262,7 +262,7 @@ JSON_TYPE = {"content-type": "application/json"}
 async def test_an_unreadable_stored_review_allows_nothing(
     reviews: PodRequests, headers: dict[str, str], body: bytes
 ) -> None:
-    reviews._answers.keep(next(reviews.questions()).key, headers, body)
+    reviews._answers.cache_response(next(reviews.questions()).key, headers, body)
     with refuses(503):
         await allowed(reviews, spec())
 

@@ -283,7 +283,7 @@ async def test_a_row_deleted_on_a_full_disk_is_gone_for_the_next_process(
         killed.put("a", b"newer")
     assert unmarked.is_leaving(ABOUT)
     assert not unmarked.is_leaving("something else")
-    unmarked.give_up(ABOUT)
+    unmarked.assume_deleted(ABOUT)
     assert not unmarked.is_leaving(ABOUT)
     device.is_broken = False
     again = marked(access)

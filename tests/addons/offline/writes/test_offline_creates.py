@@ -99,7 +99,7 @@ FORMS: dict[str, tuple[dict[str, str], Callable[[], bytes]]] = {
 async def test_a_token_is_given_again_as_it_was_until_shortly_before_its_end(world: World, form: str) -> None:
     headers, body = FORMS[form][0], FORMS[form][1]()
     request = asked("POST", TARGET, b"for a pod")
-    world.creations.keep("", request, headers, body)
+    world.creations.cache_created("", request, headers, body)
     answer = await world.creations.token("", request)
     assert (answer.status, answer.body) == (201, body)
     assert answer.headers == {**headers, "Cache-Control": "no-cache, private"}
@@ -113,7 +113,7 @@ async def test_a_token_says_itself_when_it_ends(world: World, form: str) -> None
     token = jwt({"exp": EXPIRES + 1000}).removeprefix("Bearer ")
     body = IN_JSON.replace(b'"secret"', orjson.dumps(token)) if form == "json" else in_bytes(token)
     request = asked("POST", TARGET, b"for a pod")
-    world.creations.keep("", request, FORMS[form][0], body)
+    world.creations.cache_created("", request, FORMS[form][0], body)
     world.clock.now = EXPIRES + 1000 - MIN_VALIDITY - 1
     assert (await world.creations.token("", request)).body == body
     world.clock.now += 2
@@ -128,12 +128,12 @@ async def test_a_token_for_the_cloud_itself_is_one_that_it_gave_this_node(
     world: World, spec: Json | None, identity: str, is_given: bool
 ) -> None:
     wanted = raw({"apiVersion": API, "kind": "TokenRequest", "spec": spec}) if spec is not None else b"{"
-    world.creations.keep(identity, asked("POST", TARGET, wanted), {"content-type": JSON}, IN_JSON)
+    world.creations.cache_created(identity, asked("POST", TARGET, wanted), {"content-type": JSON}, IN_JSON)
     assert world.given == (["secret"] if is_given else [])
 
 
 async def test_a_stored_token_answers_the_same_request_of_the_same_identity_alone(world: World) -> None:
-    world.creations.keep("", asked("POST", TARGET, b"for a pod"), {"content-type": JSON}, IN_JSON)
+    world.creations.cache_created("", asked("POST", TARGET, b"for a pod"), {"content-type": JSON}, IN_JSON)
     await world.has_no_token("alice", TARGET, b"for a pod")
     await world.has_no_token("", TARGET, b"for another")
     await world.has_no_token("", TARGET + "?dryRun=All", b"for a pod")
@@ -155,7 +155,7 @@ async def test_a_stored_token_answers_the_same_request_of_the_same_identity_alon
 async def test_an_answer_that_cannot_be_read_is_no_token(
     world: World, content_type: str, body: bytes
 ) -> None:
-    world.creations.keep("", asked("POST", TARGET), {"content-type": content_type}, body)
+    world.creations.cache_created("", asked("POST", TARGET), {"content-type": content_type}, body)
     await world.has_no_token("", TARGET, b"")
 
 
@@ -167,7 +167,7 @@ async def test_what_was_created_is_there_and_can_be_read(world: World, encoding:
     body = in_json if encoding == JSON else in_protobuf_
     made = asked("POST", csinodes, body, accept=encoding, content_type=encoding)
     assert await world.code(csinodes, body, encoding=encoding) == 503
-    world.creations.keep("", made, {"content-type": encoding}, b"as created")
+    world.creations.cache_created("", made, {"content-type": encoding}, b"as created")
     assert await world.code(csinodes, body, encoding=encoding) == 409
     cached = await world.answers.get(asked("GET", f"{csinodes}/n1", accept=encoding).key(""))
     assert cached is not None
@@ -184,7 +184,7 @@ async def test_what_a_source_has_is_there(world: World) -> None:
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", raw({"metadata": {}})])
 async def test_what_has_no_name_is_not_known(world: World, body: bytes) -> None:
     world.names = {""}
-    world.creations.keep("", asked("POST", "/api/v1/nodes", body), {"content-type": JSON}, b"x")
+    world.creations.cache_created("", asked("POST", "/api/v1/nodes", body), {"content-type": JSON}, b"x")
     assert not world.answers.index
     assert await world.code("/api/v1/nodes", body) == 503
 
@@ -305,7 +305,7 @@ async def test_a_patch_that_makes_no_sense_does_not_wait(
 async def test_the_event_itself_goes_before_a_patch_in_case_it_has_expired(journal: Journal) -> None:
     """A patch whose event the cluster had dropped was lost, and its client had 200."""
     writes = EventWrites(journal)
-    writes.keep(asked("POST", EVENTS, event(name="e")))
+    writes.cache_event(asked("POST", EVENTS, event(name="e")))
     patch = asked("PATCH", f"{EVENTS}/e", PATCH, content_type=STRATEGIC)
     for request in (patch, patch, asked("PATCH", f"{EVENTS}/unknown", PATCH, content_type=STRATEGIC)):
         await writes.patch(request)
@@ -329,7 +329,7 @@ async def test_the_oldest_creations_go_when_there_are_too_many_bytes(
     size = len(asked("POST", EVENTS, event(name="e0")).body)
     monkeypatch.setattr("addons.offline.writes.event_writes.MAX_CREATION_BYTES", 2 * size)
     for name in ("e0", "e1", "e1", "e2"):
-        writes.keep(asked("POST", EVENTS, event(name=name)))
+        writes.cache_event(asked("POST", EVENTS, event(name=name)))
     for name in ("e0", "e1", "e2"):
         await writes.patch(asked("PATCH", f"{EVENTS}/{name}", PATCH, content_type=STRATEGIC))
     assert [each.method for each in journal.events.values()] == ["PATCH", "POST", "PATCH", "POST", "PATCH"]

@@ -48,7 +48,7 @@ class World:
 
     def passed(self, method: str, document: Json, user: str = OWN, status: int = 200) -> None:
         """The cloud has answered a user's request."""
-        self.leases.keep(
+        self.leases.cache_lease(
             user, asked(method, PATH), RawResponse(status, {"content-type": JSON}, raw(document))
         )
 
@@ -217,7 +217,7 @@ async def test_protobuf_is_answered_in_protobuf_alone(world: World) -> None:
     obj.fields.child("spec").set("holderIdentity", "pod-1")
     body = body_of(obj)
     answer = RawResponse(200, {"content-type": PROTOBUF}, body)
-    world.leases.keep(OWN, asked("PUT", PATH), answer)
+    world.leases.cache_lease(OWN, asked("PUT", PATH), answer)
     given = world.leases.answer(OWN, asked("PUT", PATH, body, accept=PROTOBUF, content_type=PROTOBUF))
     assert given is not None
     assert given.headers["Content-Type"] == PROTOBUF

@@ -73,7 +73,7 @@ class World:
 
     def has_node(self) -> None:
         get = asked("GET", NODE)
-        self.answers.keep(get.key(""), {"content-type": JSON}, raw({**node("n1", 7), "status": {}}))
+        self.answers.cache_response(get.key(""), {"content-type": JSON}, raw({**node("n1", 7), "status": {}}))
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ async def test_a_registered_node_is_409_on_a_second_creation(world: World) -> No
     """Kubelet reads its node when it cannot create it, and goes on from there."""
     nodes, node = "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n9"}}
     assert await world.refusal("POST", nodes, node) == 503
-    world.writes.keep("", asked("POST", nodes, node), {"content-type": JSON}, raw(node))
+    world.writes.cache_created("", asked("POST", nodes, node), {"content-type": JSON}, raw(node))
     assert await world.refusal("POST", nodes, node) == 409
     assert await world.refusal("POST", nodes, b"{") == 503
 
@@ -171,7 +171,7 @@ async def test_a_patch_of_an_event_comes_after_those_that_wait(
     """The cloud was back, and what waited went over a patch that the hub had relayed meanwhile."""
     later = asked("PATCH", f"{EVENTS}/e", {"count": 3}, content_type=STRATEGIC)
     assert not world.writes.is_pending(later.info)
-    world.writes.keep("", asked("POST", EVENTS, event()), {"content-type": JSON}, b"")
+    world.writes.cache_created("", asked("POST", EVENTS, event()), {"content-type": JSON}, b"")
     await world.write("PATCH", f"{EVENTS}/e", {"count": 2}, content_type=STRATEGIC)
     assert world.writes.is_pending(later.info)
     assert await world.writes.flush(later.info)

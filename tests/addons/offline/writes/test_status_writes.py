@@ -203,7 +203,7 @@ async def test_an_answer_that_passed_is_enough_and_is_what_the_next_get_shows(
     """A pod or node that only a GET brought: there is no store to amend."""
     get = asked("GET", NODE, accept=encoding)
     content_type = codec_for(encoding).content_type
-    world.answers.keep(get.key(""), {"content-type": content_type}, body_of(node_in(encoding)))
+    world.answers.cache_response(get.key(""), {"content-type": content_type}, body_of(node_in(encoding)))
     for state in ("False", "Unknown"):
         answer = await world.patch(reports(Ready=state), accept=encoding)
         assert conditions(answered(answer)) == {"Ready": state}
@@ -227,7 +227,7 @@ async def test_a_stored_answer_that_is_not_the_object_is_no_copy(
     world: World, content_type: str, body: bytes
 ) -> None:
     request = asked("PATCH", f"{NODE}/status", reports(Ready="False"), content_type=STRATEGIC)
-    world.answers.keep(request.read_key(""), {"content-type": content_type}, body)
+    world.answers.cache_response(request.read_key(""), {"content-type": content_type}, body)
     with refuses(503):
         await world.statuses.accept(request)
     assert not world.journal.statuses
@@ -249,7 +249,7 @@ async def test_the_status_of_another_node_is_the_clouds_to_decide(world: World, 
     other = in_protobuf("v1", "Node", "n2", uid="u", resourceVersion="7")
     body = body_of(other) if encoding is Encoding.PROTOBUF else raw({**node("n2", 7), "status": {}})
     get = asked("GET", "/api/v1/nodes/n2", accept=encoding)
-    world.answers.keep(get.key(""), {"content-type": codec_for(encoding).content_type}, body)
+    world.answers.cache_response(get.key(""), {"content-type": codec_for(encoding).content_type}, body)
     with pytest.raises(StatusError) as refused:
         await world.patch(reports(Ready="False"), path="/api/v1/nodes/n2", accept=encoding)
     assert (refused.value.code, "does not belong to this node" in refused.value.message) == (503, True)
@@ -269,7 +269,7 @@ async def test_the_status_of_a_pod_is_taken_where_it_runs(
     in_json = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"nodeName": runs_on}}
     body = body_of(pod) if encoding is Encoding.PROTOBUF else raw(in_json)
     get = asked("GET", path, accept=encoding)
-    world.answers.keep(get.key(""), {"content-type": codec_for(encoding).content_type}, body)
+    world.answers.cache_response(get.key(""), {"content-type": codec_for(encoding).content_type}, body)
     write = world.patch({"status": {"phase": "Running"}}, path=path, accept=encoding)
     if code == 200:
         assert (await write).status == 200

@@ -62,7 +62,7 @@ async def test_a_report_is_made_of_the_newest_copy(world: World, first: ListWatc
 async def test_a_stored_answer_newer_than_the_store_is_the_base_of_a_patch(world: World) -> None:
     (store,) = world.hold_node(Encoding.JSON, version=7)
     get = asked("GET", NODE)
-    world.answers.keep(get.key(""), {"content-type": JSON}, body_of(node_in(Encoding.JSON, 9)))
+    world.answers.cache_response(get.key(""), {"content-type": JSON}, body_of(node_in(Encoding.JSON, 9)))
     answer = await world.patch(reports(Ready="False"))
     assert (answered(answer).version, conditions(shown(store))) == (9, {"Ready": "False"})
 
@@ -162,7 +162,7 @@ async def test_a_client_gets_its_encoding_whichever_is_stored(
     """A JSON client's patch of the status was refused with 406 beside a kubelet that reads protobuf."""
     if is_cached:
         get = asked("GET", NODE, accept=held)
-        world.answers.keep(get.key(""), {"content-type": held}, body_of(node_in(held)))
+        world.answers.cache_response(get.key(""), {"content-type": held}, body_of(node_in(held)))
     else:
         world.hold_node(held)
     answer = await world.patch(reports(Ready="False"), STRATEGIC, accept)
@@ -179,7 +179,7 @@ async def test_a_status_is_merged_into_each_stored_answer_of_the_object(world: W
         for user in ("", "pod")
     ]
     for key, accept in keys:
-        world.answers.keep(key, {"content-type": accept}, body_of(node_in(Encoding(accept))))
+        world.answers.cache_response(key, {"content-type": accept}, body_of(node_in(Encoding(accept))))
     if is_held:
         world.hold_node(Encoding.PROTOBUF)
     await world.patch(reports(Ready="False"), STRATEGIC, JSON)

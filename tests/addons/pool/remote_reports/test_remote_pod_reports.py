@@ -143,7 +143,7 @@ async def test_silence_ends_nothing_and_then_the_cloud_counts_where_it_wrote(sce
     await scene.list(REPORT)
     scene.later(slices(on_n2("10.0.0.1", CUT_AT - 1)))
     assert scene.report is not None
-    scene.reports.give_up()
+    scene.reports.prefer_cloud()
     assert scene.report.concerns(CUT_AT), "what the cloud wrote before the outage"
     assert not scene.report.concerns(CUT_AT + 1)
     scene.later(slices(on_n2("10.0.0.1", CUT_AT - 1)))
@@ -154,7 +154,7 @@ async def test_silence_ends_nothing_and_then_the_cloud_counts_where_it_wrote(sce
 
 async def test_a_version_that_the_cloud_never_reached_does_not_last(scene: Scene) -> None:
     await scene.list(REPORT._replace(version=10**18))
-    scene.reports.give_up()
+    scene.reports.prefer_cloud()
     assert scene.report is not None
     assert scene.report.version == CUT_AT + 1
 

@@ -102,7 +102,7 @@ def test_the_bodies_that_wait_for_servers_are_bounded_and_the_longest_ends() -> 
         def holds(self, size: int) -> None:
             self.address.hold_unsent(self, size)
 
-        def give_up(self) -> None:
+        def abort_upload(self) -> None:
             self.is_over = True
             self.address.hold_unsent(self, 0)
 

@@ -32,7 +32,7 @@ def pieces(*data: bytes) -> list[bytes]:
         came += each
         has_more = True
         while has_more:
-            taken, has_more = frames.take(came)
+            taken, has_more = frames.next_frames(came)
             if taken:
                 found.append(taken)
     return found

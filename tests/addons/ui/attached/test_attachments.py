@@ -61,7 +61,7 @@ def messages_of(flow: HTTPFlow) -> WebSocketData | None:
 async def taken(feed: FlowFeed, flows: Flows, into: AttachedFlows) -> list[Update]:
     await feed.wait()
     sent = feed.next(flows)
-    return [into.take(each) for each in records(io.BytesIO(sent)) if "flow" in each]
+    return [into.apply_record(each) for each in records(io.BytesIO(sent)) if "flow" in each]
 
 
 async def test_a_watch_that_runs_already_is_shown_and_afterwards_as_it_was() -> None:

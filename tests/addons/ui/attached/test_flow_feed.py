@@ -138,7 +138,7 @@ class Scene:
             await self.feed.wait()
             for each in records(io.BytesIO(self.feed.next(self.flows))):
                 if each.get("hold"):
-                    return self.seen.take(each).flow
+                    return self.seen.apply_record(each).flow
 
     async def answered(self) -> tuple[HTTPFlow, HTTPFlow, asyncio.Task[None]]:
         """A flow whose request passed and whose answer is held, as the process sees it, and the hook that waits."""

@@ -27,9 +27,9 @@ def record(flow: Any, *messages: str, live: bool = True, hold: int = 0) -> dict[
 
 def test_a_flow_is_the_same_from_its_beginning_to_its_end() -> None:
     flows, sent = AttachedFlows(), tflow.tflow()
-    first = flows.take(record(sent))
+    first = flows.apply_record(record(sent))
     sent.comment = "kubelet ▸ relay"
-    last = flows.take(record(sent, live=False))
+    last = flows.apply_record(record(sent, live=False))
     assert (first.is_new, first.is_over, last.is_new, last.is_over) == (True, False, False, True)
     assert last.flow is first.flow
     assert last.flow.comment == "kubelet ▸ relay"
@@ -38,11 +38,11 @@ def test_a_flow_is_the_same_from_its_beginning_to_its_end() -> None:
 
 def test_a_watch_gathers_its_messages_up_to_a_bound() -> None:
     flows, sent = AttachedFlows(), tflow.tflow()
-    flows.take(record(sent, "first"))
-    flow = flows.take(record(sent, "second")).flow
+    flows.apply_record(record(sent, "first"))
+    flow = flows.apply_record(record(sent, "second")).flow
     assert flow.websocket is not None
     assert [each.content for each in flow.websocket.messages] == [b"first", b"second"]
-    flows.take(record(sent, *map(str, range(MAX_EVENTS))))
+    flows.apply_record(record(sent, *map(str, range(MAX_EVENTS))))
     assert len(flow.websocket.messages) == MAX_EVENTS
     assert flows.rest() == [flow]
     assert flow.websocket.close_code == 1000
@@ -55,12 +55,12 @@ def test_records_end_with_the_hub_and_not_with_an_error() -> None:
 
 def test_an_edit_of_a_held_flow_is_sent_once() -> None:
     flows, sent = AttachedFlows(), tflow.tflow(resp=True)
-    held = flows.take(record(sent, hold=3)).flow
+    held = flows.apply_record(record(sent, hold=3)).flow
     assert held.response is not None
     assert (held.intercepted, held.killable) == (True, True)
     held.response.content = b"edited"
     assert flows.decision(held) is None, "nobody has let it go"
-    flows.take(record(sent, hold=3))
+    flows.apply_record(record(sent, hold=3))
     assert held.response.content == b"edited", "not as the hub still has it"
     held.resume()
     decision = flows.decision(held)
@@ -73,9 +73,9 @@ def test_an_edit_of_a_held_flow_is_sent_once() -> None:
 
 def test_a_killed_flow_is_reported_and_a_resumed_one_is_not_killable() -> None:
     flows, sent = AttachedFlows(), tflow.tflow()
-    held = flows.take(record(sent, hold=1)).flow
+    held = flows.apply_record(record(sent, hold=1)).flow
     held.kill()
     assert flows.decision(held) == {"flow": sent.id, "hold": 1, "changes": {}, "kill": True}
-    held = flows.take(record(sent, hold=2)).flow
-    flows.take(record(sent))
+    held = flows.apply_record(record(sent, hold=2)).flow
+    flows.apply_record(record(sent))
     assert (held.intercepted, held.killable, flows.decision(held)) == (False, False, None)

@@ -30,7 +30,7 @@ class Heard(Offline):
     def __init__(self) -> None:
         self.reported: list[HubStatus] = []
 
-    def say(self, status: str) -> None:
+    def publish_status(self, status: str) -> None:
         self.reported.append(read_status(status))
 
     def waiting(self) -> int:

@@ -150,10 +150,10 @@ async def test_an_answer_to_head_has_a_length_and_no_body() -> None:
 async def test_a_server_may_send_more_as_what_came_is_taken() -> None:
     made, sink, heard = asked()
     made.data_received(OK + 2 * data(bytes(16_000)))
-    made.take(heard, 32_000)
+    made.acknowledge_data(heard, 32_000)
     assert sink.take().endswith(SettingsFrame(0, {}, flags=["ACK"]).serialize()), "the half is not yet taken"
     made.data_received(data(bytes(16_000)))
-    made.take(heard, 16_000)
+    made.acknowledge_data(heard, 16_000)
     more = heard.most_untaken - (FIRST_WINDOW - 48_000)
     assert sink.take() == WindowUpdateFrame(1, window_increment=more).serialize()
     made.connection_lost(None)
