@@ -45,8 +45,8 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 def pytest_configure() -> None:
     blocking.install()
-    # looptime asks for the current loop in synchronous tests too; unless told that there is none, asyncio
-    # makes one, with a warning, that nobody closes.
+    # looptime asks for the current loop in synchronous tests too; unless None was set as the loop, asyncio
+    # makes one, with a warning, that is never closed.
     asyncio.set_event_loop(None)
 
 
@@ -125,6 +125,6 @@ async def tasks_end() -> AsyncIterator[None]:
     """Fails when a task that began in the test, or in its fixtures, still runs after both."""
     before = asyncio.all_tasks()
     yield
-    await asyncio.sleep(0)  # a task that was cancelled last gets its turn to end
+    await asyncio.sleep(0)  # a task that was cancelled last can end
     left = asyncio.all_tasks() - before - {asyncio.current_task()}
     assert not left, f"still running after the test: {left}"

@@ -227,7 +227,7 @@ async def test_port_zero_switches_a_listener_off(tmp_path: Path, cloud: Scriptab
 
 
 async def opened(port: int) -> None:
-    """Return once somebody listens there."""
+    """Return once the port has a listener."""
     async with asyncio.timeout(10):
         while True:
             try:

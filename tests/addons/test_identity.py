@@ -141,7 +141,7 @@ def client_of(case: str, authority: Authority) -> Credential | None:
 def test_anothers_certificate_is_refused_and_its_token_is_not(
     connection: Connection, authority: Authority, case: str
 ) -> None:
-    """The cloud would answer that `system:anonymous` may not, which tells nobody why."""
+    """The cloud would answer that `system:anonymous` may not, which gives no reason."""
     connection.shake(client_of(case, authority))
     with pytest.raises(StatusError, match="not known as this node's") as refused:
         connection.caller(address="127.0.0.1")

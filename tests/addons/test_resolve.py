@@ -102,7 +102,7 @@ def test_a_target_that_a_kube_apiserver_would_refuse(resolve: Resolve, path: byt
 
 @pytest.mark.parametrize("agent", [b"kube-probe/1.36", b"kube-lifecycle/1.36"])
 def test_kubelet_asks_for_no_pod(resolve: Resolve, agent: bytes) -> None:
-    """By `httpGet: {host: 127.0.0.1, port: 10261}`. Elsewhere nobody is lent anything for being kubelet."""
+    """By `httpGet: {host: 127.0.0.1, port: 10261}`. Elsewhere kubelet's User-Agent changes nothing."""
     headers = [(b"User-Agent", agent)]
     assert refused(resolve, flow_of(headers=headers)) == 403
     resolved(resolve, flow_of(listener="tls", headers=headers))

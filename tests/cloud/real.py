@@ -345,7 +345,7 @@ class RealCloud:
             f"--controllers={','.join(self._controllers)}",
             f"--root-ca-file={self.authority_file}",
             f"--service-account-private-key-file={self.folder / 'service-account.key'}",
-            # The certificates of nodes, which nobody approves but a test or the manager.
+            # The certificates of nodes, which only a test or the manager approves.
             f"--cluster-signing-cert-file={self.folder / 'signer.crt'}",
             f"--cluster-signing-key-file={self.folder / 'signer.key'}",
             "--leader-elect=false",

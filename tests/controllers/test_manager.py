@@ -84,7 +84,7 @@ def test_failover_under_load(scene: Scene, start_manager: StartManager) -> None:
     scene.node(pools[0])
     settled(scene, pools, [])
 
-    # Three managers, one after the other: nobody wrote after a successor had begun.
+    # Three managers, one after the other: none wrote after its successor had begun.
     assert writer_changes(scene, mark) == 2
 
 
@@ -170,7 +170,7 @@ def test_a_pool_that_changed_while_no_manager_ran_triggers_hubs_at_the_next_star
     manager.process.stop(PATIENCE)
 
     scene.relabel(joins, changed)
-    # A record says which topology hubs were last told of.
+    # A record has the topology that hubs last got.
     touched.append(scene.slice(retopologised, stayed))
     annotations = {"metadata": {"annotations": {TOPOLOGY: POOL_TOPOLOGY}}}
     scene.admin.patch(f"{scene.services}/{retopologised}", annotations)

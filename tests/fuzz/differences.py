@@ -39,6 +39,6 @@ def _read(encoding: Encoding, chunks: Iterable[bytes]) -> tuple[list[WatchFrame]
         for chunk in chunks:
             holder.feed(chunk)
         holder.read(b"")
-    except ValueError:  # a UnusableRecord, or an object of a whole event that no store can read
+    except ValueError:  # a UnusableRecord, or an object of a complete event that no store can read
         return holder.events, True
     return holder.events, False

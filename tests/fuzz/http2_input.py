@@ -75,6 +75,6 @@ async def _feed(step: int, stream: bytes) -> None:
             connection.data_received(stream[at : at + step])
     connection.connection_lost(None)
     for each in responses:
-        # No client waits for ever: its answer is whole, or broke off.
+        # No client waits for ever: its answer is complete, or broke off.
         assert each.has_ended or each.error
         assert each.status == 0 or 100 <= each.status <= 999

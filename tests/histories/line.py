@@ -52,17 +52,17 @@ class Line:
         self.stalled: set[str] = set()
         """The resources whose watches bring nothing of what happens."""
         self.floods = ""
-        """The resource that somebody writes whenever the node asks something."""
+        """The resource that is written whenever the node asks something."""
         self.latency = LATENCY
         """Seconds that a request takes to the cloud; a slow one's answer takes as long to come back."""
         self.impatient = 0
-        """Requests that the hub itself sent after the cloud had told it to wait."""
+        """Requests that the hub itself sent after the cloud had asked it to wait."""
         self._pause = NEVER
         self._cuts = self._ends = 0
         self._marks = 0
 
     def forget(self) -> None:
-        """Another process asks from now on, which was told nothing."""
+        """Another process asks from now on, without this state."""
         self._pause = NEVER
 
     def set(self, link: Link) -> None:

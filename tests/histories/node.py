@@ -81,7 +81,7 @@ class Node:
             file.write_bytes(b"damaged" + file.read_bytes()[7:])
 
     def sweep(self) -> None:
-        """Let go of the views and sources that nobody uses, as after some minutes."""
+        """Close unused views and sources, as after some minutes."""
         if self.hub is not None:
             sources = self.hub.parts.sources
             sources._idle, idle = -1.0, sources._idle

@@ -297,7 +297,7 @@ class World:
         self._report(name, str(count), status)
 
     def _report(self, what: str, value: str, status: int) -> None:
-        """Note what became of a report: without a yes, or a disk that keeps the hub's word, it may or may not last."""
+        """Note what became of a report: without a success, or a disk that stores it, it may or may not last."""
         if status in (200, 201) and (self.node.keeps or self._in_cloud(what) == value):
             # A restored cloud may have forgotten the event that the hub was given a later count of.
             forgot = self.was_restored and self._in_cloud(what) == "nothing"
@@ -325,7 +325,7 @@ class World:
             return 0
 
     async def read_node(self) -> None:
-        """Read the node as kubelet does. What the hub says in the cloud's place is the last that it was told."""
+        """Read the node as kubelet does. What the hub answers instead of the cloud is the last that it got."""
         if self.hub is None or self.hub.upstream.is_up or self.is_forgetful or self.is_restored:
             return
         exchange = self.hub.ask("kubelet", f"/api/v1/nodes/{NODE}")

@@ -131,7 +131,7 @@ async def test_the_flows_of_a_running_hub_are_written_to_a_file(
         assert [each.request.path for each in flows if "secrets" in each.request.path]
         assert TOKEN.encode() not in file.read_bytes()
         assert VALUE.encode() not in file.read_bytes()
-        # The file is there: nobody's flows are overwritten.
+        # The file exists: its flows are not overwritten.
         assert await asyncio.to_thread(run, ["attach", "-w", str(file), "--admin", hub.admin_url]) == 1
 
 

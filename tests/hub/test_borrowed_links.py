@@ -134,7 +134,7 @@ async def test_the_next_lender_takes_over_and_a_borrowed_uplink_is_not_lent(tmp_
         await until(lambda: leader.via("own"), "the leader has its own link again")
         await asyncio.to_thread(deputy.hub.kill)
         await until(lambda: last.via(leader.name), "the other one takes over")
-        # `--lend off`: the last one has a link, and nobody gets it.
+        # `--lend off`: the last one has a link, and lends it to no hub.
         await asyncio.to_thread(last.link.carry)
         await until(lambda: last.via("own"), "the last one has its own link again")
         await asyncio.to_thread(leader.link.refuse)

@@ -126,7 +126,7 @@ def ask(url: str) -> Any:
 
 
 def until_shown(url: str, text: str) -> None:
-    """Return when a page has a word. It may not be there yet, and the hub tells nobody when it is."""
+    """Return when a page has a text, which may come later, without a notification."""
     deadline, shown = time.monotonic() + 60, ""
     while text not in shown:
         assert time.monotonic() < deadline, shown

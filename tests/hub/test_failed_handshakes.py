@@ -33,7 +33,7 @@ def call(hub: Hub, address: str, context: ssl.SSLContext, name: str) -> None:
 
 
 def leave(hub: Hub, address: str, name: str) -> None:
-    """A client that goes without a word when it has seen the certificate."""
+    """A client that leaves without an alert when it has seen the certificate."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname=name)
     with pytest.raises(ssl.SSLWantReadError):

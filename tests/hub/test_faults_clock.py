@@ -151,7 +151,7 @@ def scene(
 
 @asynccontextmanager
 async def kubelet(scene: Scene) -> AsyncIterator[None]:
-    """Renews its lease through the hub, and somebody looks at it in the cloud."""
+    """Renews its lease through the hub, and reads it in the cloud."""
     assert (await scene.outage.ask(LEASES, method="POST", body=lease(scene.hub.node, 0))).status == 201
     async with beside(keep_renewing(scene.outage, scene.hub.node), scene.look_at_lease()):
         await until_renewed(scene.cloud, scene.hub.node, "2026-01-03")

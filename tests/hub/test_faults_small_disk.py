@@ -54,7 +54,7 @@ async def wait_until_stored(hub: Hub, disk: SmallDisk, *texts: str) -> None:
 
 
 async def fill_up(hub: Hub, disk: SmallDisk, cloud: RealCloud, path: str, events: Events) -> list[str]:
-    """Leave no room, and have the hub notice by services that it cannot keep; their names."""
+    """Fill the disk, and have the hub notice by services that it cannot store; their names."""
     await asyncio.to_thread(disk.fill)
     names: list[str] = []
     while not hub.metric(ERRORS):
@@ -66,7 +66,7 @@ async def fill_up(hub: Hub, disk: SmallDisk, cloud: RealCloud, path: str, events
 
 
 async def write_more(outage: Outage, namespace: str) -> None:
-    """Events until the disk takes no more: after a crash SQLite's log has room for some megabytes."""
+    """Events until the disk takes no more: after a crash SQLite's log takes some megabytes."""
     number = 0
     while not outage.hub.metric(ERRORS):
         assert number < 10 * MOST
@@ -129,7 +129,7 @@ async def test_a_copy_from_before_a_full_disk_is_complete(
     await asyncio.to_thread(hub.kill)
     link.refuse()
     await asyncio.to_thread(hub.start)
-    # The first of them may have found room in SQLite's log; the last has not.
+    # The first of them may have fitted into SQLite's log; the last has not.
     shown = await service_names(hub)
     written = names[: len(shown - before)]
     assert "before" in before
@@ -174,7 +174,7 @@ async def test_a_hub_that_starts_on_it_without_a_cloud_answers_from_the_copy(
         assert (answer.status, answer.body) == (200, body)
     async with watching(hub.url, path, component="kube-proxy", resourceVersion="0") as events:
         await events.first("ADDED", "before")
-        # What is written is taken, and told when it is not kept.
+        # A write is accepted, and reported when it is not stored.
         patch = {"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Offline"}]}}
         taken = await outage.ask(f"{node}/status", method="PATCH", body=patch, content_type=STRATEGIC)
         assert taken.status == 200

@@ -36,7 +36,7 @@ async def test_a_filter_of_ones_own_lives_as_the_hubs_do(cloud: ScriptableCloud,
         assert await asyncio.to_thread(lambda: hub.metric("edgehub_filter_objects_total", **judged)) > 0
         async with watching(hub.url, SERVICES, component="kube-proxy", resourceVersion="0") as events:
             await events.until(lambda seen: [each.name for each in seen] == ["web"])
-            # A broken file changes nothing, and people are told.
+            # A broken file changes nothing, and is reported.
             await asyncio.to_thread(write, file, "FILTERS = (")
             await asyncio.to_thread(hub.wait_for_metric, "edgehub_filter_modules_broken", 1, SLACK)
             rules = await asyncio.to_thread(hub.debug, "rules")

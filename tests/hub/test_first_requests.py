@@ -68,7 +68,7 @@ async def test_a_follower_has_from_its_leader_what_is_the_same_for_each_node(poo
 
 
 async def test_a_restart_with_nothing_changed_fetches_nothing_again(pool: LoneLinks) -> None:
-    """The peer port's announcement was written again, and answered with the whole Node."""
+    """The peer port's announcement was written again, and answered with the complete Node."""
     leader, follower = pool.members
     for each in pool.members:
         await asyncio.to_thread(each.hub.stop)

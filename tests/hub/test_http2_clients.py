@@ -45,7 +45,7 @@ async def connected(hub: Hub) -> AsyncIterator[Streams]:
 
 
 async def ask(streams: Streams, headers: dict[str, str]) -> int:
-    """The status of a whole answer."""
+    """The status of a complete answer."""
     stream = streams.get(NAMESPACES, headers)
     await streams.until(lambda: stream in streams.ended)
     return streams.status[stream]
@@ -63,7 +63,7 @@ async def test_more_relayed_watches_than_a_server_takes_on_a_connection(
         watches = [streams.get(path, headers) for _ in range(MANY)]
         await streams.until(lambda: all(streams.received[each] for each in watches))
         assert {streams.status[each] for each in watches} == {200}
-        # And there is room for a request beside them.
+        # And a further request fits beside them.
         assert await ask(streams, headers) == 200
     assert link.traffic.accepted - before <= MANY / 100 + 3, "streams share connections"
 

@@ -37,7 +37,7 @@ def test_a_node_comes_behind_its_hub_and_back(
         assert wanted in rehearsed.stdout
     assert machine.files() == before
 
-    # The kubeconfigs lead to the hub already, and nobody has told kubelet.
+    # The kubeconfigs lead to the hub already, and kubelet has not restarted.
     machine.ends = {"restart kubelet.service": signal.SIGKILL}
     killed = edgehub(machine, "install", *services, "--timeout", str(LIMIT), hub=True)
     assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr

@@ -162,7 +162,7 @@ REQUESTS, BYTES, CLIENTS = 360, 600_000, 4
 async def test_however_many_requests_leave_a_hub_beside_an_interface_small(
     tmp_path: Path, cloud: ScriptableCloud
 ) -> None:
-    """Few and large ones here, which take the same room: `scripts/bench --interface` makes ten thousand."""
+    """Few and large ones here, of the same size in total: `scripts/bench --interface` makes ten thousand."""
     cloud.store.create(config_map({"text": "x" * BYTES}))
     settings = ("--set", f"web_port={free_port()}", "--set", "web_open_browser=false")
     hub = Hub(tmp_path, cloud.url, flags=("--ui", "web", "--", *settings))

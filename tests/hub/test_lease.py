@@ -32,7 +32,7 @@ def lease(name: str, second: int) -> dict[str, Any]:
 
 
 async def renewed(cloud: RealCloud, name: str) -> str:
-    """When the cloud was last told that the node lives; "" when never."""
+    """When the cloud last got a renewal; "" when never."""
     try:
         found = await asyncio.to_thread(cloud.admin.get, f"{LEASES}/{name}")
     except RestError:

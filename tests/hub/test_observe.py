@@ -76,7 +76,7 @@ async def test_a_person_sees_what_a_component_asks_gets_and_does_not_get(
         assert by_name["lb"]["verb"] == "HIDDEN"
         assert by_name["lb"]["filters"][0]["reasons"] == ["load-balancer"]
         assert by_name["api"]["source"] == "cloud"
-        # Afterwards, for people; what nobody may see is in neither.
+        # Afterwards, for people; secrets are in neither.
         headers = {"Authorization": f"Bearer {TOKEN}"}
         async with aiohttp.ClientSession() as session:
             url = f"{hub.url}/api/v1/namespaces/default/configmaps?access_token={TOKEN}"

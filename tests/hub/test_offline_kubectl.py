@@ -142,7 +142,7 @@ async def test_a_person_with_a_token_sees_again_what_the_cloud_let_the_token_see
     of_kubelet = f"/api/v1/pods?fieldSelector=spec.nodeName%3D{node}&resourceVersion=0"
     async with asyncio.timeout(SLACK):
         # The hub's copy may be of other tests, and get the new pod by its watch.
-        while namespace.encode() not in (await outage.ask(of_kubelet, PROTOBUF)).body:  # noqa: ASYNC110 - it tells nobody
+        while namespace.encode() not in (await outage.ask(of_kubelet, PROTOBUF)).body:  # noqa: ASYNC110 - no notification
             await asyncio.sleep(0.05)
     assert "app" in await asyncio.to_thread(person.gets, "get", "pods")
     assert "app" in await asyncio.to_thread(person.gets, "get", "pods", "app")

@@ -57,7 +57,7 @@ class Pod:
 
 
 def reviewed(cloud: RealCloud, mark: int) -> set[str]:
-    """The users whom the cloud has named since."""
+    """The users that the cloud has named since."""
     asked = [each for each in cloud.audit(mark) if each.uri.endswith("/selfsubjectreviews")]
     return {each.user for each in asked if each.stage == "ResponseComplete"}
 

@@ -58,7 +58,7 @@ async def status_of(hub: Hub, path: str) -> int:
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 async def test_a_state_folder_of_an_earlier_format_serves_an_outage(folder: Path, tmp_path: Path) -> None:
-    """Filters ask for what that hub did not read yet, and nobody is there to send it."""
+    """Filters ask for objects that that hub did not read yet, and there is no cloud to send them."""
     hub = Hub(tmp_path, f"http://127.0.0.1:{free_port()}")
     await asyncio.to_thread(put, folder, hub.state)
     async with started(hub):
@@ -72,7 +72,7 @@ async def test_a_state_folder_of_an_earlier_format_serves_an_outage(folder: Path
 
 
 async def test_a_refusal_of_an_input_holds_after_a_restart(cloud: ScriptableCloud, tmp_path: Path) -> None:
-    """The manifests were not applied anew after an upgrade: nobody gave the node a right to NodeLabels."""
+    """The manifests were not applied anew after an upgrade: the node has no right to NodeLabels."""
 
     def may(info: RequestInfo) -> bool:
         return info.type is None or info.type.resource != NODE_LABELS.resource

@@ -81,7 +81,7 @@ async def test_the_questions_of_a_person_who_has_never_read_the_code(
         folded = await page.run(height)
         await page.run(f"{shown}[0].click()")
         assert folded < 40 < await page.run(height)
-        # Rules of one filter are told apart by their components.
+        # Rules of one filter are distinguished by their components.
         rules = (
             "[...document.querySelectorAll('#rules tbody tr')].filter(e => !e.hidden).map(e => e.innerText)"
         )

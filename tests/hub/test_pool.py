@@ -184,7 +184,7 @@ async def test_a_dissolved_pool_reads_from_the_cloud_and_a_new_one_from_a_leader
 
 
 def _is_alone(member: Member) -> bool:
-    """It reads from the cloud, and serves nobody."""
+    """It reads from the cloud, and serves no hub."""
     found = member.pool()
     return (found["role"], found["followers"], member.server(SLICES) or "cloud") == ("none", {}, "cloud")
 

@@ -79,7 +79,7 @@ async def test_restarted_online_it_goes_on_from_its_version(
         async with watching(
             hub.url, own, component="kube-proxy", resourceVersion="0", encoding=PROTOBUF
         ) as events:
-            # On busy cores the copy may have been shown before the cloud told of the deletion.
+            # On busy cores the copy may have been shown before the cloud sent the deletion.
             await events.until(lambda seen: len({each.name for each in seen}) >= 299)
             if any(each.name == "s7" for each in events.seen):
                 await events.first("DELETED", "s7")

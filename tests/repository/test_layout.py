@@ -132,7 +132,7 @@ def test_the_import_order_of_all_packages_is_checked() -> None:
     layered = {
         container
         for each in contracts
-        # Of a contract that is not exhaustive a room could be left out.
+        # A contract that is not exhaustive could omit a package.
         if each["type"] == "layers" and each.get("exhaustive")
         for container in each["containers"]
     }

@@ -32,7 +32,7 @@ async def end_server(runner: web.ServerRunner, listening: socket.socket) -> None
     await runner.cleanup()
     for each in transports:
         each.abort()
-    await asyncio.sleep(0)  # asyncio closes their sockets in the next turn of the loop
+    await asyncio.sleep(0)  # asyncio closes their sockets in the next iteration of the loop
 
 
 def _name(task: asyncio.Task[object]) -> str:

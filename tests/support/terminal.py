@@ -56,7 +56,7 @@ class Terminal:
     async def ended(self) -> None:
         """Return once the program is over. What tmux then writes on the screen differs."""
         async with asyncio.timeout(WAIT):
-            while (await self._tmux("display-message", "-p", "#{pane_dead}")).strip() != "1":  # noqa: ASYNC110 - tmux tells nobody
+            while (await self._tmux("display-message", "-p", "#{pane_dead}")).strip() != "1":  # noqa: ASYNC110 - tmux has no notification
                 await asyncio.sleep(0.1)
 
     async def _tmux(self, *arguments: str) -> str:

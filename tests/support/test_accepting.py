@@ -66,7 +66,7 @@ async def test_a_connection_whose_client_does_not_end_its_tls_is_closed(
     transport = client.transport
     assert isinstance(transport, asyncio.Transport)
     transport.pause_reading()
-    while not server.connections:  # noqa: ASYNC110 - asyncio tells nobody of a connection
+    while not server.connections:  # noqa: ASYNC110 - a connection has no notification
         await asyncio.sleep(0.01)
     (connection,) = server.connections
     assert connection.transport is not None

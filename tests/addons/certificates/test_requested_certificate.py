@@ -247,7 +247,7 @@ async def test_it_is_for_what_else_the_port_is_called_by_and_the_cluster_certifi
 
 
 async def ignore(_why: str) -> None:
-    """Notify nobody."""
+    """Ignore a notification."""
 
 
 class Signer:
@@ -343,7 +343,7 @@ async def test_the_names_are_those_of_the_node() -> None:
         await node_names(ScriptedClient(lambda _: {}), "n1")
 
 
-# -- what the cluster's people are told ---------------------------------------------------------------------------
+# -- what the operators get to read --------------------------------------------------------------------------------
 
 
 def test_a_reason_that_comes_again_makes_the_same_event() -> None:

@@ -337,7 +337,7 @@ def test_files_that_are_no_certificate_are_an_error_of_openssl(tmp_path: Path) -
 
 
 def test_a_planted_draft_gets_no_key(tmp_path: Path) -> None:
-    """Somebody who could write to the folder once has left a link where the key is drafted."""
+    """A former writer of the folder has left a link at the path of the key's draft."""
     (tmp_path / "theirs").write_text("")
     folder = tmp_path / "pki"
     folder.mkdir()

@@ -37,7 +37,7 @@ def in_pool(name: str, pool: str, version: int = 1) -> Json:
 
 
 class Cluster:
-    """The sources that the inputs opened, by the name of what they ask; and what the inputs told of changes."""
+    """The sources that the inputs opened, by the name of what they ask; and the notified changes."""
 
     def __init__(self, pool: str = "") -> None:
         self.sources: dict[str, HandSource] = {}
@@ -74,7 +74,7 @@ class Cluster:
         fill(self.source(name).store, values, version, kind=kinds.get(name, "Node"))
 
     def apply(self, name: str, event: str, value: Json) -> set[InputKey]:
-        """One event of a source's watch; all that was told of it."""
+        """One event of a source's watch; the notifications that it caused."""
         self.notified.clear()
         self.source(name).store.apply(event, raw(value))
         return set().union(*self.notified)
@@ -279,7 +279,7 @@ async def test_slices_are_followed_from_service_to_service(cluster: Cluster) -> 
     assert cluster.inputs.ask().ready_nodes("default", "db", "IPv4") == frozenset()
 
 
-# -- who is told ---------------------------------------------------------------------------------------------------
+# -- notifications -------------------------------------------------------------------------------------------------
 
 
 async def test_only_the_pool_of_the_node_crosses_the_link() -> None:

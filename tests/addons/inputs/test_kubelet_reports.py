@@ -25,7 +25,7 @@ REPORT, OF_POD = (InputKind.POD_REPORT, "default"), (InputKind.POD_REPORT, "defa
 
 
 class Site(Cluster):
-    """A cluster with one pod on this node, and the clock of the words."""
+    """A cluster with one pod on this node, and the clock of the reports."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -161,7 +161,7 @@ async def test_after_the_cloud_accepts_a_status_the_report_follows_the_pod_of_th
     site.reports.ended(PATH, 20)
     assert site.report is not None
     assert site.report.version == 20
-    # An event from before it, of the time in which nobody heard of this node.
+    # An event from before it, of the time in which the node was cut off.
     if order == "answer first":
         site.apply("pods", "MODIFIED", pod("10.0.0.1", version=15, ready="False"))
         assert site.report.addresses == ("10.0.0.2",)

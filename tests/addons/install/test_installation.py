@@ -107,7 +107,7 @@ def test_a_failed_installation_is_undone_to_the_state_before_it(root: Path, spec
 
 
 class KilledError(BaseException):
-    """The end of a process that nobody asks first, as SIGKILL's."""
+    """The end of a process without a signal handler, as by SIGKILL."""
 
 
 class KilledServices(Services):

@@ -54,7 +54,7 @@ async def test_each_request_carries_the_identity_of_its_session(tmp_path: Path) 
 async def test_a_callers_request_whose_authorization_got_lost_is_refused_and_never_sent(
     tmp_path: Path,
 ) -> None:
-    """Not as the hub's, and not as nobody's."""
+    """Neither with the hub's credentials nor anonymously."""
     peer = Peer(answer)
     async with linked(peer, credentials(token="hub"), server_context(tmp_path)) as world:
         clients = Clients(world.lent, world.own)
@@ -97,7 +97,7 @@ VISIBLE = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_siz
 @example("Bearer t")
 @example("\xa0")
 def test_the_caller_at_the_door_is_the_caller_at_the_server(text: str) -> None:
-    """Whatever a header value is, nobody becomes somebody else on the way, the hub least of all."""
+    """Whatever a header value is, a request reaches the server with its sender's identity, never the hub's."""
     door = Door(Listener.TLS, is_loopback=False, is_this_node=False)
     try:
         caller = caller_of(door, [("authorization", text)])
@@ -224,7 +224,7 @@ async def test_a_request_without_an_answer_is_remembered_with_the_reason() -> No
 async def test_that_there_is_nothing_is_an_answer_and_no_error(
     tmp_path: Path, method: str, code: int, errors: int
 ) -> None:
-    """A hub of the pool says so to each probe, and the cloud of a kind that nobody has installed."""
+    """A hub of the pool says so to each probe, and the cloud of a kind without a CRD."""
 
     def refuse(asked: Asked) -> None:
         asked.head(code)

@@ -102,7 +102,7 @@ def test_the_reason_of_an_unreachable_server_is_the_fault_of_the_link(error: OSE
 
 @pytest.mark.looptime
 async def test_a_probe_outlives_whatever_goes_wrong(server: World) -> None:
-    """A probe task that ends would freeze its server's health for good, without a word."""
+    """A probe task that ends would freeze its server's health for good, without a log line."""
     await probed(server, [RuntimeError("unforeseen"), GONE])
     assert server.health.condition is Condition.DOWN
 

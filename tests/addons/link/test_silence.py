@@ -38,7 +38,7 @@ def server() -> Iterator[World]:
 
 @pytest.mark.looptime
 async def test_a_server_that_answers_other_requests_is_up(server: World) -> None:
-    """A probe behind a full link waits for its turn."""
+    """A probe waits behind the data of a full link."""
     loop, health = asyncio.get_running_loop(), server.health
     server.delay = 20.0
     server.start()

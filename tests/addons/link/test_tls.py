@@ -170,7 +170,7 @@ def test_two_cas_are_both_believed(server: TlsServer, authority: Authority) -> N
     """Both CAs are trusted while a cluster rotates them."""
     bundle = Authority().certificate + authority.certificate
     greet(UpstreamTls(credentials(bundle)), server)
-    # The handshake was whole: the server has noted a client without a certificate.
+    # The handshake was complete: the server has noted a client without a certificate.
     assert server.shown == [""]
 
 

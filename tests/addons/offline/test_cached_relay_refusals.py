@@ -34,7 +34,7 @@ async def test_an_answer_to_a_token_is_stored_for_its_user_alone(node: Node) -> 
 
 
 async def test_a_caller_with_a_token_is_answered_by_a_remembered_right_alone(node: Node) -> None:
-    """Pods of one account share what is kept. Each shows the cloud's word for its own token."""
+    """Pods of one account share stored answers. Each has a review of its own token."""
     other = Caller(POD.credential_source, "Bearer another token of the pod's account")
     node.upstream.users = {POD.authorization: "pod", other.authorization: "pod"}
     node.passed("GET", OBJECT, 200, b"the pod's", caller=POD)
@@ -90,7 +90,7 @@ def page(version: int, *, following: str = "") -> bytes:
 
 
 async def test_a_list_of_several_pages_is_stored_with_its_last_page(node: Node) -> None:
-    """It was never kept: kubectl lists in pages of 500."""
+    """Such a list was never stored: kubectl lists in pages of 500."""
     pages = {f"{PODS_PATH}?limit=5": page(7, following="t"), f"{PODS_PATH}?limit=5&continue=t": page(7)}
     for target, body in pages.items():
         node.passed("GET", target, 200, body, headers=TYPED)

@@ -269,7 +269,7 @@ def test_a_list_is_complete_with_its_last_page() -> None:
 
 
 def test_pages_of_two_lists_are_not_put_together() -> None:
-    """Two clients list the same: the list of the first is not kept."""
+    """Two clients list the same: the list of the first is not stored."""
     lists = GrowingLists()
     lists.add(KEY, "", page("1", "7"))
     lists.add(KEY, "", page("x", "9"))

@@ -49,7 +49,7 @@ async def test_a_second_process_knows_a_caller_until_the_cloud_says_no(tmp_path:
 
 
 async def test_a_new_permission_of_a_caller_is_written_at_once(tmp_path: Path) -> None:
-    """A hub was killed within two seconds, and its copy was on disk, but not who may read it."""
+    """A hub was killed within two seconds, and its copy was on disk, but not its permissions."""
     async with opened(tmp_path) as callers:
         callers.known.is_of(TOKEN, "the user")
         callers.known.has_right(TOKEN, RIGHT)

@@ -178,7 +178,7 @@ async def test_a_renewal_that_failed_is_tried_again_soon(
 async def test_a_failed_renewal_is_retried_as_soon_as_a_server_is_usable(
     kubelet: World, lease_cloud: QueuedAnswers
 ) -> None:
-    """A lease whose way is gone must not wait when another one is there."""
+    """A lease whose link is gone must not wait while another link is up."""
     await kubelet.put()
     loop = asyncio.get_running_loop()
     async with kubelet.running():

@@ -72,7 +72,7 @@ async def test_an_end_before_the_parts_were_built_is_an_end(tmp_path: Path) -> N
     offline = Offline(tmp_path)
     await offline.open()
     offline.close()
-    # The database is closed whole: the next process opens it.
+    # The database is closed properly: the next process opens it.
     async with Process(tmp_path).running() as offline:
         assert offline.waiting() == 0
 

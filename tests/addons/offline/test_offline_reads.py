@@ -182,7 +182,7 @@ async def test_an_object_that_a_newer_copy_has_in_another_encoding_is_not_absent
 async def test_a_stored_list_answers_where_it_is_newer(
     its: Node, cached_version: int, shown: dict[str, int]
 ) -> None:
-    """A client that had seen q was told that there is none, because its event had not come before the outage."""
+    """A client that had seen q got a list without it, because its event had not come before the outage."""
     store = its.hold(JSON_EVERYWHERE, 5, pod("p", 3))
     its.keep(TARGET, listed(cached_version, pod("p", 3), pod("q", 8)))
     assert await its.names(TARGET) == shown
@@ -272,7 +272,7 @@ async def test_a_stored_list_too_long_to_parse_is_sent_unmodified(its: Node, pac
 async def test_a_shared_resource_is_listed_from_its_source_if_that_is_newer(
     its: Node, kind: str, shown: list[str]
 ) -> None:
-    """A pod's list was the answer that was kept of it, older than the history of the watch: 410, and the list again."""
+    """A pod got its stored list, older than the history of the watch: 410, and the list again."""
     pod_identity, type_ = CloudIdentity("pod", "Bearer pod"), ResourceType("", "v1", kind)
 
     def made(name: str, version: int) -> Json:

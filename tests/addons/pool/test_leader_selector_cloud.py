@@ -59,7 +59,7 @@ async def test_a_leader_that_lost_the_cloud_too_has_time_to_find_it_again(
 async def until_asked(scene: Scene, before: int) -> None:
     """Return when a further probe has its answer, while the clock that the selector reads stands still."""
     async with asyncio.timeout(PATIENCE):
-        while len(scene.probes.asked) == before:  # noqa: ASYNC110 - the client notifies nobody
+        while len(scene.probes.asked) == before:  # noqa: ASYNC110 - the client has no notification
             await asyncio.sleep(0.02)
         await asyncio.sleep(0.02)
 

@@ -152,7 +152,7 @@ async def _burst(pool: Pool) -> None:
 
 
 async def test_a_restarted_leader_serves_all_followers_before_their_cloud_slots() -> None:
-    """A follower that waits for its turn goes back to its leader as soon as the leader answers."""
+    """A follower that waits for its slot goes back to its leader as soon as the leader answers."""
     async with pool_of(SIZE) as pool:
         pool.leading.fail(Link.REFUSED)
         pool.leading.link = Link.UP

@@ -120,7 +120,7 @@ async def test_a_follower_lists_and_watches_the_leaders_copy_unfiltered(leader: 
 async def test_a_watch_of_objects_ends_soon_and_one_of_differences_continues(
     leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A YurtHub looks who leads when it watches anew, and no sooner."""
+    """A YurtHub looks for the leader when it opens a watch again, and no sooner."""
     monkeypatch.setattr("addons.pool.peer_serving.PLAIN_WATCH", 1)
     version = (await leader.ask(f"{SERVICES}?resourceVersion=0"))[1]["metadata"]["resourceVersion"]
     target = f"{SERVICES}?watch=true&resourceVersion={version}&timeoutSeconds=427"

@@ -142,7 +142,7 @@ class Hub:
 
     async def until(self, check: Callable[[], object]) -> None:
         async with asyncio.timeout(PATIENCE):
-            while not check():  # noqa: ASYNC110 - parts change that tell nobody
+            while not check():  # noqa: ASYNC110 - the parts notify no listener
                 await asyncio.sleep(0.01)
 
 

@@ -92,7 +92,7 @@ async def test_a_client_says_first_whether_it_wants_tls(first: bytes, served: bo
 
 
 async def test_a_handshake_without_end_is_not_collected() -> None:
-    """100 connections without a token took 70 MB in two seconds. What is no handshake was logged in whole."""
+    """100 connections without a token took 70 MB in two seconds. Bytes that are no handshake were logged completely."""
 
     class Faults:
         """The failed handshakes that the addons were notified of."""

@@ -111,7 +111,7 @@ async def test_a_failing_hook_is_logged_and_the_next_hook_runs(caplog: pytest.Lo
 
 
 class Part:
-    """Notes that it was called, after it does what it was told."""
+    """Notes its call, after its own action."""
 
     def __init__(self, name: str, calls: list[str], error: Exception | None = None) -> None:
         self.name = name

@@ -94,7 +94,7 @@ async def test_options_beside_the_listeners_may_be_changed(world: World) -> None
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 - nobody tells
+        while not condition():  # noqa: ASYNC110 - no notification
             await asyncio.sleep(0.01)
 
 
@@ -109,7 +109,7 @@ async def close_the_socket(world: World) -> None:
 
 
 async def reset_all(world: World) -> None:
-    """mitmproxy restores nothing where somebody refuses, and tells its own addons with the next change."""
+    """mitmproxy restores nothing after a refusal, and notifies its own addons with the next change."""
     with pytest.raises(OptionsError):
         world.options.reset()
     await world.server.servers.update([])

@@ -126,7 +126,7 @@ async def test_the_tokens_of_a_user_are_bounded() -> None:
 
 async def test_a_cloud_that_does_not_know_the_node_is_none_for_its_readers_alone() -> None:
     class Refusing:
-        """A session whose server knows nobody."""
+        """A session whose server refuses all credentials."""
 
         status, headers = 401, MappingProxyType[str, str]({})
 

@@ -322,7 +322,7 @@ def test_discovery_is_given_in_the_form_that_hubs_keep_alone() -> None:
 
 
 def careful_route(accept: str) -> Route:
-    """The route of a list of Services for kube-proxy, whom a filter is bound to that does not read protobuf."""
+    """The route of a list of Services for kube-proxy, with a filter that does not read protobuf."""
     filters = in_order(FILTERS, [plugin_of(Hiding(protobuf=False), "")])
     info = parse_request("GET", f"{SERVICES}?resourceVersion=0")
     rules = parse_rules({}, filters=filters)

@@ -174,7 +174,7 @@ STORED = RulesEdit("a", {"pods": 100})
         # The same rules as before the restart: filters had other inputs, perhaps.
         (STORED, ["a"], 100, ANY_VERSION),
         (RulesEdit("a"), ["a"], 0, ANY_VERSION),
-        # Edited while no hub ran: nobody knows how new the last versions were that the earlier process gave.
+        # Edited while no hub ran: the newest version that the earlier process gave is unknown.
         (STORED, ["b"], ANY_VERSION, ANY_VERSION),
         (RulesEdit("a"), ["b"], ANY_VERSION, ANY_VERSION),
         # An edit of this process.

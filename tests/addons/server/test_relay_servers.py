@@ -267,7 +267,7 @@ async def test_bodies_that_their_server_does_not_read_are_bounded_over_all_strea
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each stream had a bound, and a thousand streams had half a gigabyte."""
-    # Bytes that a server of HTTP/2 takes before it gives more room (RFC 9113, 6.9.2).
+    # Bytes that a server of HTTP/2 takes before it widens the window (RFC 9113, 6.9.2).
     server_window = 65_535
     pseudo = {":method": "GET", ":scheme": "https", ":authority": "hub", ":path": "/"}
     bound = 8 * STREAM_WINDOW
@@ -286,7 +286,7 @@ async def test_bodies_that_their_server_does_not_read_are_bounded_over_all_strea
         await streams.until(lambda: len(streams.status) == 12)
         assert set(streams.status.values()) == {429}
         address = proxy.layer.address
-        # The end of the last upload is read in later turns.
+        # The end of the last upload is read in later iterations.
         await until(lambda: address.unsent.size >= bound - server_window)
         assert address.unsent.size <= bound
         server.is_silent = False

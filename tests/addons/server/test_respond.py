@@ -82,7 +82,7 @@ async def test_the_answer_to_a_head_has_its_length_and_no_body() -> None:
         (unavailable("later", retry_after=3), 503, "3"),
         (RuntimeError("the secret reason"), 500, None),
         (OSError("the secret disk"), 500, None),
-        (RelayToCloud(), 503, "1"),  # nobody has said that the cloud may answer
+        (RelayToCloud(), 503, "1"),  # the cloud was not allowed to answer
     ],
 )
 async def test_an_error_is_a_status(error: Exception, code: int, delay: str | None) -> None:
@@ -106,7 +106,7 @@ async def test_a_client_that_left_gets_no_answer(error: BaseException) -> None:
 
 
 def stream_of(request: NotedRequest) -> OwnStream:
-    return OwnStream(Sending(request, http.HTTPFlow(request.client, request.client)))  # type: ignore[arg-type]  # nobody looks at the server
+    return OwnStream(Sending(request, http.HTTPFlow(request.client, request.client)))  # type: ignore[arg-type]  # the server is not used
 
 
 async def begun(request: NotedRequest) -> OwnStream:

@@ -161,7 +161,7 @@ async def test_a_client_that_leaves_as_it_is_written_to_is_no_error(caplog: pyte
             reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
             writer.write(REQUEST)
             await reader.readuntil(b"\r\n\r\n")
-            # The write comes in the turn of the loop that resets the connection, before the hub has seen it.
+            # The write comes in the iteration of the loop that resets the connection, before the hub has seen it.
             reset = struct.pack("ii", 1, 0)
             writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
             writer.transport.abort()

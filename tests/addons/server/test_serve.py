@@ -82,7 +82,7 @@ async def test_all_collected_bodies_together_are_bounded(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("is_streamed", [True, False])
 async def test_a_body_is_held_for_a_bounded_time(is_streamed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request that waits for its body is refused; a body that is streamed is no longer kept for a second server."""
+    """A request that waits for its body is refused; a streamed body is no longer stored for a second server."""
     for module in (serve, relay):
         monkeypatch.setattr(module, "BODY_TIME", 0.3)
     server = Http2Server(100)
@@ -95,7 +95,7 @@ async def test_a_body_is_held_for_a_bounded_time(is_streamed: bool, monkeypatch:
         stream = streams.send(fields, end=False)
         streams.more(stream, b"x" * 100)
         async with asyncio.timeout(10):
-            while held_bodies() < 100:  # noqa: ASYNC110 - nobody is told of a piece of a body
+            while held_bodies() < 100:  # noqa: ASYNC110 - a piece of a body has no notification
                 await asyncio.sleep(0.01)
         await until(lambda: held_bodies() == 0)
         if is_streamed:
@@ -133,7 +133,7 @@ async def test_the_requests_of_one_address_are_bounded(monkeypatch: pytest.Monke
         assert await ask(streams) == 429
         streams.cancel(watches[0])
         layer = proxy.layer
-        while layer.count > 2:  # noqa: ASYNC110 - mitmproxy tells nobody that a stream ended
+        while layer.count > 2:  # noqa: ASYNC110 - the end of a stream has no notification
             await asyncio.sleep(0.01)
         assert await ask(streams) == 200
         long = streams.get("/", {"x-long": "x" * client_addresses.COMMON_HEAD * 2})
@@ -213,7 +213,7 @@ async def test_the_answers_that_are_held_have_a_bound_over_all_requests(
         server.tell_much(0, 1, 40_000)
         layer = proxy.layer
         async with asyncio.timeout(10):
-            while layer.address.answers.size < 40_000:  # noqa: ASYNC110 - nobody is told of a piece of a body
+            while layer.address.answers.size < 40_000:  # noqa: ASYNC110 - a piece of a body has no notification
                 await asyncio.sleep(0.01)
         server.tell_much(0, 3, 20_000)
         await streams.until(lambda: other in streams.status)

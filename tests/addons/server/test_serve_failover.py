@@ -177,7 +177,7 @@ async def test_an_answer_that_is_too_large_to_be_held_goes_on_as_it_comes(proxy:
 
 
 async def test_a_buffered_answer_beyond_the_bound_is_502(proxy: Proxy[Raw]) -> None:
-    """A filter must see the whole object: the client gets an error, and never a part that no filter saw."""
+    """A filter must see the complete object: the client gets an error, and never an unfiltered part."""
     proxy.server = server = Endless()
     async with proxy.serve(), asyncio.timeout(20):
         assert parts(await proxy.ask(GET))[0] == 502
@@ -217,7 +217,7 @@ async def test_unread_answers_count_as_held_until_their_stream_ends() -> None:
     async def until_held(address: ClientAddress, size: int) -> None:
         """Return when the hub holds so much of answers for the clients at an address, and all has come."""
         async with asyncio.timeout(10):
-            while address.answers.size != size:  # noqa: ASYNC110 - nobody is told of a piece of a body
+            while address.answers.size != size:  # noqa: ASYNC110 - a piece of a body has no notification
                 await asyncio.sleep(0.01)
 
     async with holding() as (proxy, streams):

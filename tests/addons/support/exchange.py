@@ -60,7 +60,7 @@ class Exchange:
             await asyncio.wait([self.task])
 
     def _end(self, task: asyncio.Task[None]) -> None:
-        """The answer is over, whole or broken off."""
+        """The answer is over, complete or broken off."""
         self._is_cut = task.cancelled() or task.exception() is not None
         if not self.status.done():
             self.status.set_exception(ConnectionResetError("the connection was closed"))
@@ -126,7 +126,7 @@ class Exchange:
             self._pieces.put_nowait(data)
 
     async def give(self, answer: Answer | None) -> None:
-        """Take an answer that is whole; one that was streamed is here already."""
+        """Take a complete answer; a streamed one is here already."""
         if answer is not None:
             self.begin_with(answer.status, answer.headers)
             await self.write_all([answer.body] if isinstance(answer.body, bytes) else answer.body)

@@ -29,7 +29,7 @@ class Hiding:
 
     def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
         if self.answer is not None:
-            return self.answer  # type: ignore[return-value]  # as somebody who uses no type checker writes it
+            return self.answer  # type: ignore[return-value]  # as without a type checker
         if obj.name == self.hidden:
             return Verdict(Outcome.DROPPED, "hidden")
         return Verdict(Outcome.KEPT, "shown")

@@ -21,6 +21,6 @@ def hub_of(*parts: object) -> HubAddon:
 
 
 def assembly(options: Options) -> Assembly:
-    """An assembly that fails, or is told of an option, before it needs another part."""
+    """An assembly that fails, or gets an option, before it needs another part."""
     none, egress = cast(Any, None), Egress(OpenConnections(1), Link())
     return Assembly(options, none, RequestParts(none, none, none, egress), Traffic(), none)

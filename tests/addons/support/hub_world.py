@@ -129,7 +129,7 @@ class HubWorld:
     async def open(
         self, context: RequestContext, target: str = "/", answerer: Answerer | None = None
     ) -> AsyncIterator[Exchange]:
-        """The answer, once its head is there. `answerer` is by default who serves views."""
+        """The answer, once its head is there. `answerer` serves views by default."""
         exchange = Exchange()
         request = http.Request.make("GET", f"http://hub{target}")
         exchange.start(self._answered(answerer or self.serving, context, request, exchange))

@@ -31,7 +31,7 @@ async def connected[Server: Raw | Http2Server](
 
 
 async def ask(streams: Streams, path: str = "/") -> int:
-    """The status of a whole answer."""
+    """The status of a complete answer."""
     stream = streams.get(path, {})
     await streams.until(lambda: stream in streams.ended)
     return streams.status[stream]

@@ -15,7 +15,7 @@ STEP = 0.005
 async def until(true: Callable[[], object], seconds: float = 10.0) -> None:
     """Return once the condition holds; TimeoutError when it never does."""
     async with asyncio.timeout(seconds):
-        while not true():  # noqa: ASYNC110 - what is waited for tells nobody
+        while not true():  # noqa: ASYNC110 - the condition has no notification
             await asyncio.sleep(STEP)
 
 

@@ -94,7 +94,7 @@ class PoolServer:
         return len(found)
 
     def publish(self, version: int) -> None:
-        """Tell whoever watches that the object has changed, but those who say that they know a newer version."""
+        """Send the change to each watcher, except those with a newer version."""
         self.version = version
         for each in self.streams:
             if version > each.since:

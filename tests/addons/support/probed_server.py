@@ -23,7 +23,7 @@ class World:
         self.asks_for = ""
         """The header Retry-After."""
         self.failure = ""
-        """Why no connection can be opened, in asyncio's words."""
+        """Why no connection can be opened, as asyncio says it."""
         self.asked: list[tuple[str, str]] = []
         self.servers: list[str] = []
         self.cut: list[Server] = []

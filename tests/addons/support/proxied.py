@@ -120,7 +120,7 @@ class Http2Server(Listening):
         self.refuses = False
         """Requests are sent back unprocessed."""
         self.reads = True
-        """Whether clients get room for more of a request's body."""
+        """Whether clients get window updates for a request's body."""
         self.sent = 0
         """Bytes that `tell_much` has sent."""
         self.resets: set[tuple[int, int]] = set()
@@ -188,7 +188,7 @@ class Http2Server(Listening):
         self._open[which][1].close()
 
     def tell_much(self, which: int, stream: int, size: int) -> None:
-        """So many bytes of a watch, as far as mitmproxy has room for them; the others follow."""
+        """So many bytes of a watch, as far as the window allows; the rest follows."""
         self._much[which, stream] = size
         self._tell_on(which)
 

@@ -41,7 +41,7 @@ class World:
         """The paths whose statuses wait no longer, with the versions that the cloud has by them."""
         self.fails: Exception | None = None
         self.clients: dict[str, Client] = {}
-        """The clients of the users who have shown a token."""
+        """The clients of the users with a known token."""
         parts = journal, client, cast(Cloud, self), self._take_back, self._end
         self.replay = Replay(*parts, self.clients.get)
 

@@ -106,7 +106,7 @@ def raw(value: Json) -> bytes:
 def fill(
     store: Store, values: Iterable[Json], version: int, *, kind: str = "", api_version: str = "v1"
 ) -> None:
-    """Let a store take a whole list, as from the cloud in JSON."""
+    """Fill a store by a complete list, as from the cloud in JSON."""
     found = list(values)
     kind, api_version = (found[0]["kind"], found[0]["apiVersion"]) if found else (kind, api_version)
     store.replace(codec_for(Encoding.JSON), api_version, kind, version, map(raw, found))

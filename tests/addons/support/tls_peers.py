@@ -41,7 +41,7 @@ def shake_hands(
     name: str,
     session: ssl.SSLSession | None = None,
 ) -> Shaken:
-    """A whole handshake; ValueError in the client's words, OpenSSL.SSL.Error in the server's, when it fails."""
+    """A complete handshake; ValueError in the client's words, OpenSSL.SSL.Error in the server's, when it fails."""
     server_end = SSL.Connection(server) if isinstance(server, SSL.Context) else server
     if isinstance(server, SSL.Context):
         server_end.set_accept_state()
@@ -65,7 +65,7 @@ def shake_hands(
 
 
 def meet(client: SSL.Connection, server: ssl.SSLContext) -> ssl.SSLObject:
-    """The server's end of a whole handshake with a client of pyOpenSSL; OpenSSL.SSL.Error when either side refuses."""
+    """The server's end of a handshake with a client of pyOpenSSL; OpenSSL.SSL.Error when either side refuses."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     server_end = server.wrap_bio(incoming, outgoing, server_side=True)
     for _ in range(STEPS):
@@ -84,7 +84,7 @@ def meet(client: SSL.Connection, server: ssl.SSLContext) -> ssl.SSLObject:
 
 
 def shake(client: SSL.Connection, server: SSL.Connection) -> None:
-    """A whole handshake between two of pyOpenSSL; OpenSSL.SSL.Error when either side gives up."""
+    """A complete handshake between two of pyOpenSSL; OpenSSL.SSL.Error when either side gives up."""
     for _ in range(STEPS):
         done = _step(client)
         _drain(client, server)

@@ -49,7 +49,7 @@ class Slice:
 
 @dataclass
 class World:
-    """The cluster as it is, in plain words."""
+    """The cluster's state, as plain values."""
 
     order: Order = Order.ANY
     has_pools: bool = True

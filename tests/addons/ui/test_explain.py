@@ -165,7 +165,7 @@ async def test_nonsense_is_explained_too(parts: HubWorld, resource: str) -> None
 
 
 async def test_the_verdict_is_that_of_the_chain(sliced: HubWorld) -> None:
-    """Filters that are explained one by one must give the verdict of the whole chain."""
+    """Filters that are explained one by one must give the verdict of the complete chain."""
     (source,) = [each for each in sliced.sources if each.list_watch.type == SLICES]
     (item,) = list(source.store)
     topology = tuple(each for each in FILTERS if each.name == "servicetopology")

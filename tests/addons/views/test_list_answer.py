@@ -43,7 +43,7 @@ def pieces_of(answer: Answer) -> list[bytes]:
 
 
 async def run_callbacks(counted: list[int]) -> None:
-    """Somebody else, who wants a turn all the time."""
+    """A task that asks for every iteration of the loop."""
     while True:
         counted[0] += 1
         await asyncio.sleep(0)

@@ -252,7 +252,7 @@ async def test_a_right_to_a_path_is_asked_for(reviews: Reviews, cloud: Cloud) ->
 
 
 async def test_a_used_review_is_not_evicted(reviews: Reviews, cloud: Cloud) -> None:
-    """Whose the token is decides over all that is kept for it."""
+    """The user of a token decides over all stored reviews of it."""
     await reviews.user(TOKEN)
     for number in range(MAX_ANSWERS):
         reviews.learn(TOKEN, parse_request("GET", f"/api/v1/namespaces/shop/secrets/{number}"), 200)

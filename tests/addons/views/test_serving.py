@@ -51,7 +51,7 @@ async def test_a_list_comes_from_the_nodes_copy(parts: HubWorld, cloud: Scriptab
 async def test_the_clouds_warning_comes_with_each_answer(
     parts: HubWorld, monkeypatch: pytest.MonkeyPatch, rules: dict[str, str]
 ) -> None:
-    """kubectl prints it. A view told nothing of it, where a relayed list did."""
+    """kubectl prints it. A view omitted it, where a relayed list had it."""
     warning, headers = '299 - "v1 Services is deprecated"', server._headers
     monkeypatch.setattr(server, "_headers", lambda kind: {**headers(kind), "Warning": warning})
     parts.set_rules({"cache_agents": "cached", **rules})

@@ -71,7 +71,7 @@ class Client:
 
 @pytest.fixture
 async def relayed(parts: HubWorld, web: None, monkeypatch: pytest.MonkeyPatch) -> Client:
-    """A client whose list the cloud gave directly, because the node had no room for a view."""
+    """A client whose list the cloud gave directly, because the node's quota of views was spent."""
     parts.set_rules(PLAIN)
     monkeypatch.setattr(quotas, "MAX_HUB_VIEWS", 0)
     client = Client(parts)
@@ -133,7 +133,7 @@ async def test_a_client_that_lists_can_watch_where_the_rules_filter_watches_alon
 
 
 async def test_a_view_that_is_made_anew_knows_nothing_of_former_inputs(parts: HubWorld, web: None) -> None:
-    """A node's label may change while nobody has the view, and the version stays."""
+    """A node's label may change while the view has no client, and the version stays."""
     parts.set_rules(FILTERED)
     before, other = Client(parts), Client(parts)
     await before.list(ZERO)

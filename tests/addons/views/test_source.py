@@ -164,7 +164,7 @@ async def test_nothing_of_a_source_outlives_it(
     parts.sources._drop(source)
     del source, view, watched
     async with asyncio.timeout(20):
-        while any(each() is not None for each in left):  # noqa: ASYNC110 - what goes by itself tells nobody
+        while any(each() is not None for each in left):  # noqa: ASYNC110 - garbage collection has no notification
             await asyncio.sleep(0.01)
     copies.access.close()
 
@@ -180,7 +180,7 @@ async def test_nothing_of_a_refused_source_outlives_it(parts: HubWorld, cloud: S
     parts.sources._drop(source)
     del source
     async with asyncio.timeout(20):
-        while any(each() is not None for each in left):  # noqa: ASYNC110 - what goes by itself tells nobody
+        while any(each() is not None for each in left):  # noqa: ASYNC110 - garbage collection has no notification
             await asyncio.sleep(0.01)
 
 
@@ -247,7 +247,7 @@ async def test_a_new_rule_holds_objects_against_selectors_a_slice_at_a_time(
     while source.views[selected].next is not None:
         await asyncio.sleep(0)
         seen.append(matched)
-    # The last turn holds what differs against them once more, to write the events.
+    # The last batch is held once more, to write the events.
     assert max(after - before for before, after in pairwise(seen[:-1])) == 2
     assert seen[-2] >= 18
     assert len(await watcher.frames()) == 20

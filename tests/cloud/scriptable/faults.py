@@ -49,7 +49,7 @@ class Disconnect(Fault):
     """Close the connection without an answer."""
 
 
-# -- requests with a whole answer ------------------------------------------------------------------------------
+# -- requests with a complete answer ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,7 @@ def test_it_is_put_right_and_written_only_when_it_changes(scene: Scene, manager:
     scene.sees(CONFIG_MAPS, name, lambda obj: obj["data"]["leaders"] == "")
 
     mark = scene.cloud.audit_mark()
-    # A node whose hub nobody can reach changes the pool's status, and nothing that is published.
+    # A node whose hub is unreachable changes the pool's status, and nothing that is published.
     node = scene.node(pool, address="")
     scene.sees(POOLS, pool, lambda obj: obj["status"]["nodes"] == [node])
     scene.admin.delete(f"{NODES}/{node}")

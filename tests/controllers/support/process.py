@@ -55,7 +55,7 @@ class ManagerProcess:
         try:
             self.wait_until(lambda: self.status("/readyz") == 200, "ready")
         except BaseException:
-            self.__exit__()  # nobody else ends it
+            self.__exit__()  # nothing else ends it
             raise
         return self
 

@@ -41,7 +41,7 @@ type Attack = Callable[[Aim], Awaitable[None]]
 def context_of(*protocols: str) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # the hub is on this machine, and is told nothing worth keeping
+    context.verify_mode = ssl.CERT_NONE  # the hub is on this machine, and gets no secret
     if protocols:
         context.set_alpn_protocols(protocols)
     return context
@@ -71,7 +71,7 @@ def head(method: str, target: str, token: str = "", *more: str) -> bytes:
 
 
 async def asked(aim: Aim, request: bytes) -> None:
-    """One request at the TLS port, and its whole answer."""
+    """One request at the TLS port, and its complete answer."""
     async with opened(aim.tls, context_of()) as (reader, writer):
         writer.write(request)
         await reader.read(-1)

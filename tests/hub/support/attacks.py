@@ -135,7 +135,7 @@ async def repeated_topology_keys(aim: Aim) -> None:
 
 
 async def many_labels(aim: Aim) -> None:
-    """An object with tens of thousands of labels, while somebody watches by a label."""
+    """An object with tens of thousands of labels, while a client watches by a label."""
     patch = {
         "metadata": {
             "labels": {f"k{n}": "" for n in range(20_000)},

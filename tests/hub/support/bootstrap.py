@@ -38,7 +38,7 @@ RENEWED = binding("system:certificates.k8s.io:certificatesigningrequests:selfnod
 
 
 def make_token(cloud: RealCloud, group: str = GROUP) -> str:
-    """A new bootstrap token, as `kubeadm token create` makes it. Of another group it may ask, and nobody approves."""
+    """A new bootstrap token, as `kubeadm token create` makes it. Requests with another group are not approved."""
     name, secret = secrets.token_hex(3), secrets.token_hex(8)
     data = {
         "token-id": name,

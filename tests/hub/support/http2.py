@@ -39,9 +39,9 @@ class Streams:
         """The bytes that came while `keep` is set."""
         self.keep = True
         self.reads = True
-        """Whether the client gives the server room for more, when it has read something."""
+        """Whether the client widens the server's window, when it has read something."""
         self.ended: set[int] = set()
-        """Streams whose answer is whole, or was broken off."""
+        """Streams whose answer is complete, or was broken off."""
         self.resets: dict[int, int] = {}
         """The error codes of those that were broken off."""
         self._news = asyncio.Event()
@@ -104,7 +104,7 @@ class Streams:
         self._flush()
 
     async def pour(self, stream: int) -> int:
-        """Send a body until the server has had no room for more for a while; the bytes of it."""
+        """Send a body until the server's window has been full for a while; the bytes of it."""
         sent = 0
         while True:
             try:
@@ -117,12 +117,12 @@ class Streams:
             sent += size
 
     def widen(self, size: int) -> None:
-        """Give the server room for so much more on all streams together, as clients do that have many."""
+        """Widen the server's window on all streams together, as clients do that have many."""
         self._h2.increment_flow_control_window(size)
         self._flush()
 
     def take(self, stream: int) -> None:
-        """Give the server room for as much as came on a stream while the client did not read."""
+        """Widen the server's window by as much as came on a stream while the client did not read."""
         size, self._untaken[stream] = self._untaken[stream], 0
         self._h2.acknowledge_received_data(size, stream)
         self._flush()
@@ -136,7 +136,7 @@ class Streams:
         self._writer.write(raw)
 
     def cancel(self, stream: int) -> None:
-        """Take a request back whose answer has not come in whole."""
+        """Cancel a request whose answer is not complete."""
         if stream in self.ended:
             return
         self._h2.reset_stream(stream, h2.errors.ErrorCodes.CANCEL)

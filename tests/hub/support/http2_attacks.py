@@ -105,7 +105,7 @@ async def bytes_one_by_one(aim: Aim) -> None:
 
 
 async def invented_settings(aim: Aim) -> None:
-    """Settings that nobody knows, and a table of heads that may have 2 GiB, by a client without a token."""
+    """Unknown settings, and a table of heads that may have 2 GiB, by a client without a token."""
     async with framing(aim) as (connection, writer):
         numbers = [int(SettingCodes.HEADER_TABLE_SIZE), *range(100, 65_536)]
         for at in range(0, len(numbers), 20_000):

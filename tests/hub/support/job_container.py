@@ -116,7 +116,7 @@ def lay_programs(machine: Machine) -> None:
 
 
 def container_command(pod_spec: Json, machine: Machine, *more: str) -> tuple[list[str], dict[str, str]]:
-    """The words and the environment of a Job's container, with the host's root where the machine's is."""
+    """The arguments and the environment of a Job's container, with the host's root where the machine's is."""
     container = pod_spec["containers"][0]
     own = str(machine.folder / "bin" / "systemctl")
     arguments = [

@@ -165,7 +165,7 @@ class Machine:
         )
 
     def _call(self, arguments: list[str]) -> str:
-        """Do what systemctl would do. Return the words of its error, or ""."""
+        """Do what systemctl would do. Return the text of its error, or ""."""
         self.called.append(" ".join(arguments))
         match arguments:
             case ["restart", "edgehub.socket"]:

@@ -226,7 +226,7 @@ def holder(cloud: ScriptableCloud, node: Node) -> str:
 
 async def renewed(cloud: ScriptableCloud, node: Node, how: str) -> None:
     async with asyncio.timeout(PATIENCE):
-        while not holder(cloud, node).startswith(how):  # noqa: ASYNC110 - the store tells nobody
+        while not holder(cloud, node).startswith(how):  # noqa: ASYNC110 - the store has no notification
             await asyncio.sleep(LOOK)
 
 

@@ -57,7 +57,7 @@ def test_a_store_that_went_on_meanwhile(expected: dict[str, int], found: Compari
     assert compare(store, names, 15, 10) is found
 
 
-def test_what_was_not_asked_for_proves_nothing() -> None:
+def test_objects_outside_the_question_prove_nothing() -> None:
     store = filled(10, Toy("x", version=4), Toy("y", version=9))
     assert compare(store, {("a", "x"): 4}, 10, 10, lambda item: item.key[1] == "x") is SAME
 
@@ -208,7 +208,7 @@ def test_the_newest_object_and_the_number_of_all_prove_a_list(just_listed: Histo
     [[("z", 12, False), ("new", 36, False)], [("x", 12, False)], [("x", 12, True)]],
     ids=["it stays", "the store has an older one", "the store has one that went"],
 )
-def test_what_the_list_should_have_is_of_another_history(
+def test_an_event_that_the_list_contradicts_proves_another_history(
     just_listed: HistoryVerifier, events: list[tuple[str, int, bool]]
 ) -> None:
     just_listed.expect_count(30, 2)

@@ -74,7 +74,7 @@ async def test_a_watch_that_fails_is_resumed_or_listed_anew(
     await until(reflector, store, lambda: equal(store, cloud))
     assert (len(cloud.requests.where(LISTS)), cloud.requests.count(verb="watch")) == (lists, 2)
     assert (reflector.lists, reflector.watches) == (lists, 2)
-    # Nothing was told twice, nothing was missed.
+    # Nothing was sent twice, nothing was missed.
     versions = [change.version for change in recorder.changes]
     assert versions == sorted(versions)
     names = [(change.key[1], change.new is not None) for change in recorder.changes]

@@ -97,7 +97,7 @@ def test_slices_evaluated_late_give_the_result_of_one_evaluation(
             assert shown(late).items() <= shown(early).items()
         judge_rest(late)
     assert shown(late) == shown(early)
-    # Whoever was told of an object by the cloud's events was told the same.
+    # Listeners of the cloud's events got the same.
     notified = [step for step in late_steps.steps if not step.is_local]
     wanted = [step for step in early_steps.steps if not step.is_local]
     assert [(each.version, each.key, address(each.before), address(each.after)) for each in notified] == [

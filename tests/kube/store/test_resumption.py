@@ -40,7 +40,7 @@ FILTERED = PLAIN | {"is_filtered": True}
         (34, PLAIN, REPLAY),
         (12, PLAIN, REPLAY),
         (9, PLAIN, EXPIRED),
-        # Within a gap nobody knows what the client may hold, but where the cloud confirmed this very state.
+        # Within a gap it is unknown what the client may hold, except where the cloud confirmed this very state.
         (25, PLAIN, EXPIRED),
         (25, PLAIN | {"oldest": 10}, EXPIRED),
         (25, PLAIN | {"oldest": 10, "is_confirmed": True}, FOLLOW),

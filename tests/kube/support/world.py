@@ -170,7 +170,7 @@ class World:
 
     def restore(self) -> None:
         version, objects = self.cloud.backup
-        # A list without resourceVersion may have told a client of a later version than the store has.
+        # A list without resourceVersion may have given a client a later version than the store has.
         if version < max(view.version for view in self.views):
             self.lost.update(self.clients)
             self.birth = version
@@ -347,7 +347,7 @@ class World:
             for name in INPUTS:
                 self.set_input(rule, name, self.inputs.get((rule, name), "drop"))
         self.resume()
-        # The cluster goes on, past every version that somebody was told before a restore.
+        # The cluster goes on, past every version that a client got before a restore.
         self.cloud.version += 100
         self.bookmark()
         for number, client in enumerate(self.clients):

@@ -291,7 +291,7 @@ def test_errors_go_round(error: StatusError, codec: Codec) -> None:
     assert status.text("status") == "Failure"
 
 
-# What nobody should send
+# What no server should send
 
 
 @pytest.mark.parametrize("name", ["services.watch", "services.initial", "services.expired"])
@@ -299,7 +299,7 @@ def test_a_torn_stream(name: str, codec: Codec) -> None:
     stream = body(name, codec.encoding)
     uncut, ends = read(codec, stream), event_ends(stream, codec.encoding)
     assert len(ends) == len(uncut)
-    # A JSON event is whole without its newline.
+    # A JSON event is complete without its newline.
     newline = codec.encoding is Encoding.JSON
     boundaries = {0, *ends, *(end + newline for end in ends)}
     for size in range(len(stream) + 1):

@@ -90,7 +90,7 @@ class Caller:
         """Return the calls in the logs of its containers, as far as they exist."""
         read = f"cat /var/log/pods/default_{self.name}_*/caller/*.log"
         lines = self.node.try_run("sh", "-c", read).stdout.splitlines()
-        # The container runtime puts the time, the stream and a mark for whole lines before each.
+        # The container runtime puts the time, the stream and a mark for complete lines before each.
         columns = [line.split()[3:8] for line in lines]
         return sorted(
             (Call(int(each[0]), *each[1:]) for each in columns if len(each) == 5), key=lambda call: call.began

@@ -162,7 +162,7 @@ FIRST = {"web-0": "web-abc"}
         (endpoint_slice([ELSEWHERE]), world(NEW, slices=FIRST), ["10.0.9.9", "10.0.0.2"]),
         (endpoint_slice([], ports=[]), world(NEW, slices=FIRST), ["10.0.0.2"]),
         (endpoint_slice([ELSEWHERE]), world(NEW, slices=FIRST, selection=NAMED), ["10.0.9.9", "10.0.0.2"]),
-        # A slice of it names the pod; another one is the first; nobody knows the slices.
+        # A slice of it names the pod; another one is the first; the slices are unknown.
         (endpoint_slice([ELSEWHERE]), world(NEW), None),
         (endpoint_slice([ELSEWHERE]), world(NEW, slices={"web-0": "web-aaa"}), None),
         (endpoint_slice([], ports=[]), world(NEW, slices=FIRST, selection=NAMED), None),

@@ -164,7 +164,7 @@ class World(GivenInputs):
     hub: HubAddress = HubAddress(("169.254.2.1", "fd00::2:1"), 10268)
     nodes: dict[str, dict[str, str]] = field(default_factory=dict)
     refused: list[PodReport] = field(default_factory=list)
-    """The words of nodes that spoke for a pod of another one."""
+    """Nodes that reported a pod of another node."""
     asked: list[tuple[str, ...]] = field(default_factory=list)
 
     def __getattribute__(self, name: str) -> Any:

@@ -149,7 +149,7 @@ async def test_an_accepted_write_does_not_answer_for_another_version_of_the_api(
 
 
 async def test_a_client_without_gzip_gets_a_gzip_copy_unpacked(world: World) -> None:
-    """Answers are kept as the first reader took them."""
+    """Answers are stored in the coding of their first reader."""
     packed = asked("GET", PATH)._replace(accept_encoding="gzip")
     headers = {"content-type": JSON, "content-encoding": "gzip"}
     world.answers.cache_response(packed.key(""), headers, gzip.compress(raw(config_map("old", 4))))

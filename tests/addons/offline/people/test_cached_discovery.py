@@ -82,7 +82,7 @@ class DiscoveryScene:
         return found.body if found is not None else None
 
     async def wait_until_cached(self, target: str) -> None:
-        """Return when there is an answer. The disk's thread works in real time, and notifies nobody."""
+        """Return when there is an answer. The disk's thread works in real time, and has no notification."""
         while await self.ask(target) is None:  # noqa: ASYNC110 - as said above
             await asyncio.sleep(0.01)
 

@@ -235,7 +235,7 @@ async def nothing(_info: RequestInfo) -> list[Item]:
 
 
 def requests_of(access: KubeletAccess, answers: CachedResponses) -> PodRequests:
-    """On a node where nobody asks for logs."""
+    """On a node without requests for logs."""
     return PodRequests(access, nothing, Reviews(lambda _: QueuedAnswers(), 0), answers)
 
 

@@ -84,7 +84,7 @@ async def test_an_entry_deleted_on_a_full_disk_is_not_replayed_after_a_kill(
     async with journal_in(tmp_path, device) as killed:
         entry, event = killed.put_status(status("old")), put_event(killed, EVENT_BODY)
         await until(lambda: not killed.describe()["unwritten"])
-        device.is_broken = True  # no room for anything
+        device.is_broken = True  # nothing can be written
         killed.remove(entry)
         killed.remove(event)
         await asyncio.wait_for(killed.wait_forgotten(NODE), 5)

@@ -114,7 +114,7 @@ async def test_the_event_of_the_patch_is_the_answer(cloud: Cloud, is_first: bool
     assert cloud.asked == [("PATCH", STATUS, True)]
 
 
-async def test_what_another_has_written_since_is_the_answer_too_where_the_patch_is_in_it(
+async def test_a_foreign_write_that_contains_the_patch_is_its_answer(
     cloud: Cloud,
 ) -> None:
     later = node(8, conditions=[BEAT], volumesInUse=["v"])

@@ -160,7 +160,7 @@ async def test_an_answer_that_cannot_be_read_is_no_token(
 
 
 @pytest.mark.parametrize("encoding", [JSON, PROTOBUF])
-async def test_what_was_created_is_there_and_can_be_read(world: World, encoding: str) -> None:
+async def test_a_created_object_exists_and_can_be_read(world: World, encoding: str) -> None:
     csinodes = "/apis/storage.k8s.io/v1/csinodes"
     in_json = raw({"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": "n1"}})
     in_protobuf_ = body_of(in_protobuf("storage.k8s.io/v1", "CSINode", "n1"))
@@ -175,14 +175,14 @@ async def test_what_was_created_is_there_and_can_be_read(world: World, encoding:
     assert await world.code(csinodes, body, "somebody else", encoding) == 503
 
 
-async def test_what_a_source_has_is_there(world: World) -> None:
+async def test_an_object_in_a_source_exists(world: World) -> None:
     world.names = {"n1"}
     body = raw({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}})
     assert await world.code("/api/v1/nodes", body) == 409
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", raw({"metadata": {}})])
-async def test_what_has_no_name_is_not_known(world: World, body: bytes) -> None:
+async def test_an_object_without_a_name_is_not_stored(world: World, body: bytes) -> None:
     world.names = {""}
     world.creations.cache_created("", asked("POST", "/api/v1/nodes", body), {"content-type": JSON}, b"x")
     assert not world.answers.index
@@ -242,7 +242,7 @@ async def test_an_event_in_protobuf_stays_one(journal: Journal) -> None:
         ({**event(name="e"), "message": "x" * MAX_EVENT}, JSON, 413),
     ],
 )
-async def test_what_is_no_event_or_cannot_be_answered_does_not_wait(
+async def test_a_malformed_event_is_refused_and_not_stored(
     journal: Journal, body: Json, accept: str, code: int
 ) -> None:
     with refuses(code):

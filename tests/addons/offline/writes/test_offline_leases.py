@@ -72,7 +72,7 @@ async def world(access: DiskAccess) -> World:
     return await World(access).open()
 
 
-async def test_who_held_it_renews_and_gets_no_new_version(world: World) -> None:
+async def test_the_holder_renews_its_lease_without_a_new_version(world: World) -> None:
     world.passed("PUT", lease())
     for _ in range(5):
         world.now += 14.0
@@ -178,9 +178,7 @@ async def test_a_lease_is_renewed_by_its_holder_alone(world: World) -> None:
     ("method", "document", "status"),
     [("GET", lease(8, "pod-9"), 200), ("PUT", {}, 409), ("GET", {}, 404), ("PUT", lease(8, "pod-9"), 200)],
 )
-async def test_who_lost_it_before_the_outage_does_not(
-    world: World, method: str, document: Json, status: int
-) -> None:
+async def test_a_former_holder_does_not_renew(world: World, method: str, document: Json, status: int) -> None:
     world.passed("PUT", lease())
     world.passed(method, document, OTHER if method == "PUT" else OWN, status)
     with contextlib.suppress(StatusError):

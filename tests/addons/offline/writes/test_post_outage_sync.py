@@ -94,7 +94,7 @@ async def test_a_conflict_is_tried_again_a_few_times(world: World) -> None:
         {"metadata": 1, "status": {"conditions": [{}]}},
     ],
 )
-async def test_what_fails_is_left_to_kubelet_and_the_next_outage_is_another(
+async def test_a_failed_report_of_the_return_is_left_to_kubelet(
     world: World, failure: Exception | Json
 ) -> None:
     world.cloud.says = [failure]

@@ -361,7 +361,7 @@ async def test_an_entry_added_as_the_replay_begins_to_wait_is_sent(
         replaying.put(Ready="False")
 
     async with replaying.running():
-        # Runs in the same turn of the loop as the replay's first look at the empty journal.
+        # Runs in the same iteration of the loop as the replay's first look at the empty journal.
         await asyncio.create_task(put())
         await until(lambda: cloud_says.heard)
     assert [heard.method for heard in cloud_says.heard] == ["PATCH"]

@@ -140,7 +140,7 @@ async def test_settling_brings_what_waits_for_one_event_in_order(
 async def test_an_events_patch_does_not_wait_for_another_event(
     replaying: World, cloud_says: QueuedAnswers
 ) -> None:
-    """A creation that the cloud always answers with 5xx once kept the patches of all other events."""
+    """A creation that the cloud always answers with 5xx once held up the patches of all other events."""
     before = dropped(EVENT, "gone")
     cloud_says.says = [OVERLOADED, GONE]
     replaying.put_event("a")

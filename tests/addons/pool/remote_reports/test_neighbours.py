@@ -39,7 +39,7 @@ class Speaking:
 
     def __init__(self) -> None:
         self.said = {"10.0.0.2": (1, REPORT)}
-        """The last word of each, and its version."""
+        """The last report of each, and its version."""
         self.news: dict[str, asyncio.Queue[bytes]] = {}
         self.is_mute = False
         """Probes get no answer."""
@@ -129,7 +129,7 @@ class Scene(Cluster):
 
     async def until(self, check: Callable[[], object]) -> None:
         async with asyncio.timeout(PATIENCE):
-            while not check():  # noqa: ASYNC110 - parts change that tell nobody
+            while not check():  # noqa: ASYNC110 - the parts notify no listener
                 await asyncio.sleep(0.1)
 
 
@@ -219,7 +219,7 @@ async def test_a_hub_that_lists_without_end_is_left(scene: Scene) -> None:
 
 
 async def test_a_hub_of_another_make_is_left_in_peace(scene: Scene) -> None:
-    """A YurtHub, or a hub of an earlier version, knows no words."""
+    """A YurtHub, or a hub of an earlier version, knows no reports."""
 
     def unknown(asked: Asked) -> Any:
         raise not_found("kubeletwords", "")

@@ -42,7 +42,7 @@ def on_n2(address: str, version: int) -> Any:
 
 
 class Scene(Cluster):
-    """A node whose neighbour n2 speaks."""
+    """A node whose neighbour n2 sends reports."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -141,7 +141,7 @@ async def test_bytes_of_a_tunnel_are_counted_and_paced(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
     harbour = Harbour()
-    harbour.lent.own(1_000_000)  # nobody borrows yet
+    harbour.lent.own(1_000_000)  # no borrower yet
     harbour.ask("n2 1")
     before = value_of(metrics.LENT_BYTES.labels("up", "n2"))
     await harbour.lent.pace("n2 1", "up", 100_000)

@@ -197,7 +197,7 @@ def test_whom_a_node_asks(known: list[Lender], failed: dict[Lender, float], aske
 
 
 class BlackHole:
-    """A node whose own link may swallow everything, and a lender's way; RTT is the round trip of both."""
+    """A node whose own link may swallow everything, and a lender's link; RTT is the round trip of both."""
 
     RTT = 0.05
 

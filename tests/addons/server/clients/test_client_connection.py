@@ -106,7 +106,7 @@ def alive(parts: list[weakref.ref[object]]) -> list[object]:
 async def gone(parts: list[weakref.ref[object]]) -> None:
     """Wait until none is alive; what is part of a cycle is for good."""
     async with asyncio.timeout(20):
-        while alive(parts):  # noqa: ASYNC110 - what goes by itself tells nobody
+        while alive(parts):  # noqa: ASYNC110 - garbage collection has no notification
             await asyncio.sleep(0.01)
 
 
@@ -157,7 +157,7 @@ async def test_a_request_is_gone_when_it_has_ended() -> None:
 
 
 async def test_a_body_counts_no_longer_when_its_client_has_left(caplog: pytest.LogCaptureFixture) -> None:
-    """A few such clients took all room for bodies, for as long as the hub ran."""
+    """A few such clients filled the bound of bodies, for as long as the hub ran."""
     with taddons.context(Proxyserver()):
         proxy = Proxy(Raw(ANSWER), Raw(FROM_NODE))
         asked, left = proxy.held_at("request")
@@ -177,7 +177,7 @@ async def test_a_body_counts_no_longer_when_its_client_has_left(caplog: pytest.L
 async def test_addons_learn_that_the_client_of_a_request_they_work_on_has_left(
     proxy: Proxy[Raw], hook: str
 ) -> None:
-    """The hub kept the flow of each such request for as long as it ran: some 700 after three minutes of attacks."""
+    """The hub held the flow of each such request for as long as it ran: some 700 after three minutes of attacks."""
     begun, left = proxy.held_at(hook)
     async with proxy.serve(), asyncio.timeout(20):
         _, writer = await asyncio.open_connection("127.0.0.1", proxy.port)

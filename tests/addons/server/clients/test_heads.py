@@ -162,7 +162,7 @@ async def test_a_body_that_comes_too_slowly_is_refused_and_its_rest_waited_for(
         handler = accepted[proxy.handlers[0].client.id]
         assert handler.waits_since(1.0) is None
         writer.write(b"POST http://hub/ HTTP/1.1\r\nHost: hub\r\nContent-Length: 9\r\n\r\n1234")
-        while held_bodies() < 4:  # noqa: ASYNC110 - nobody is told of a piece of a body
+        while held_bodies() < 4:  # noqa: ASYNC110 - a piece of a body has no notification
             await asyncio.sleep(0.01)
         assert handler.waits_since(1.0) is None
         assert b" 408 " in await reader.readuntil(b"\r\n\r\n")
@@ -362,7 +362,7 @@ async def test_mitmproxys_own_error_to_a_head_has_no_body(proxy: Proxy[Raw]) -> 
 
 
 async def test_a_client_with_many_streams_lets_another_client_proceed() -> None:
-    """All are answered; another client, who comes after them, does not wait for the last."""
+    """All are answered; a client that comes after them does not wait for the last."""
     many = 400
     with taddons.context(Proxyserver()):
         proxy = Proxy(Http2Server(1000), Raw(FROM_NODE))

@@ -48,7 +48,7 @@ class Upstream:
         self._error = error
         self._reader = asyncio.StreamReader(limit=1)
         self.server = asyncio.StreamReaderProtocol(self._reader)
-        """Is told what the server does."""
+        """Records what the server does."""
 
     async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         await self.may_open.wait()
@@ -64,7 +64,7 @@ class Upstream:
 
 
 class Client:
-    """The handler of a client's connection: notes what its layers are told."""
+    """The handler of a client's connection: records the events of its layers."""
 
     def __init__(self) -> None:
         self.is_full: Callable[[], bool] = bool

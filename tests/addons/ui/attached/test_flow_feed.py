@@ -117,7 +117,7 @@ class Scene:
     def request(
         self, target: str = SERVICES, body: bytes = b"sent", *, is_own: bool = False
     ) -> tuple[HTTPFlow, asyncio.Task[None]]:
-        """A relayed request, whole, and the hook that waits."""
+        """A relayed request, complete, and the hook that waits."""
         flow = tflow.tflow(req=tutils.treq(method=b"POST", path=target.encode(), content=body))
         context = request_context(target, method="POST")
         context.route, context.answerer = Route(RouteKind.RELAY, "because"), NoAnswerer() if is_own else None
@@ -133,7 +133,7 @@ class Scene:
         return asyncio.create_task(self.hub.response(flow))
 
     async def held(self) -> HTTPFlow:
-        """The next flow that the attached process is told to hold."""
+        """The next flow that the attached process holds."""
         while True:
             await self.feed.wait()
             for each in records(io.BytesIO(self.feed.next(self.flows))):

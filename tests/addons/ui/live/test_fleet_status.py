@@ -25,7 +25,7 @@ from tests.cloud.scriptable.faults import Refuse
 
 
 class Heard(Offline):
-    """Hears what is told."""
+    """Records notifications."""
 
     def __init__(self) -> None:
         self.reported: list[HubStatus] = []

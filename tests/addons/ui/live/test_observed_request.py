@@ -151,7 +151,7 @@ def test_observations_are_logged_and_printed_as_configured(
 
 
 def test_a_relayed_watch_that_the_hub_ended_says_why() -> None:
-    """It was told as a failure with 502."""
+    """It was reported as a failure with 502."""
     made = seen(RELAY, cloud=True, served=Served(ended="the rules changed"))
     assert (made.verdict, made.status, made.reason) == ("relayed", 200, "ended: the rules changed")
     assert line(made).endswith("ended: the rules changed")

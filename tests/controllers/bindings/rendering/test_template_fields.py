@@ -68,7 +68,7 @@ SIDE = {"name": "side", "image": "side:1"}
             {"args": ["b"]},
             {'args/"a"': FieldChange("a", None), 'args/"b"': FieldChange(None, "b")},
         ),
-        # The same value twice, and another order: the whole list.
+        # The same value twice, and another order: the complete list.
         ({"args": ["a", "a"]}, {"args": ["a"]}, {"args": FieldChange(["a", "a"], ["a"])}),
         (
             {"containers": [APP, SIDE]},
