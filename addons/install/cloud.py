@@ -29,6 +29,7 @@ from addons.link.servers import parse_server
 from addons.requests.caller import CredentialSource
 from addons.telemetry.component_traffic import ComponentTraffic
 from kube.errors import StatusError
+from kube.fleet import ANNOTATION, LEASES
 from kube.http.access_review import is_allowed
 from kube.http.client import Client, Unreachable
 from kube.http.kubeconfig import Credentials, DataOrFile
@@ -78,6 +79,13 @@ async def get(client: Client, path: str) -> Json:
 async def may(client: Client, attributes: Json) -> bool:
     """Whether the client's user has a right to a resource; errors as `get`."""
     return await is_allowed(client, {"resourceAttributes": attributes}, timeout=TIMEOUT)
+
+
+async def remove_status(client: Client, node: str) -> None:
+    """Remove the status of a hub from its node's Lease; kubelet would keep it there. Errors as `get`."""
+    patch = json.dumps({"metadata": {"annotations": {ANNOTATION: None}}}).encode()
+    path, kind = f"{LEASES}/{node}", "application/merge-patch+json"
+    await client.request("PATCH", path, body=patch, content_type=kind, timeout=TIMEOUT)
 
 
 CLUSTER_INFO = "/api/v1/namespaces/kube-public/configmaps/cluster-info"

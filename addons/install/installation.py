@@ -9,7 +9,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from addons.certificates.node_certificate import saved_credentials
 from addons.install.changes import FileChange, Ledger, below, diff, read, write
+from addons.install.cloud import cloud, remove_status
 from addons.install.hub_service import HubService
 from addons.install.install_spec import (
     BOOTSTRAP_KUBECONFIG,
@@ -38,6 +40,7 @@ from addons.startup import pod_interface
 from addons.startup.rollback import clear_rollback, write_rollback
 from kube.errors import StatusError
 from kube.http.client import Unreachable
+from kube.http.kubeconfig import Credentials, load_kubeconfig
 
 FAILURES = (NotReadyError, ServiceError, OSError, StatusError, Unreachable, KeyboardInterrupt)
 """The errors that end an installation halfway."""
@@ -258,6 +261,7 @@ class Installation:
             self._try(lambda: self._services.stop_hub(has_sockets=bool(spec.hub.early_listeners)))
         stuck = self._restore([spec.hub_file])
         self._free_addresses(spec)
+        self._leave_fleet(spec)
         stuck = stuck or self._restore([SOCKET_FILE, OWN_KUBECONFIG, BOOTSTRAP_KUBECONFIG])
         self._try(self._services.reload)
         return f"{stuck}: mend that, and `edgehub uninstall` does the rest" if stuck else ""
@@ -302,6 +306,22 @@ class Installation:
                 f"the address for pods stays: {error}; `ip link del {pod_interface.INTERFACE}` removes it"
             )
 
+    def _leave_fleet(self, spec: InstallSpec) -> None:
+        """Remove the hub from the fleet, where the cloud answers."""
+        if not self._services.can_be_called or not below(self._root, spec.kubeconfig).exists():
+            return
+        try:
+            asyncio.run(_remove_status(self._credentials(spec), spec.node))
+        except (ValueError, StatusError, Unreachable) as error:
+            self._say(f"`edgehub fleet` goes on to list the hub: {error}")
+
+    def _credentials(self, spec: InstallSpec) -> Credentials:
+        """The hub's own, or those that it has got by its bootstrap token; ValueError where they cannot be read."""
+        credentials = load_kubeconfig(spec.kubeconfig, locate=partial(below, self._root))
+        if spec.identity:
+            return credentials
+        return saved_credentials(credentials, below(self._root, spec.hub.state_dir.absolute()))
+
     def _snapshot(self, changes: Iterable[FileChange]) -> dict[Path, bytes | None]:
         return {change.path: read(below(self._root, change.path)) for change in changes}
 
@@ -336,6 +356,11 @@ class Installation:
             step()
         except ServiceError as error:
             self._say(str(error))
+
+
+async def _remove_status(credentials: Credentials, node: str) -> None:
+    async with cloud(credentials) as client:
+        await remove_status(client, node)
 
 
 def _said(error: BaseException) -> str:

@@ -12,6 +12,7 @@ import pytest
 import urllib3
 
 from addons.install.services.system_services import static_pod
+from kube.fleet import ANNOTATION, LEASES
 from kube.http.kubeconfig import load_kubeconfig
 from tests.cloud.hollow import is_ready
 from tests.cloud.link import Link
@@ -72,12 +73,15 @@ def test_a_node_comes_behind_its_hub_and_back(
     assert str(elsewhere) in (machine.root / "etc/systemd/system/edgehub.service").read_text()
     assert asked(machine, node) == 200
 
+    lease = f"{LEASES}/{machine.node}"
+    real_cloud.admin.patch(lease, {"metadata": {"annotations": {ANNOTATION: "{}"}}})
     machine.ends = {"restart kubelet.service": signal.SIGKILL}
     assert edgehub(machine, "uninstall", *services).returncode == -signal.SIGKILL
     undone = edgehub(machine, "uninstall", *services)
     assert undone.returncode == 0, undone.stdout + undone.stderr
     assert machine.files() == before
     real_cloud.admin.wait_for("/api/v1/nodes", machine.node, is_ready, timeout=LIMIT)
+    assert ANNOTATION not in real_cloud.admin.get(lease)["metadata"].get("annotations", {})
 
 
 @pytest.fixture
