@@ -109,6 +109,13 @@ class EdgeNode:
         return self.phase is not None and self.phase.stage in IN_PROGRESS
 
     @property
+    def job_version(self) -> str:
+        """The version of the image of the node's Job; "" for the manager's own image. A hub is removed by the version
+        that runs here, where that is the pool's: another may be one that does not run, or cannot be pulled."""
+        removes = self.phase is not None and self.phase.direction is Direction.UNINSTALL
+        return "" if removes and self.version != self.wanted_version else self.wanted_version
+
+    @property
     def next_direction(self) -> Direction | None:
         """The direction of a new round; None for a node that is as wanted, under way, or failed at that."""
         phase = self.phase

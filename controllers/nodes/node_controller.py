@@ -12,6 +12,7 @@ from controllers.cluster.kinds import NODES, PODS, Node
 from controllers.cluster.node_pools import NODEPOOLS, NodePool, with_condition
 from controllers.nodes.conversion import (
     PHASE,
+    Direction,
     EdgeNode,
     JobState,
     MakeJob,
@@ -78,9 +79,10 @@ class NodesController(Controller):
         edge_nodes = await self._facts(pool, nodes, waves.version, now)
         chosen = plan(edge_nodes, waves, now)
         by_name = {node.name: node for node in nodes}
+        versions = {node.name: node.job_version for node in edge_nodes}
         for action in chosen.actions:
             if isinstance(action, MakeJob):
-                image = image_of(self._image, waves.version)
+                image = image_of(self._image, versions[action.node])
                 await self._make_job(by_name[action.node], action.phase, image, now)
             else:
                 await self._move(by_name[action.node], action)
@@ -206,7 +208,10 @@ class NodesController(Controller):
 
 def _asks_for_hub(wants: bool, phase: Phase | None) -> bool:
     """Whether the next step depends on the hub's state."""
-    return wants if phase is None else phase.stage is Stage.CHECK
+    if phase is None:
+        return wants
+    removes = phase.direction is Direction.UNINSTALL and phase.stage is Stage.START
+    return removes or phase.stage is Stage.CHECK
 
 
 def _is_well(hub: FleetHub | None) -> bool:

@@ -153,6 +153,14 @@ def test_a_version_that_failed_stops_the_pool_until_another_is_asked_for() -> No
     assert progress(pool(""), Waves()).reason == "Complete"
 
 
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [(to("2", "uninstall/start"), ""), (to("2", "uninstall/start", version="2"), "2")],
+)
+def test_a_version_that_does_not_run_here_removes_no_hub(found: EdgeNode, expected: str) -> None:
+    assert found.job_version == expected
+
+
 def test_a_hub_that_has_rolled_back_says_why() -> None:
     found = to("2", "upgrade/check 2", since=LONG_AGO, rollback="hub:2: it ended")
     [move] = plan([found], Waves(), NOW).actions
