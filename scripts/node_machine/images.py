@@ -188,7 +188,11 @@ def _layer(image: Image) -> bytes:
                 made.type, made.mode = tarfile.DIRTYPE, 0o1777 if folder == TMP else 0o755
                 layer.addfile(made)
         for inside, path in sorted(image.files.items()):
-            _add(layer, inside.lstrip("/"), path.read_bytes(), mode=path.stat().st_mode & 0o755)
+            found = path.stat()
+            # Python takes the bytecode of a module by its date.
+            _add(
+                layer, inside.lstrip("/"), path.read_bytes(), found.st_mode & 0o755, date=int(found.st_mtime)
+            )
         for inside, target in sorted(image.links.items()):
             if inside not in image.files:
                 link = tarfile.TarInfo(inside.lstrip("/"))
@@ -197,9 +201,9 @@ def _layer(image: Image) -> bytes:
     return held.getvalue()
 
 
-def _add(archive: tarfile.TarFile, name: str, data: bytes, mode: int = 0o644) -> None:
+def _add(archive: tarfile.TarFile, name: str, data: bytes, mode: int = 0o644, date: int = 0) -> None:
     entry = tarfile.TarInfo(name)
-    entry.size, entry.mode = len(data), mode
+    entry.size, entry.mode, entry.mtime = len(data), mode, date
     archive.addfile(entry, io.BytesIO(data))
 
 

@@ -13,6 +13,7 @@ from scripts.node_machine.commands import until
 from scripts.node_machine.instances import ROOT
 from scripts.node_machine.machine import Machine
 from scripts.node_machine.userland import CHECKOUT, WHEELS
+from tests.node.support import hub_image
 from tests.node.support.callers import LONG
 from tests.node.support.page import blocks
 
@@ -23,9 +24,10 @@ MANAGER = "edgehub-manager.service"
 
 
 def start_manager(clouds: Machine) -> None:
-    """Start the manager, which takes its kubeconfig and nothing else here."""
+    """Start the manager, with the duty that gives labelled nodes their hubs."""
     if clouds.try_run("systemctl", "is-active", MANAGER).returncode:
-        manager = ("edgehub-manager", f"--kubeconfig={cloud.ADMIN}", "--webhook-port=0")
+        flags = (f"--kubeconfig={cloud.ADMIN}", "--webhook-port=0", f"--hub-image={hub_image.NAME}")
+        manager = ("edgehub-manager", *flags)
         clouds.run("systemd-run", f"--unit={MANAGER}", "--property=Restart=always", *manager)
 
 
