@@ -85,7 +85,7 @@ class Sources:
         self._sources: dict[tuple[str, ListWatch], Source] = {}
         self._clients: dict[str, TokenClients] = {}
         """The clients of the users with sources."""
-        self.idling = Idling(self._drop, self._grew)
+        self.idling = Idling(self._drop, self._grew, time.monotonic)
         self._unsummed = 0
         """Bytes that events have brought since the sizes of all sources were last summed."""
         self._withdrawals = Withdrawals()

@@ -194,4 +194,7 @@ PINNED = {
     "a watch that resumes at a version of which the names take two pages": """
         seed 50515; rules uncached; small pages gaps; come protobuf; put services b 0; annotate 0; end;
         put services c 2; rules discard""",
+    # A source that yields to clients' requests waited by a clock that a history does not move.
+    "a follower that yields to a client whose lists are relayed, and a second restore": """
+        seed 30308; rules discard; pool 2; come events; come own; wait 0.3; restore 1; wait 3; wait 0.3; restore 0""",
 }

@@ -6,7 +6,6 @@ the list of a new source; beyond them its watch only takes bandwidth from relaye
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from addons.views.source import Source
@@ -28,7 +27,7 @@ class Idling:
         self,
         drop: Callable[[Source], None],
         grew: Callable[[int], None],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float],
     ) -> None:
         """`drop` closes a source; `grew` is called with the bytes of events of any source."""
         self.relayed_at: Callable[[], float] = lambda: 0.0
