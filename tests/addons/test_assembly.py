@@ -151,7 +151,7 @@ async def test_all_that_the_hub_asks_itself_has_its_name(tmp_path: Path, cloud: 
 
 @pytest.mark.parametrize("level", get_args(Level))
 @pytest.mark.usefixtures("root_logger")
-async def test_no_level_of_the_log_tells_a_secret(
+async def test_no_log_level_reveals_a_secret(
     tmp_path: Path, cloud: ScriptableCloud, capsys: pytest.CaptureFixture[str], level: str
 ) -> None:
     """mitmproxy's own programs have every library tell all, which a library may do by itself, too."""
@@ -172,7 +172,7 @@ async def test_no_level_of_the_log_tells_a_secret(
     assert "hpack" not in errors
 
 
-async def test_an_exec_plugin_says_who_the_hub_is_and_again_when_the_cloud_refuses_it(
+async def test_an_exec_plugin_runs_at_the_start_and_after_a_401(
     tmp_path: Path, cloud: ScriptableCloud
 ) -> None:
     exec_version = "client.authentication.k8s.io/v1"

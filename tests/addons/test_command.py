@@ -248,7 +248,7 @@ def test_mistakes_in_the_configuration_of_mitmproxy_are_reported(
         ((*CLOUD, "--", "-w", "flows"), "-w after -- is for mitmproxy's interfaces: give --ui"),
     ],
 )
-def test_a_bad_flag_ends_with_status_2_and_says_why(
+def test_a_bad_flag_ends_with_status_2_and_the_reason(
     started: Started, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
 ) -> None:
     with pytest.raises(SystemExit) as caught:

@@ -47,7 +47,7 @@ def test_a_hub_without_an_interface_loads_nothing_of_it() -> None:
 
 
 @pytest.mark.parametrize("interface", [View, Dumper])
-def test_beside_an_interface_the_addon_comes_and_goes(interface: type) -> None:
+def test_the_interface_addons_are_added_and_removed_with_the_console(interface: type) -> None:
     flows = "edgehub-flows"
     with taddons.context(interface()) as context:
         console = Console(Options(), Drills(lambda: None))

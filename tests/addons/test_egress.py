@@ -42,7 +42,7 @@ def code_of(flow: http.HTTPFlow) -> int:
 # -- which server --------------------------------------------------------------------------------------------------
 
 
-def test_a_relay_goes_to_a_server_that_is_up(egress: Egress) -> None:
+def test_a_relayed_request_is_sent_to_a_server_that_is_up(egress: Egress) -> None:
     egress.link.cloud.servers[0].failed("down")
     flow = flow_of()
     egress.requestheaders(flow)
@@ -50,7 +50,7 @@ def test_a_relay_goes_to_a_server_that_is_up(egress: Egress) -> None:
     assert pool_key_of(flow).server == B
 
 
-def test_a_server_owes_an_answer_to_what_is_relayed(egress: Egress) -> None:
+def test_a_relayed_request_marks_its_server_as_asked(egress: Egress) -> None:
     egress.requestheaders(flow_of())
     health = next(each for each in egress.link.cloud.servers if each.asked > each.heard)
     egress.link.heard(health.server)
@@ -102,7 +102,7 @@ def test_a_view_is_not_its_concern(egress: Egress) -> None:
 
 
 @pytest.mark.parametrize(("caller", "sent"), [(HUB, "Bearer hub-token"), (POD, "Bearer pod"), (NOBODY, None)])
-def test_the_hubs_token_goes_with_the_hubs_callers_alone(
+def test_the_token_of_the_hub_is_added_for_callers_with_its_identity_alone(
     connections: Cut, caller: Caller, sent: str | None
 ) -> None:
     token = Credentials("", "", False, DataOrFile(), DataOrFile(), DataOrFile(), DataOrFile(b"hub-token"))

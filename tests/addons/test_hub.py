@@ -101,7 +101,7 @@ def test_nothing_in_the_module_itself_runs_as_a_hook() -> None:
     assert {name for name in vars(hub) if name in hooks.all_hooks} == set()
 
 
-def test_every_addon_has_a_name_of_its_own_that_it_says_itself() -> None:
+def test_each_addon_declares_a_distinct_name() -> None:
     names = [vars(type(part))["name"] for part in PARTS]
     assert len(set(names)) == len(names)
     assert all(name.startswith("edgehub-") for name in names)
@@ -116,7 +116,7 @@ def test_to_import_the_module_makes_no_part() -> None:
     assert addon.parts == ()
 
 
-def test_every_hook_takes_what_mitmproxy_gives() -> None:
+def test_each_hook_has_the_parameters_of_mitmproxy() -> None:
     for part in PARTS:
         for name in public_methods(part) & set(hooks.all_hooks):
             given = len(inspect.signature(hooks.all_hooks[name]).parameters)
@@ -200,7 +200,7 @@ def test_each_position_in_the_order_of_parts_has_a_distinct_reason() -> None:
     assert len(set(reasons)) == len(reasons)
 
 
-def test_each_addon_stands_behind_what_it_needs() -> None:
+def test_each_addon_is_ordered_behind_its_requirements() -> None:
     for at, (_, needed, _) in enumerate(ORDERED):
         assert all(PARTS.index(each) < at for each in needed)
 

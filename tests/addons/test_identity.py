@@ -202,7 +202,7 @@ def test_a_handshake_proves_nothing_for_another_connection(
     )
 
 
-def test_and_nothing_after_its_end(connection: Connection, authority: Authority) -> None:
+def test_a_closed_connection_has_no_identity(connection: Connection, authority: Authority) -> None:
     connection.shake(authority.issue_node(NODE))
     connection.identity.client_disconnected(connection.client)
     assert connection.caller().credential_source is CredentialSource.NONE

@@ -87,7 +87,7 @@ async def test_full_collections_are_rare(collections: Counter[int]) -> None:
     await ended(before)
 
 
-async def test_the_garbage_of_connections_goes_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_closed_connections_are_collected_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is a cycle when it is over. Python's own thresholds leave ten times as many together."""
 
     class Connection:

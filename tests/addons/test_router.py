@@ -171,14 +171,14 @@ async def test_an_object_that_is_hidden_is_a_404_and_counted_as_one(routed: Rout
     assert requests(*seen) == before + 1
 
 
-async def test_metadata_alone_is_made_of_what_is_filtered(routed: Routed) -> None:
+async def test_metadata_of_a_filtered_object_is_made_by_the_hub(routed: Routed) -> None:
     accept = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
     flow = await routed.answer(await routed.request(ONE_SERVICE, accept=accept), service("web", 6))
     assert (body(flow)["kind"], body(flow)["apiVersion"]) == ("PartialObjectMetadata", "meta.k8s.io/v1")
     assert "spec" not in body(flow)
 
 
-async def test_a_table_is_made_of_what_is_filtered(routed: Routed) -> None:
+async def test_a_table_of_a_filtered_object_is_made_by_the_hub(routed: Routed) -> None:
     topology(routed)
     table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
     for query, include in (("", "PartialObjectMetadata"), ("?includeObject=Object", "EndpointSlice")):

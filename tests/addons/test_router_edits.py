@@ -174,7 +174,7 @@ def is_answered_here(flow: http.HTTPFlow) -> bool:
     return answerer is not None
 
 
-async def test_while_there_is_a_cloud_a_request_goes_there_and_can_be_rescued(relaying: World) -> None:
+async def test_online_a_cached_relay_is_sent_to_the_cloud_with_a_failover(relaying: World) -> None:
     flow = await relaying.request(NODE, "cached")
     assert route_of(flow) is RouteKind.CACHED_RELAY
     assert not is_answered_here(flow)
@@ -241,7 +241,7 @@ async def test_an_answer_of_the_cloud_is_copied(relaying: World) -> None:
     assert relaying.standing.copied == [(NODE, 200, b"{}"), (NODE, 404, b"no")]
 
 
-async def test_the_copy_is_of_what_the_cloud_said_before_any_filter(relaying: World) -> None:
+async def test_the_copy_is_the_unfiltered_answer_of_the_cloud(relaying: World) -> None:
     target = "/api/v1/namespaces/default/services/lb"
     flow = await relaying.request(target, "reader")
     decided(flow).failover = lambda _: None

@@ -77,7 +77,7 @@ def test_several_servers_and_addresses() -> None:
     assert settings.pod_addresses == ("169.254.2.1", "fd00::2:1")
 
 
-def test_pods_are_pointed_at_the_listeners_unless_said_otherwise() -> None:
+def test_the_listen_address_is_the_default_pod_address() -> None:
     assert parse_settings(values(listen="127.0.0.2")).pod_addresses == ("127.0.0.2",)
 
 
@@ -200,7 +200,7 @@ def test_options_of_another_addon_change_no_settings(options: Options, context: 
     assert options.settings is before
 
 
-def test_mitmproxy_is_set_up_so_that_nothing_leaves_by_itself(
+def test_mitmproxy_is_configured_to_open_no_connection_by_itself(
     options: Options, context: taddons.context
 ) -> None:
     context.configure(options, hub_server=CLOUD, hub_node="n1")

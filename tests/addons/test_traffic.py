@@ -152,7 +152,7 @@ class Open:
 @pytest.mark.parametrize(
     ("found", "is_closed"), [(None, True), (Open(0.0), True), (Open(10.0), False), (Open(None), False)]
 )
-def test_a_client_that_says_nothing_is_closed(
+def test_a_silent_client_is_closed(
     monkeypatch: pytest.MonkeyPatch, found: Open | None, is_closed: bool
 ) -> None:
     closed: list[str] = []

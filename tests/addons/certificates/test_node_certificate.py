@@ -90,9 +90,7 @@ async def test_a_refused_signing_request_is_reported_as_the_reason_until_it_succ
         assert not made.why_unknown
 
 
-async def test_an_identity_that_ended_goes_back_to_a_token_which_may_be_new(
-    tmp_path: Path, bootstrap: Path
-) -> None:
+async def test_an_expired_identity_falls_back_to_the_bootstrap_token(tmp_path: Path, bootstrap: Path) -> None:
     ended = AUTHORITY.issue_node("n1", timedelta(seconds=-60))
     (tmp_path / "pki").mkdir()
     (tmp_path / "pki" / "node.pem").write_bytes(ended.certificate + ended.key)
@@ -126,7 +124,7 @@ def test_a_kubeconfig_without_a_token_is_refused(tmp_path: Path) -> None:
         NodeCertificate(path, "n1", tmp_path)
 
 
-def test_before_the_first_certificate_the_token_is_what_there_is(tmp_path: Path, bootstrap: Path) -> None:
+def test_without_a_certificate_the_bootstrap_token_is_the_credential(tmp_path: Path, bootstrap: Path) -> None:
     assert saved_credentials(load_kubeconfig(bootstrap), tmp_path).bearer == "Bearer a.b"
 
 

@@ -135,7 +135,7 @@ async def test_whatever_a_server_answers_a_certificate_is_asked_for_again(
         assert await made.next() != ""
 
 
-async def test_a_port_asks_anew_when_two_thirds_of_its_certificates_life_are_over(tmp_path: Path) -> None:
+async def test_a_serving_certificate_is_renewed_after_two_thirds_of_its_lifetime(tmp_path: Path) -> None:
     cluster = Cluster()
     cluster.life = timedelta(hours=3)
     async with running(cluster, tmp_path) as made:
@@ -177,7 +177,7 @@ async def test_a_denial_is_logged_and_asked_again_later(
     assert "is denied: not this node" in cluster.events[0]
 
 
-async def test_files_that_are_no_pair_are_asked_for_anew(tmp_path: Path) -> None:
+async def test_a_mismatched_certificate_and_key_are_replaced(tmp_path: Path) -> None:
     first, other = (AUTHORITY.issue_server("n1", ["10.0.0.1"]) for _ in range(2))
     (tmp_path / "peer.pem").write_bytes(first.certificate + other.key)
     async with running(Cluster(), tmp_path) as made:
@@ -211,7 +211,7 @@ async def test_a_new_certificate_that_is_not_in_date_blames_the_clock(
             await until(lambda: "set the clock (NTP)" in caplog.text)
 
 
-async def test_it_is_asked_for_as_soon_as_the_cloud_is_back(
+async def test_a_certificate_is_requested_as_soon_as_the_cloud_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(requested_certificate, "RETRIES", (3600.0, 3600.0))
@@ -228,7 +228,7 @@ async def test_it_is_asked_for_as_soon_as_the_cloud_is_back(
         assert await made.next()
 
 
-async def test_it_is_for_what_else_the_port_is_called_by_and_the_cluster_certifies(
+async def test_a_certificate_names_the_further_addresses_that_the_cluster_signs(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster = Cluster()
@@ -356,13 +356,13 @@ def test_a_reason_that_comes_again_makes_the_same_event() -> None:
     assert first["message"] == "the hub has no new certificate of this node: it is denied"
 
 
-def test_a_long_reason_is_cut_at_what_the_api_takes() -> None:
+def test_a_long_reason_is_truncated_to_the_limit_of_the_api() -> None:
     message = event_of("n1", "of this node", "x" * 5000, datetime.now(UTC))["message"]
     assert isinstance(message, str)
     assert len(message) == 1024
 
 
-async def test_it_is_sent_to_the_namespace_of_what_has_none() -> None:
+async def test_an_event_of_a_node_is_sent_to_the_default_namespace() -> None:
     client = ScriptedClient(lambda _: {})
     await teller(client, "n1", "of this node")("it is denied")
     (asked,) = client.asked

@@ -70,7 +70,7 @@ async def test_another_address_is_served_soon(tmp_path: Path) -> None:
     assert not completes(tmp_path, made.current(), "10.0.0.5")
 
 
-async def test_a_certificate_of_a_time_to_come_is_signed_anew(
+async def test_a_certificate_of_the_future_is_signed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = OwnCertificate(tmp_path)
@@ -158,7 +158,7 @@ def test_pods_are_pointed_only_where_they_can_verify_the_hub(tmp_path: Path) -> 
     assert port.trusted_hosts(hosts) == ("169.254.2.1",), "a renewal that is late changes no address"
 
 
-def test_its_end_is_that_of_what_pods_see(tmp_path: Path) -> None:
+def test_the_expiry_of_the_tls_port_is_that_of_the_certificate_for_pods(tmp_path: Path) -> None:
     local, asked = own_certificate(tmp_path, ["127.0.0.1"]), Asked()
     port = TlsPortCertificate(lambda: local, cast(RequestedCertificate, asked))
     assert port.expiry() == local.expiry()
@@ -231,7 +231,7 @@ def test_files_of_the_certificate_authority_are_readable_by_their_owner_alone(fo
     assert {path.name for path in folder.iterdir()} == set(FILES), "no draft is left"
 
 
-def test_a_second_start_uses_what_is_there(folder: Path) -> None:
+def test_a_second_start_reuses_the_certificate_files(folder: Path) -> None:
     own_certificate(folder, SERVED)
     before = contents(folder)
     made = own_certificate(folder, ["0:0:0:0:0:0:0:1", *SERVED[::-1]])
@@ -299,7 +299,7 @@ def test_a_key_that_belongs_to_another_certificate_is_mended(folder: Path, name:
     assert completes(folder, own_certificate(folder, SERVED))
 
 
-def test_a_certificate_of_another_ca_is_made_anew(folder: Path) -> None:
+def test_a_certificate_of_another_ca_is_replaced(folder: Path) -> None:
     own_certificate(folder, SERVED)
     (folder / "serving.crt").write_bytes(Authority().issue_server("x", SERVED).certificate)
     assert completes(folder, own_certificate(folder, SERVED))

@@ -159,7 +159,7 @@ def test_its_reasons_can_be_labels_of_a_metric(filter_: Filter) -> None:
 
 
 @EACH
-def test_it_keeps_an_object_that_says_nothing(filter_: Filter, encoding: Encoding) -> None:
+def test_each_filter_keeps_an_object_without_fields(filter_: Filter, encoding: Encoding) -> None:
     for resource in filter_.resources:
         group, _ = resource
         nothing = Sample(f"{group}/v1" if group else "v1", KINDS[resource], {"metadata": {}})
@@ -181,7 +181,7 @@ def test_it_keeps_an_object_that_says_nothing(filter_: Filter, encoding: Encodin
     ],
     ids=repr,
 )
-def test_it_keeps_json_whose_fields_have_the_wrong_types(filter_: Filter, garbage: object) -> None:
+def test_each_filter_keeps_json_with_fields_of_the_wrong_types(filter_: Filter, garbage: object) -> None:
     fields = ("spec", "endpoints", "subsets", "ports", "data", "addressType")
     for resource in filter_.resources:
         group, _ = resource
@@ -275,7 +275,9 @@ def test_a_filter_that_needs_json_is_not_called_with_protobuf() -> None:
         ([{"after": ("localhealth",)}], [*OWN, "acme-hide"]),
     ],
 )
-def test_each_stands_where_it_says(added: list[dict[str, Any]], order: list[str]) -> None:
+def test_filters_are_ordered_by_their_declared_positions(
+    added: list[dict[str, Any]], order: list[str]
+) -> None:
     assert [each.name for each in in_order(FILTERS, [made(**said) for said in added])] == order
 
 

@@ -198,7 +198,7 @@ async def test_this_nodes_pool_is_the_option_before_the_label() -> None:
 
 
 @pytest.mark.parametrize("order", ["asked first", "filled first"])
-async def test_where_the_kind_is_not_installed_node_labels_say_who_is_in_a_pool(
+async def test_without_the_node_pool_kind_node_labels_decide_who_is_in_a_pool(
     cluster: Cluster, order: str
 ) -> None:
     """In either order: the source's first list arrives before or after a filter's first question."""
@@ -309,7 +309,7 @@ async def test_only_the_pool_of_the_node_crosses_the_link() -> None:
     cluster.inputs.close()
 
 
-async def test_a_new_pool_touches_who_asked_while_there_was_none(cluster: Cluster) -> None:
+async def test_a_new_pool_touches_readers_of_its_absence(cluster: Cluster) -> None:
     cluster.fill("nodepools")
     asked = cluster.inputs.ask()
     assert asked.pool_nodes("p1") is None

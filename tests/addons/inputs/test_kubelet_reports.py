@@ -229,7 +229,7 @@ async def test_a_repeated_status_is_unconfirmed_until_the_cloud_accepts_it(site:
     assert (site.report.version, site.report.addresses) == (0, ("10.0.0.3",))
 
 
-async def test_the_cloud_is_asked_for_pods_once_kubelet_has_said_something(site: Site) -> None:
+async def test_the_pods_of_the_cloud_are_read_once_kubelet_has_reported_a_status(site: Site) -> None:
     site.reports.ended(PATH, 3)
     assert site.opens == []
     site.heard(pod("10.0.0.2"))
@@ -237,7 +237,7 @@ async def test_the_cloud_is_asked_for_pods_once_kubelet_has_said_something(site:
     assert len(site.opens) == 1
 
 
-async def test_a_pod_is_ready_of_which_kubelet_says_nothing_while_its_node_is_unheard(site: Site) -> None:
+async def test_a_pod_without_a_report_stays_ready_while_its_node_is_unheard(site: Site) -> None:
     site.reports.left()
     assert site.report is not None
     assert (site.report.addresses, site.report.is_ready, site.report.version) == (("10.0.0.1",), True, 0)

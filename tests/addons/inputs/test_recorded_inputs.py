@@ -23,7 +23,7 @@ from tests.addons.support.samples import fill, node_pool
 from tests.kube.support.toys import Toy, filled
 
 
-def test_a_label_is_read_by_who_looks_at_it() -> None:
+def test_a_read_of_a_label_is_recorded_by_its_key() -> None:
     reads: set[InputKey] = set()
     labels = RecordedLabels("n2", {"zone": "a"}, reads)
     assert not reads
@@ -38,7 +38,7 @@ def test_a_label_is_read_by_who_looks_at_it() -> None:
     assert (InputKind.NODE, "n2", None) in reads, "any label counts for who goes through them"
 
 
-def test_a_member_is_read_by_who_looks_for_it() -> None:
+def test_a_lookup_of_a_pool_member_is_recorded_by_its_node() -> None:
     reads: set[InputKey] = set()
     members = RecordedMembers("p1", frozenset({"n1"}), reads)
     assert ("n1" in members, "n2" in members) == (True, False)
@@ -47,7 +47,7 @@ def test_a_member_is_read_by_who_looks_for_it() -> None:
     assert (InputKind.POOL, "p1", None) in reads, "any node counts for who goes through them"
 
 
-def test_very_many_labels_of_a_node_touch_who_asked_for_any_of_them() -> None:
+def test_a_change_of_very_many_labels_touches_readers_of_any_label() -> None:
     """A kubelet may write a hundred thousand, each of which was looked up among what filters asked."""
     many = {f"k{number}": "" for number in range(MANY_LABELS)}
     touched = [of_labels("n2", many, many | more) for more in ({}, {"zone": "a"})]
@@ -79,7 +79,7 @@ def test_an_object_is_read_once() -> None:
 
 
 @pytest.mark.parametrize("asked_first", [False, True])
-def test_a_change_tells_what_was_and_what_is(asked_first: bool) -> None:
+def test_a_change_is_notified_with_the_former_and_new_value(asked_first: bool) -> None:
     """Also where another listener, which heard of the change earlier, has asked for the new object."""
     old, new = item(1), item(2)
     derived = Derived(Reader())
@@ -203,7 +203,7 @@ async def test_a_stored_version_of_the_api_leads_to_its_copy(served: Served) -> 
     assert served.members() == (True, ["n1"])
 
 
-async def test_a_right_that_is_missing_says_nothing_of_the_version(served: Served) -> None:
+async def test_a_missing_permission_does_not_change_the_version_of_the_api(served: Served) -> None:
     served.members()
     served.sources["v1beta2"].reflector.refuse(forbidden("nodepools"))
     await asyncio.sleep(0)

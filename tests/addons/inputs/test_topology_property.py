@@ -151,7 +151,9 @@ NOTIFIED_BETWEEN = World(
     NOTIFIED_FIRST, [("node", OWN, {"y": "1"}), ("slice", "s1", Slice("db", (("10.0.0.1", None, False),)))]
 )
 @given(worlds, st.lists(changes, max_size=8))
-def test_watchers_hold_what_the_rules_say(world: World, sequence: list[tuple[str, str, Any]]) -> None:
+def test_watchers_hold_the_objects_that_the_rules_show(
+    world: World, sequence: list[tuple[str, str, Any]]
+) -> None:
     world.slices = dict(world.slices)
     asyncio.run(play(world, sequence))
 
@@ -173,7 +175,9 @@ def test_watchers_hold_what_the_rules_say(world: World, sequence: list[tuple[str
         *("this node's label", "a node that no slice has", "a node of a slice", "health of a node"),
     ],
 )
-async def test_only_what_asked_is_judged_again(change: Callable[[Hub], None], judged: int) -> None:
+async def test_only_objects_that_read_a_changed_input_are_evaluated_again(
+    change: Callable[[Hub], None], judged: int
+) -> None:
     hub = Hub(
         World(
             services={

@@ -112,7 +112,7 @@ def test_a_rewritten_kubeconfig_is_the_original_unless_it_leads_to_the_hub(
     assert (ledger.original(FILE) == written) is accepted
 
 
-def test_a_crash_before_the_change_leaves_what_can_be_taken_back(root: Path) -> None:
+def test_a_crash_before_a_change_can_be_undone(root: Path) -> None:
     ledger = Ledger(root, FOLDER)
     (root / "etc/.a.conf.edgehub-new").mkdir()  # where the new file would be drafted
     with pytest.raises(OSError, match=r"."):
@@ -135,7 +135,7 @@ def test_links_in_a_circle_are_refused(root: Path) -> None:
         below(root, Path("/etc/link"))
 
 
-def test_a_diff_shows_what_changes_and_no_secret(root: Path) -> None:
+def test_a_diff_shows_the_changes_and_no_secret(root: Path) -> None:
     shown = diff(root, FileChange(OTHER, b"    token: secret\nserver: x"))
     assert shown.splitlines()[:2] == ["--- /etc/b.conf", "+++ /etc/b.conf"]
     assert "+server: x\n" in shown

@@ -131,7 +131,7 @@ async def test_a_ca_that_is_not_signed_for_the_token_is_not_taken(
     assert server.credentials == [None]
 
 
-def test_a_signature_is_what_kubernetes_makes() -> None:
+def test_a_signature_of_kubernetes_is_verified() -> None:
     # Text, signature and token of Kubernetes' own test (k8s.io/cluster-bootstrap/token/jws).
     of_kubernetes = (
         "Hello from the other side. I must have called a thousand times.",

@@ -44,7 +44,7 @@ current-context: a
         fleet_text(file, "", as_json=False)
 
 
-async def test_a_cluster_without_hubs_says_why(tmp_path: Path) -> None:
+async def test_a_cluster_without_hubs_is_reported_with_the_reason(tmp_path: Path) -> None:
     lease = {"metadata": {"name": "n1", "namespace": "kube-node-lease"}, "spec": {}}
     leases = {"kind": "LeaseList", "metadata": {"resourceVersion": "1"}, "items": [lease]}
     async with small_api({"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases": leases}) as url:
@@ -54,7 +54,7 @@ async def test_a_cluster_without_hubs_says_why(tmp_path: Path) -> None:
         assert await asyncio.to_thread(fleet_text, file, "", as_json=True) == "[]\n"
 
 
-def test_all_are_listed_with_what_they_are_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_manifests_are_listed_with_their_purpose(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["manifests"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == manifest_names()

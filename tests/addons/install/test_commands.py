@@ -65,7 +65,7 @@ def test_an_installation_does_not_begin_after_a_finding_of_the_doctor(
     assert "nothing was changed" in captured.err
 
 
-def test_the_doctor_says_all(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_doctor_reports_each_check(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         run(["doctor", "--root", str(root), "--", "--tls-port", "0", "--port", "0", "--admin-port", "0"]) == 1
     )

@@ -207,7 +207,7 @@ def test_flags_of_the_hub_are_understood_where_they_matter(flags: list[str], fou
         (Settings(port=0, tls_port=0), []),
     ],
 )
-def test_systemd_opens_what_clients_connect_to(hub: Settings, found: list[tuple[str, int]]) -> None:
+def test_systemd_listens_on_the_ports_of_clients(hub: Settings, found: list[tuple[str, int]]) -> None:
     assert hub.early_listeners == found
 
 

@@ -58,7 +58,7 @@ def test_files_are_laid_down_and_taken_back(root: Path, spec: InstallSpec) -> No
     assert said == ["no hub is installed here"]
 
 
-def test_a_dry_run_names_the_services_that_would_be_started_anew(root: Path, spec: InstallSpec) -> None:
+def test_a_dry_run_names_the_services_to_restart(root: Path, spec: InstallSpec) -> None:
     installation(root, said := list[str](), "/no/such/systemctl").show(spec)
     assert said[-2:] == [
         "edgehub.service would be started anew",
@@ -165,7 +165,7 @@ def test_a_run_that_was_killed_and_then_fails_leaves_nothing(root: Path, spec: I
     assert files(root) == before
 
 
-def test_a_file_that_cannot_be_written_undoes_what_came_before(root: Path, spec: InstallSpec) -> None:
+def test_an_unwritable_file_undoes_the_earlier_changes(root: Path, spec: InstallSpec) -> None:
     (root / "etc/systemd/system/.edgehub.service.edgehub-new").mkdir(parents=True)
     before = files(root)
     with pytest.raises(JoinError, match="everything is as it was"):
@@ -198,7 +198,7 @@ def test_the_hub_stays_while_kubelets_kubeconfig_cannot_be_given_back(root: Path
     assert files(root) == before
 
 
-def test_the_diff_that_is_shown_is_what_is_written(root: Path, spec: InstallSpec) -> None:
+def test_the_printed_diff_equals_the_written_changes(root: Path, spec: InstallSpec) -> None:
     def patched(before: list[str], hunks: list[str]) -> list[str]:
         """A file's lines after the hunks of a unified diff, whose context hides what the file holds."""
         after, taken = list[str](), 0

@@ -69,7 +69,7 @@ async def test_a_drill_with_impossible_values_is_refused(
     ("sizes", "is_first", "seconds"),
     [([1000], False, [1.0]), ([1000], True, [1.5]), ([1000, 500], False, [1.0, 1.5]), ([0], True, [0.5])],
 )
-async def test_a_slow_link_brings_so_many_bits_a_second(
+async def test_a_slow_link_delays_data_by_its_bandwidth(
     made: Drills, monkeypatch: pytest.MonkeyPatch, sizes: list[int], is_first: bool, seconds: list[float]
 ) -> None:
     """8 kbit/s and half a second; bytes that come together wait for each other."""

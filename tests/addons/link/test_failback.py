@@ -97,7 +97,7 @@ def test_a_node_without_any_keeps_the_one_that_it_used() -> None:
     assert node.used() == {THIRD}
 
 
-def test_those_behind_the_one_that_is_used_are_spare() -> None:
+def test_uplinks_behind_the_used_one_are_spare() -> None:
     node = Node()
 
     def spare() -> set[Uplink | None]:
@@ -110,7 +110,7 @@ def test_those_behind_the_one_that_is_used_are_spare() -> None:
     assert spare() == set(), "each may be the one that comes back"
 
 
-def test_a_node_that_names_none_goes_as_its_routes_lead() -> None:
+def test_without_uplinks_a_node_uses_its_routes() -> None:
     cloud = Cloud.by([A, B], (), "priority", 2.0, 3.0)
     assert (cloud.uplinks, cloud.leading_uplink, cloud.choose()) == ([], None, A)
     assert cloud.own_paths is cloud.servers

@@ -51,7 +51,7 @@ async def test_each_request_carries_the_identity_of_its_session(tmp_path: Path) 
         assert peer.connections == 2, "no connection is shared by two identities"
 
 
-async def test_a_callers_request_whose_authorization_got_lost_is_refused_and_never_sent(
+async def test_a_request_that_lost_its_authorization_is_refused_and_never_sent(
     tmp_path: Path,
 ) -> None:
     """Neither with the hub's credentials nor anonymously."""
@@ -108,7 +108,7 @@ def test_the_caller_at_the_door_is_the_caller_at_the_server(text: str) -> None:
     assert dict(request_fields("GET", "https", "a:1", "/", headers, None))[b"authorization"] == text.encode()
 
 
-async def test_nothing_but_the_hubs_identity_goes_to_the_hub_of_another_node(tmp_path: Path) -> None:
+async def test_only_the_identity_of_the_hub_is_sent_to_another_hub(tmp_path: Path) -> None:
     peer = Peer(answer)
     async with linked(peer, credentials(), server_context(tmp_path)) as world:
         leader = Server("https", "127.0.0.1", world.server.port, "n2")
@@ -221,9 +221,7 @@ async def test_a_request_without_an_answer_is_remembered_with_the_reason() -> No
     ("method", "code", "errors"),
     [("GET", 404, 0), ("PUT", 404, 1), ("GET", 406, 1), ("GET", 503, 1), ("GET", 304, 0)],
 )
-async def test_that_there_is_nothing_is_an_answer_and_no_error(
-    tmp_path: Path, method: str, code: int, errors: int
-) -> None:
+async def test_an_absent_object_is_no_error(tmp_path: Path, method: str, code: int, errors: int) -> None:
     """A hub of the pool says so to each probe, and the cloud of a kind without a CRD."""
 
     def refuse(asked: Asked) -> None:

@@ -101,7 +101,7 @@ def test_the_reason_of_an_unreachable_server_is_the_fault_of_the_link(error: OSE
 
 
 @pytest.mark.looptime
-async def test_a_probe_outlives_whatever_goes_wrong(server: World) -> None:
+async def test_probing_continues_after_an_unexpected_error(server: World) -> None:
     """A probe task that ends would freeze its server's health for good, without a log line."""
     await probed(server, [RuntimeError("unforeseen"), GONE])
     assert server.health.condition is Condition.DOWN
@@ -221,7 +221,7 @@ async def test_a_name_that_is_not_resolved_takes_down_a_server_without_connectio
 
 
 @pytest.mark.looptime
-async def test_a_server_that_is_gone_while_the_node_lacks_something_goes_down(server: World) -> None:
+async def test_a_server_that_is_gone_goes_down_despite_a_fault_of_the_node(server: World) -> None:
     server.health.connections = 1
     server.start()
     server.probes.connect_failed(server.health, NO_DESCRIPTOR)

@@ -128,7 +128,7 @@ def test_an_invalid_server_name_is_an_error(authority: Authority, name: str) -> 
         UpstreamTls(credentials(authority.certificate)).connection(name, lend_certificate=False, alpn=HTTP1)
 
 
-def test_a_refusal_says_what_is_wrong_with_the_certificate(server: TlsServer, authority: Authority) -> None:
+def test_a_refused_certificate_is_reported_with_the_reason(server: TlsServer, authority: Authority) -> None:
     for trusted, name, expected in (
         (authority.certificate, "other.svc", "the certificate is not that of other.svc"),
         (Authority().certificate, "127.0.0.1", "self signed certificate in chain"),
@@ -245,7 +245,7 @@ def from_files(authority: Authority, certificate: Path, key: Path) -> UpstreamTl
     return UpstreamTls(Credentials("", "", False, DataOrFile(authority.certificate), *files, DataOrFile()))
 
 
-def test_one_file_with_both_is_taken_anew_when_the_link_to_it_is_swapped(
+def test_a_swapped_link_to_a_certificate_file_is_read_again(
     tmp_path: Path, server: TlsServer, authority: Authority
 ) -> None:
     """Kubelet rotates like this: a new file with certificate and key, then `kubelet-client-current.pem` leads there."""

@@ -102,7 +102,7 @@ async def test_each_end_of_the_transport_reads_the_bytes_of_its_peer(tmp_path: P
         assert server.inside.all == client.inside.all == sent
 
 
-async def test_an_alert_ends_what_is_within_and_a_cut_does_not(tmp_path: Path) -> None:
+async def test_an_alert_ends_the_inner_connection_properly_and_a_cut_does_not(tmp_path: Path) -> None:
     for is_cut in (False, True):
         async with both_ends(tmp_path) as (client, server):
             await until(lambda: client.inside.transport and server.inside.transport)

@@ -41,7 +41,9 @@ def lead(world: World, own: Credentials, server: Server = SERVER) -> None:
     world.link.start(Cloud([world.health], "priority"), own)
 
 
-async def test_the_proxy_is_asked_once_for_the_server_and_tls_goes_on_to_it(tmp_path: Path) -> None:
+async def test_a_connection_through_a_proxy_sends_one_connect_and_speaks_tls_with_the_server(
+    tmp_path: Path,
+) -> None:
     peer = Peer(answer)
     async with (
         linked(peer, credentials(), server_context(tmp_path)) as world,
@@ -103,7 +105,7 @@ async def test_a_proxy_that_refuses_is_a_connection_error_with_its_answer(
         assert world.health.connections == 0
 
 
-async def test_the_environment_names_a_proxy_for_what_it_does_not_leave_out(
+async def test_the_environment_names_a_proxy_except_for_no_proxy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     peer, elsewhere = Peer(answer), parse_server("https://direct.example:6443")
@@ -123,7 +125,7 @@ async def test_the_environment_names_a_proxy_for_what_it_does_not_leave_out(
             lead(world, credentials())
 
 
-async def test_a_proxy_that_says_nothing_is_not_waited_for_without_end(tmp_path: Path) -> None:
+async def test_a_silent_proxy_times_out(tmp_path: Path) -> None:
     async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
@@ -288,7 +290,7 @@ async def test_a_peer_that_speaks_no_tls_is_an_error(tmp_path: Path) -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_drill_that_takes_the_link_away_breaks_what_comes(tmp_path: Path) -> None:
+async def test_an_offline_drill_cuts_a_new_write(tmp_path: Path) -> None:
     drills = Drills(lambda: None)
     async with connected(tmp_path, echo, drills=drills) as (_, reader, _):
         drills.begin(DrillKind.OFFLINE)

@@ -112,7 +112,7 @@ def test_an_answer_that_is_no_object_is_a_value_error_and_nothing_else(
         ("x", False),
     ],
 )
-def test_an_answer_says_itself_whether_it_is_too_large(length: str, large: bool) -> None:
+def test_the_content_length_decides_whether_an_answer_is_too_large(length: str, large: bool) -> None:
     assert is_too_large(http.Headers(Content_Length=length)) is large
     assert not is_too_large({})
 

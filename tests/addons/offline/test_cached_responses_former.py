@@ -41,7 +41,7 @@ def test_the_object_of_a_stored_answer_is_known(body: bytes, about: str | None) 
     assert about_of(answer(body)) == about
 
 
-def test_protobuf_tells_it_too() -> None:
+def test_the_object_of_a_protobuf_answer_is_known() -> None:
     body = recorded.body("pods.single", Encoding.PROTOBUF)
     found = about_of(answer(body, Encoding.PROTOBUF))
     assert found is not None

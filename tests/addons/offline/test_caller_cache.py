@@ -30,7 +30,7 @@ async def opened(folder: Path) -> AsyncIterator[CallerCache]:
         access.close()
 
 
-async def test_a_second_process_knows_a_caller_until_the_cloud_says_no(tmp_path: Path) -> None:
+async def test_a_second_process_knows_a_caller_until_the_cloud_refuses_it(tmp_path: Path) -> None:
     def contents(folder: Path) -> bytes:
         return b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
 
@@ -58,7 +58,7 @@ async def test_a_new_permission_of_a_caller_is_written_at_once(tmp_path: Path) -
         assert callers._rows.is_writing
 
 
-async def test_a_key_that_is_gone_or_cut_short_is_made_anew(tmp_path: Path) -> None:
+async def test_a_missing_or_truncated_key_is_replaced(tmp_path: Path) -> None:
     async with opened(tmp_path) as callers:
         callers.known.is_of(TOKEN, "the user")
     (tmp_path / KEY_FILE).write_bytes(b"short")

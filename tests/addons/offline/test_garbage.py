@@ -58,7 +58,7 @@ def meta(list_watch: ListWatch, identity: str = "") -> Meta:
     return {"identity": identity, "question": described(list_watch)}
 
 
-def test_unused_is_what_was_asked_for_so_long_ago() -> None:
+def test_copies_requested_too_long_ago_are_unused() -> None:
     now = 100 * DAY
     asked = {"old": 86 * DAY, "young": 86 * DAY + 1, "to come": 200 * DAY, "of 1970": 0}
     assert unused(asked, now, 14) == {"old", "of 1970"}
@@ -81,7 +81,7 @@ def test_unused_is_what_was_asked_for_so_long_ago() -> None:
         (ListWatch(ResourceType("x", "v1", "secrets"), "fixtures", field_selector="metadata.name=x"), False),
     ],
 )
-def test_unmounted_is_what_no_pod_of_its_namespace_names(
+def test_secrets_and_configmaps_without_a_pod_are_unmounted(
     encoding: Encoding, list_watch: ListWatch, gone: bool
 ) -> None:
     pods = [("fixtures", encoding, single("pods.single", encoding)[2])]
@@ -196,7 +196,7 @@ async def test_a_followed_copy_is_not_deleted(node: Node) -> None:
     assert node.are_stored(SERVICES) == [True]
 
 
-async def test_nothing_goes_without_a_cloud_nor_in_the_first_day_with_one(node: Node) -> None:
+async def test_nothing_is_deleted_offline_or_in_the_first_day_online(node: Node) -> None:
     await node.ask(SERVICES)
     node.is_up = False
     await node.live(30)
@@ -231,7 +231,7 @@ def pod(name: str, mounts: str, node: str = NODE) -> dict[str, Any]:
     }
 
 
-async def test_the_secret_of_a_gone_pod_goes_when_the_clouds_pods_are_known(
+async def test_the_secret_of_a_deleted_pod_is_removed_once_the_pods_of_the_cloud_are_known(
     cloud: ScriptableCloud, node: Node
 ) -> None:
     cloud.store.create(pod("here", "used"))

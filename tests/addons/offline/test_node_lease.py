@@ -281,7 +281,7 @@ async def test_a_copy_that_cannot_be_read_is_none(kubelet: World) -> None:
         await kubelet.ask("GET")
 
 
-async def test_only_what_changes_the_lease_itself_is_written_to_disk(kubelet: World) -> None:
+async def test_only_changes_beside_the_renew_time_of_the_lease_are_written_to_disk(kubelet: World) -> None:
     cached: list[ResponseKey] = []
     cache = kubelet.answers.cache_response
 

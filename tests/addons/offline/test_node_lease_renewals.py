@@ -100,7 +100,7 @@ async def test_a_lease_is_not_renewed_once_kubelet_is_dead(
 
 
 @pytest.mark.parametrize(("duration", "alive"), [(40, 39.9), (10, 9.9), (0, DEFAULT_DURATION - 0.1)])
-async def test_a_lease_says_itself_how_long_a_renewal_counts(
+async def test_the_lease_duration_decides_how_long_a_renewal_counts(
     kubelet: World, duration: int, alive: float
 ) -> None:
     await kubelet.ask("PUT", lease(duration=duration))
@@ -228,7 +228,7 @@ async def test_a_lease_that_was_deleted_in_the_cloud_is_kubelets_to_make(
 
 
 @pytest.mark.looptime
-async def test_a_lease_that_another_has_made_anew_is_not_written_over(
+async def test_a_lease_recreated_by_another_client_is_not_overwritten(
     kubelet: World, lease_cloud: QueuedAnswers
 ) -> None:
     other = lease()

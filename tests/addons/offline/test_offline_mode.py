@@ -37,7 +37,7 @@ async def test_each_kind_of_route_has_its_answerer(tmp_path: Path) -> None:
         assert offline.cached_relay.offline_policy(HUB).node == SETTINGS.node
 
 
-async def test_people_see_the_lease_and_what_waits(tmp_path: Path) -> None:
+async def test_the_offline_report_has_the_lease_and_the_journal(tmp_path: Path) -> None:
     process = Process(tmp_path)
     process.health.failed("gone")
     async with process.running() as offline:
@@ -120,7 +120,7 @@ async def stored_copies(cloud: ScriptableCloud, client: Client, copies: DiskCopi
 
 
 @pytest.mark.usefixtures("stored_copies")
-async def test_the_cloud_goes_on_from_the_copy(
+async def test_a_source_resumes_from_its_copy(
     cloud: ScriptableCloud, client: Client, copies: DiskCopies
 ) -> None:
     cloud.store.create(service("two"))
@@ -153,7 +153,7 @@ async def test_a_slow_disk_is_not_waited_for_while_the_cloud_answers(
     await again.end()
 
 
-async def test_a_slow_disk_is_what_there_is_while_the_cloud_is_silent(
+async def test_a_slow_disk_answers_while_the_cloud_is_silent(
     cloud: ScriptableCloud, client: Client, copies: DiskCopies, slow_disk: threading.Event
 ) -> None:
     silence = cloud.faults.add(Silence(), times=None, when=matching(resource="services"))

@@ -144,7 +144,7 @@ async def test_the_newer_of_two_copies_answers(its: Node, older_first: bool) -> 
     assert await its.names("/api/v1/pods") == {"p": 4, "gone": 3}, "only the older one has all namespaces"
 
 
-async def test_a_list_stands_in_the_order_of_the_keys(its: Node) -> None:
+async def test_a_list_is_in_the_order_of_its_keys(its: Node) -> None:
     keys = [("b", "x"), ("a", "z"), ("a-b", "y"), ("a", "c")]
     its.hold(JSON_EVERYWHERE, 9, *(pod(name, 3, namespace=namespace) for namespace, name in keys))
     found = await its.names("/api/v1/pods")
@@ -209,7 +209,7 @@ async def test_a_stored_list_answers_where_it_is_newer(
     ],
 )
 @pytest.mark.parametrize("is_cached", [True, False])
-async def test_a_version_that_is_asked_for_is_what_a_kube_apiserver_takes_it_for(
+async def test_a_requested_version_is_treated_as_by_kube_apiserver(
     its: Node, query: str, shown: dict[str, int] | int, is_cached: bool
 ) -> None:
     if is_cached:
@@ -244,7 +244,7 @@ async def test_a_list_without_a_limit_joins_the_stored_pages(its: Node) -> None:
     assert await its.get(f"{TARGET}?limit=1") == tables[0]
 
 
-async def test_pages_that_are_newer_than_the_copy_hold_what_the_node_wrote(its: Node) -> None:
+async def test_pages_newer_than_the_copy_contain_local_writes(its: Node) -> None:
     store = its.hold(JSON_EVERYWHERE, 5, pod("q", 4))
     store.amend(raw(pod("q", 4, phase="Running")))
     its.keep(TARGET, FIRST, SECOND, THIRD)

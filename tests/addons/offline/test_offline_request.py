@@ -98,7 +98,7 @@ def test_a_body_without_a_type_is_json() -> None:
 
 
 @pytest.mark.parametrize("lacking", [["kind"], ["apiVersion"], ["kind", "apiVersion"]])
-def test_json_without_apiversion_or_kind_is_what_its_path_says(lacking: list[str]) -> None:
+def test_json_without_apiversion_or_kind_gets_them_from_its_path(lacking: list[str]) -> None:
     body = {name: value for name, value in pod(name="p").items() if name not in lacking}
     _, obj = asked("POST", PODS, body).named("Pod")
     assert (obj.api_version, obj.kind, obj.name) == ("v1", "Pod", "p")
@@ -113,7 +113,7 @@ def test_a_name_is_made_and_the_namespace_of_the_request_is_put_in() -> None:
 
 
 @pytest.mark.parametrize("encoding", Encoding)
-def test_an_echo_is_what_was_sent_in_the_same_encoding(encoding: Encoding) -> None:
+def test_an_echo_is_the_sent_object_in_the_same_encoding(encoding: Encoding) -> None:
     obj = (
         in_protobuf("v1", "Pod", "p", "a")
         if encoding is Encoding.PROTOBUF

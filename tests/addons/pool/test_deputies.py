@@ -39,7 +39,7 @@ def test_the_first_followers_are_the_deputies_in_whatever_order_they_come() -> N
     assert leader.named() == NODES[:MAX_DEPUTIES]
 
 
-def test_a_follower_that_says_nothing_any_more_or_leaves_the_pool_is_no_deputy() -> None:
+def test_a_silent_or_removed_follower_is_no_deputy() -> None:
     leader = Leader()
     leader.hear(*NODES[:2])
     leader.now += LIFE - 1
@@ -62,7 +62,7 @@ def test_a_follower_that_says_nothing_any_more_or_leaves_the_pool_is_no_deputy()
         ("fe80::7%x,b", ""),
     ],
 )
-def test_the_address_is_what_the_follower_says_or_calls_from(said: str, named: str) -> None:
+def test_the_announced_or_calling_address_of_a_follower_counts(said: str, named: str) -> None:
     leader = Leader()
     leader.deputies.announce("a", said, "10.0.0.1")
     assert leader.deputies.named(["a"]) == named
@@ -116,7 +116,7 @@ def test_only_the_followers_of_a_leader_that_leaves_move() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 9, 10, 11, 25, 100, 300])
-def test_no_more_than_a_tenth_of_the_pool_goes_to_the_cloud_in_a_second(count: int) -> None:
+def test_at_most_a_tenth_of_the_pool_reads_the_cloud_in_a_second(count: int) -> None:
     """One node a second in a pool of fewer than ten, so the nodes of a small pool wait less than SPREAD."""
     nodes = CROWD[:count]
     slots = sorted(cloud_slot(node, nodes) for node in nodes)

@@ -193,7 +193,7 @@ def test_leaders_serve_unselected_shared_resources_of_the_hub_alone() -> None:
     assert asyncio.run(readers()) == [True, False, False, False, False]
 
 
-async def test_a_leader_is_asked_for_what_it_says_that_it_serves(scene: Scene) -> None:
+async def test_a_leader_is_asked_for_resources_that_it_announces(scene: Scene) -> None:
     """A YurtHub and an older hub refuse what the rules add, and say nothing of it."""
     things = ResourceType("example.com", "v1", "things")
     source = OneSource(scene.source.client, ListWatch(things))
@@ -229,7 +229,7 @@ async def test_a_node_without_a_leader_reads_the_cloud_at_once(
     assert scene.selector.has_leader is (role is Role.FOLLOWER)
 
 
-async def test_a_shared_source_waits_to_learn_whom_it_follows(scene: Scene) -> None:
+async def test_a_shared_source_waits_until_its_leader_is_known(scene: Scene) -> None:
     asked = asyncio.create_task(scene.server())
     await asyncio.sleep(0)
     assert not asked.done()
@@ -249,7 +249,7 @@ async def test_a_leader_that_fails_is_left_and_its_connections_are_cut(scene: Sc
     assert await scene.server() == ("b" if first == "a" else "a")
 
 
-async def test_without_leaders_the_node_goes_to_the_cloud_after_its_delay(scene: Scene) -> None:
+async def test_without_leaders_the_node_reads_the_cloud_after_its_delay(scene: Scene) -> None:
     # The last of the four followers to go to the cloud, 3 s after the first.
     last = "n4"
 
@@ -270,7 +270,7 @@ async def test_without_leaders_the_node_goes_to_the_cloud_after_its_delay(scene:
     assert await scene.server() == "cloud"
 
 
-async def test_each_move_of_a_source_says_why(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+async def test_each_move_of_a_source_has_a_reason(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     scene.update()
 
@@ -330,7 +330,7 @@ async def test_a_leader_without_a_cloud_is_the_last_choice(scene: Scene) -> None
     assert await scene.server() == first
 
 
-async def test_a_list_goes_on_at_a_leader_whose_history_is_too_short_for_a_watch(scene: Scene) -> None:
+async def test_a_list_continues_at_a_leader_whose_history_is_too_short_for_a_watch(scene: Scene) -> None:
     scene.update()
     await scene.server()
     [first, _] = scene.selector._order

@@ -55,7 +55,7 @@ async def test_deputies_come_after_the_leaders_and_before_the_cloud(scene: Scene
     assert await scene.server() == "a"
 
 
-async def test_a_follower_tells_leaders_where_its_peer_port_is_once_it_is_open(scene: Scene) -> None:
+async def test_a_follower_announces_its_peer_port_once_it_is_open(scene: Scene) -> None:
     scene.update()
     await learn(scene)
     assert {PEER_HEADER} not in [set(each.headers) for each in scene.probes.asked]
@@ -165,7 +165,7 @@ async def test_a_hub_without_a_leader_reads_from_the_relay(relayed: Scene, role:
     assert relayed.selector.has_leader
 
 
-async def test_a_follower_goes_from_its_leader_to_the_relay_and_then_to_the_cloud(relayed: Scene) -> None:
+async def test_a_follower_falls_back_from_leader_to_relay_to_cloud(relayed: Scene) -> None:
     relayed.update(Role.FOLLOWER, CONFIG)
     assert await relayed.server() == "a"
     relayed.fail("a")
@@ -176,7 +176,7 @@ async def test_a_follower_goes_from_its_leader_to_the_relay_and_then_to_the_clou
     assert await relayed.server() == "cloud"
 
 
-async def test_a_leader_whose_relay_is_gone_reads_from_the_cloud_at_once(relayed: Scene) -> None:
+async def test_a_leader_without_its_relay_reads_from_the_cloud_at_once(relayed: Scene) -> None:
     relayed.update(Role.LEADER, CONFIG)
     assert await relayed.server() == RELAY
     relayed.fail(RELAY)

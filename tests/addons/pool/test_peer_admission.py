@@ -62,7 +62,7 @@ def test_a_node_of_the_pool_is_admitted_as_long_as_it_is_one(door: Door) -> None
         door.admission.admit("one", [], "10.0.0.1")
 
 
-def test_a_node_that_is_admitted_says_where_its_own_peer_port_is(door: Door) -> None:
+def test_an_admitted_node_announces_its_peer_port(door: Door) -> None:
     door.connect("one", AUTHORITY.issue_node("a"))
     door.connect("two", AUTHORITY.issue_node("c"))
     door.admission.admit("one", [("X-Edgehub-Peer", "::")], "10.0.0.1")

@@ -112,7 +112,7 @@ FAULTS = [Unreachable("refused"), unavailable("starting"), forbidden("not you"),
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_a_list_goes_to_the_next_leader_and_then_to_the_cloud(fault: Exception) -> None:
+async def test_a_failed_list_is_read_from_the_next_leader_and_then_from_the_cloud(fault: Exception) -> None:
     scene = Scene(a=fault)
     assert await scene.list() == b'{"from":"b"}'
     scene = Scene(a=fault, b=fault)
@@ -155,7 +155,7 @@ async def test_a_leader_that_is_no_hub_of_ours_and_behind_is_left() -> None:
         (expired("too old"), []),
     ],
 )
-async def test_a_watch_that_ends_in_a_fault_goes_on_elsewhere_at_once(
+async def test_a_watch_that_ends_in_a_fault_continues_elsewhere_at_once(
     fault: Exception, failed: list[str]
 ) -> None:
     """A history that is too short may show in the stream, and is no failure."""
@@ -188,7 +188,7 @@ async def test_a_leader_that_did_not_list_proves_its_history_before_it_is_watche
     assert await scene.watch() == b"b"
 
 
-async def test_a_leader_can_go_on_from_what_it_lists() -> None:
+async def test_a_source_follows_the_leader_that_it_listed_from() -> None:
     scene = Scene(a=expired("too old"))
     assert await scene.followed() == b"b"
     scene.errors.clear()
@@ -206,7 +206,7 @@ async def test_names_prove_the_history_of_the_server_that_is_watched_next() -> N
     assert not scene.reader.resumes
 
 
-async def test_without_a_longer_history_at_any_peer_the_source_lists_anew() -> None:
+async def test_without_a_longer_history_at_any_peer_the_source_lists_again() -> None:
     scene = Scene(a=expired("too old"), b=expired("too old"))
     scene.chooser.cloud_is_up = False
     with refuses(410):
@@ -215,7 +215,7 @@ async def test_without_a_longer_history_at_any_peer_the_source_lists_anew() -> N
     assert await scene.list() == b'{"from":"a"}'
 
 
-async def test_the_cloud_proves_its_history_before_it_goes_on_after_a_leader() -> None:
+async def test_the_history_of_the_cloud_is_verified_after_a_leader() -> None:
     """Versions may be from a cloud before its restore, or a leader has made them up."""
     scene = Scene()
     assert await scene.watch() == b"a"
@@ -235,7 +235,7 @@ async def test_after_a_list_of_the_cloud_there_is_nothing_to_prove() -> None:
     assert await scene.watch() == b"cloud"
 
 
-async def test_a_reader_that_was_never_elsewhere_goes_to_the_cloud() -> None:
+async def test_a_reader_that_never_left_the_cloud_returns_without_verification() -> None:
     scene = Scene()
     scene.chooser.order.clear()
     assert await scene.watch() == b"cloud"

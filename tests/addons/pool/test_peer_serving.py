@@ -220,7 +220,7 @@ async def test_requests_of_a_node_are_bounded(leader: Leader, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("query", ["resourceVersion=999999", "watch=true&resourceVersion=999999"])
-async def test_a_leader_that_is_behind_says_so(leader: Leader, query: str) -> None:
+async def test_a_leader_behind_the_requested_version_answers_504(leader: Leader, query: str) -> None:
     code, found = await leader.ask(f"{SERVICES}?{query}")
     assert code == 504
     assert "Too large resource version" in found["message"]

@@ -186,7 +186,7 @@ async def test_until_there_is_a_certificate_a_hub_follows_and_then_it_leads(hub:
     )
 
 
-async def test_a_leader_keeps_what_the_pool_shares(hub: Hub, tmp_path: Path) -> None:
+async def test_a_leader_holds_sources_of_shared_resources(hub: Hub, tmp_path: Path) -> None:
     give(hub, tmp_path)
     hub.facts.say(A)
     await hub.until(lambda: [each for each in hub.parts.sources if PEER_KEY in each.views])
@@ -197,7 +197,7 @@ async def test_a_leader_keeps_what_the_pool_shares(hub: Hub, tmp_path: Path) -> 
     await hub.until(lambda: not source.users)
 
 
-async def test_a_follower_that_its_leader_names_serves_the_pool_and_keeps_what_it_shares(
+async def test_a_deputy_serves_the_pool_and_holds_sources_of_shared_resources(
     hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -278,7 +278,7 @@ async def test_without_a_certificate_nothing_is_announced_and_only_once_it_is_kn
     assert hub.pool.closed() == []
 
 
-async def test_a_leader_says_how_long_it_has_had_no_cloud(hub: Hub) -> None:
+async def test_a_leader_reports_the_time_without_a_cloud(hub: Hub) -> None:
     assert hub.pool.age() == 0
     hub.is_up = False
     hub.changed.notify()

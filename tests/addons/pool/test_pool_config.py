@@ -235,7 +235,7 @@ async def test_the_certificate_is_the_operators_or_asked_for_and_a_relay_announc
 
 
 @pytest.mark.parametrize(("is_cached", "written"), [(True, ["/api/v1/nodes/n1"]), (False, [])])
-async def test_a_hub_without_a_peer_port_takes_back_what_one_with_it_announced(
+async def test_a_hub_without_a_peer_port_withdraws_its_announcement(
     is_cached: bool, written: list[str], tmp_path: Path
 ) -> None:
     settings = replace(parse_settings(values(peer_port=0)), state_dir=tmp_path, node="n1")

@@ -194,7 +194,7 @@ def broken(part: Any, name: str) -> object:
 
 
 @pytest.mark.parametrize(("part", "name"), [p for p in HOOKS if p.values[1] in FLOW_HOOKS])
-async def test_a_hook_that_raises_costs_its_client_a_500_that_tells_nothing_and_one_count(
+async def test_a_failing_hook_is_a_500_without_details_and_counted_once(
     part: Any, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     flow = tflow.tflow(resp=name.startswith("response"))

@@ -74,7 +74,7 @@ async def test_a_saved_flow_is_of_the_listener_that_is_open_there() -> None:
     [(b"GET / HTTP/1.1\r\n", True), (b"\x16\x03\x01\x00", False), (b"\x16", False)],
     ids=["HTTP", "TLS", "the first byte of TLS"],
 )
-async def test_a_client_says_first_whether_it_wants_tls(first: bytes, served: bool) -> None:
+async def test_tls_is_detected_from_the_first_bytes_of_a_client(first: bytes, served: bool) -> None:
     def _of(server: Proxyserver, writer: asyncio.StreamWriter) -> Any:
         """The handler of this client."""
         name = writer.get_extra_info("sockname")
@@ -180,7 +180,7 @@ async def test_listeners_are_opened_and_stay_open() -> None:
         assert len(closed([ANY, other])) == 2
 
 
-async def test_a_taken_port_is_an_error_that_names_it_and_mitmproxy_says_nothing(
+async def test_a_taken_port_is_an_error_with_its_number_and_no_log_of_mitmproxy(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with (

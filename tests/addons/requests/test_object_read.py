@@ -62,7 +62,7 @@ ONE = "/api/v1/namespaces/a/services/web"
         (f"{ONE}?resourceVersion=nonsense", "get", 0, False, False),
     ],
 )
-def test_versions_and_what_they_ask_for(
+def test_the_version_options_of_a_read_are_parsed(
     target: str, verb: str, version: int, consistent: bool, state: bool
 ) -> None:
     read = read_of(target)
@@ -128,7 +128,7 @@ def test_pages(query: str, limit: int, exact: bool, consistent: bool) -> None:
     assert (read.limit, read.is_exact, read.is_consistent) == (limit, exact, consistent)
 
 
-def test_a_page_goes_on_at_its_own_version() -> None:
+def test_a_page_continues_at_the_version_of_its_token() -> None:
     token = ContinueToken(5, "x").encode()
     assert read_of(f"{SERVICES}?continue={token}").continued == ContinueToken(5, "x")
     options = ListOptions(continue_token=token, resource_version="5")
@@ -136,7 +136,7 @@ def test_a_page_goes_on_at_its_own_version() -> None:
         parse_continued(options)
 
 
-def test_a_new_exchange_is_lent_nothing_and_goes_nowhere() -> None:
+def test_a_new_context_has_no_credentials_and_no_route() -> None:
     known = request_context()
     made = RequestContext(parse_request("GET", "/version"), "", known.listener, None)
     assert made.caller.credential_source is CredentialSource.NONE
@@ -170,7 +170,7 @@ def test_the_callers_token_is_in_nothing_that_mitmproxy_writes() -> None:
     assert not flow.metadata
 
 
-def test_it_goes_with_its_flow() -> None:
+def test_a_context_ends_with_its_flow() -> None:
     flow, made = tflow.tflow(), request_context()
     begin(flow, made)
     gone = weakref.ref(flow)
@@ -217,7 +217,7 @@ def test_an_object_is_one_body_that_proxies_do_not_cache() -> None:
     ("error", "code", "delay"),
     [(forbidden("no"), 403, None), (unavailable("later", retry_after=3), 503, "3")],
 )
-def test_a_status_says_when_to_come_back(error: StatusError, code: int, delay: str | None) -> None:
+def test_a_status_has_its_retry_after(error: StatusError, code: int, delay: str | None) -> None:
     found = status_answer(error)
     assert (found.status, found.headers.get("Retry-After")) == (code, delay)
     assert isinstance(found.body, bytes)

@@ -158,7 +158,7 @@ def test_metadata_comes_in_the_form_of_an_object_or_of_a_list() -> None:
 @pytest.mark.parametrize(
     "query", ["?limit=2&resourceVersion=5", "?limit=2&resourceVersion=5&resourceVersionMatch=NotOlderThan"]
 )
-def test_the_cloud_pages_what_is_not_filtered(query: str) -> None:
+def test_unfiltered_pages_are_relayed(query: str) -> None:
     assert route(PODS + query, "cached").kind is RouteKind.RELAY
     assert route(f"{PODS}?limit=2&resourceVersion=0", "cached").kind is RouteKind.VIEW, (
         "which ignores the limit"
@@ -189,9 +189,7 @@ def test_a_filtered_read_in_a_form_of_the_cloud_alone_is_406(
         ("nonsense", RouteKind.RELAY),
     ],
 )
-def test_a_cached_component_gets_from_the_cloud_what_the_hub_cannot_make(
-    accept: str | None, kind: RouteKind
-) -> None:
+def test_a_cached_component_gets_other_forms_from_the_cloud(accept: str | None, kind: RouteKind) -> None:
     assert route(f"{PODS}?resourceVersion=0", "cached", accept).kind is kind
 
 
@@ -234,7 +232,7 @@ def test_an_impersonator_gets_single_objects_filtered_and_no_lists(caller: Calle
             route(f"{SLICES}{query}", caller=caller)
 
 
-def test_a_filtered_view_is_not_for_a_caller_whose_credential_the_hub_cannot_check() -> None:
+def test_a_filtered_view_is_401_for_an_unreadable_credential() -> None:
     with refuses(401):
         route(f"{SLICES}?watch=true", caller=STRAY_TOKEN)
 

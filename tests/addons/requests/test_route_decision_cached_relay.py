@@ -100,7 +100,7 @@ def test_nothing_is_deleted_without_the_cloud() -> None:
     assert kind("DELETE", target, keeps=False, is_up=False) is RouteKind.RELAY
 
 
-def test_a_lease_is_local_for_who_goes_as_the_node() -> None:
+def test_a_lease_is_local_for_callers_with_the_identity_of_the_node() -> None:
     assert kind("PUT", f"{LEASES}/n", caller=Caller(CredentialSource.OWN, "Bearer x")) is RouteKind.RELAY
     assert kind("PUT", f"{LEASES}/n", component="stranger") is RouteKind.RELAY
     assert kind("PUT", f"{LEASES}/n", keeps=False) is RouteKind.RELAY

@@ -221,7 +221,7 @@ def test_a_filter_that_breaks_its_contract_is_reported(
         tried(tmp_path, body, outcome)
 
 
-def test_given_inputs_answer_what_filters_ask() -> None:
+def test_given_inputs_answer_the_questions_of_filters() -> None:
     inputs: Inputs = GivenInputs(
         services={("a", "web"): {"x": "y"}},
         nodes={"n1": {"zone": "z"}},

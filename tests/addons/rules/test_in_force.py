@@ -147,7 +147,7 @@ async def test_a_new_bad_entry_is_logged_counted_and_reported_once_and_the_rest_
     assert [each.text for each in notified.problems] == ["kubelet/nodes"]
 
 
-async def test_a_restored_cluster_is_read_anew() -> None:
+async def test_rules_of_a_restored_cluster_apply_despite_a_lower_version() -> None:
     source = HandSource()
     rules, _ = follow(source)
     fill(source.store, [config_map({}, 700)], 700)
@@ -191,7 +191,7 @@ def test_versions_given_by_an_earlier_process_and_an_edit_are_bounds(
     assert (given.of_other_rules("pods"), given.of_elsewhere("pods")) == (other_rules, elsewhere)
 
 
-def test_an_edit_leaves_what_was_given_before_of_what_the_cloud_said_since() -> None:
+def test_an_edit_retains_versions_given_before_for_resources_unheard_since() -> None:
     """A client that was away since then holds objects that the filters of that process made."""
     given = IssuedVersions(RulesEdit("a"))
     given.rules_edited("a", {"pods": 0})
@@ -200,7 +200,7 @@ def test_an_edit_leaves_what_was_given_before_of_what_the_cloud_said_since() -> 
     assert (given.of_other_rules("pods"), given.of_other_rules("services")) == (120, ANY_VERSION)
 
 
-def test_an_edit_leaves_what_filtered_views_gave_of_each_resource() -> None:
+def test_an_edit_retains_versions_given_by_filtered_views_of_each_resource() -> None:
     """One number for all resources once refused each list of the others for ever."""
     stored: list[RulesEdit] = []
     given = IssuedVersions(None, stored.append)
@@ -212,7 +212,7 @@ def test_an_edit_leaves_what_filtered_views_gave_of_each_resource() -> None:
     assert stored[-1] == RulesEdit("c", {"events": 10_000, "services": 7})
 
 
-def test_no_number_is_above_what_its_resource_has_reached() -> None:
+def test_a_stored_version_is_capped_by_that_of_its_resource() -> None:
     """The cloud may have been restored from a backup."""
     stored: list[RulesEdit] = []
     given = IssuedVersions(STORED, stored.append)
@@ -270,7 +270,7 @@ def test_the_event_is_of_this_very_configmap() -> None:
     assert "uid" not in unknown["involvedObject"]
 
 
-def test_people_read_what_is_wrong() -> None:
+def test_an_event_names_the_skipped_entry_and_the_reason() -> None:
     event = event_of(PROBLEM, CONFIGMAP, UID, "n1", NOW)
     assert event["message"] == "key filter_x: 'a/b#c' is skipped: there is no filter of that name"
     assert event["firstTimestamp"] == "2026-01-02T03:04:05Z"

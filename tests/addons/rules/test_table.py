@@ -280,7 +280,7 @@ def test_requests_that_any_config_map_could_filter(
     assert parse_rules(None).could_filter(group, resource, verb) is expected
 
 
-def test_disabled_filters_are_off_whatever_the_config_map_says() -> None:
+def test_disabled_filters_are_off_whatever_the_config_map_binds() -> None:
     data = {"discardcloudservice": "agent", "masterservice": "agent"}
     rules = parse_rules(data, OFF_IN_CLOUD_MODE)
     assert chain(rules, "agent/services#list") == ["masterservice"]

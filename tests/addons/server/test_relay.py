@@ -257,7 +257,7 @@ async def test_after_a_switch_both_sides_speak_until_one_ends() -> None:
     assert relay.hooks[-1] == "response"
 
 
-async def test_a_watch_is_ended_once_and_what_is_no_watch_yet_broken_off() -> None:
+async def test_a_running_watch_is_ended_once_and_an_unstarted_one_is_502() -> None:
     with Relay().running() as relay:
         await relay.says(200, b"begun")
         assert relay.flow is not None
@@ -277,7 +277,7 @@ async def test_a_watch_is_ended_once_and_what_is_no_watch_yet_broken_off() -> No
     assert relay.request.parts[0][1] == 502
 
 
-async def test_a_request_whose_route_was_changed_since_goes_nowhere() -> None:
+async def test_a_request_with_a_route_changed_since_is_500() -> None:
     request, server = NotedRequest("GET", None), Server()
 
     def decide(_: http.HTTPFlow, context: RequestContext) -> None:

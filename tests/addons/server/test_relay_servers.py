@@ -93,7 +93,7 @@ async def test_an_answer_that_ends_with_its_servers_connection_comes_in_chunks_a
         assert body == b"6\r\nserver\r\n0\r\n\r\n"
 
 
-async def test_a_body_that_comes_byte_by_byte_goes_on_as_one_piece_of_what_came_at_once() -> None:
+async def test_a_body_in_single_bytes_is_forwarded_in_joined_pieces() -> None:
     """Each piece took a hundred times as long as its byte: kubelet waited for 2.5 s."""
     answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\na\r\n" * 2000 + b"0\r\n\r\n"
     async with before(Raw(answer)) as proxy:

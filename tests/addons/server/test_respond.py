@@ -60,11 +60,11 @@ def head(length: int | None, status: int = 200) -> Part:
         (Answer(iter([b"who", b"le"]), TEXT), [head(None), ("data", b"who"), ("data", b"le"), ("end",)]),
     ],
 )
-async def test_an_answer_goes_in_the_pieces_that_are_made_of_it(answer: Answer, parts: list[Part]) -> None:
+async def test_an_answer_is_sent_in_its_pieces(answer: Answer, parts: list[Part]) -> None:
     assert await sent(answer) == parts
 
 
-async def test_a_large_answer_goes_in_pieces_and_has_its_length() -> None:
+async def test_a_large_answer_is_sent_in_pieces_with_its_length() -> None:
     large = bytes(2 * PIECE + 1)
     first, *pieces, last = await sent(Answer(large, TEXT))
     assert (first, last) == (head(len(large)), ("end",))
@@ -151,7 +151,7 @@ async def test_no_piece_is_made_before_the_client_reads() -> None:
     assert (made, request.parts[1:]) == ([0, 1], [("data", b"x")] * 2)
 
 
-async def test_a_stream_whose_client_does_not_read_holds_no_piece_that_went_out() -> None:
+async def test_a_stream_with_a_full_client_holds_no_sent_piece() -> None:
     request = NotedRequest()
     stream = await begun(request)
 

@@ -119,7 +119,7 @@ async def test_a_client_that_leaves_ends_its_answer_whatever_the_addons_still_do
         await answering.over.wait()
 
 
-async def test_a_client_of_http1_that_leaves_ends_what_would_answer_it() -> None:
+async def test_a_client_of_http1_that_leaves_cancels_its_answer() -> None:
     class LeftAlone:
         """Waits for ever, until it is cancelled."""
 
@@ -146,7 +146,7 @@ async def test_a_client_of_http1_that_leaves_ends_what_would_answer_it() -> None
 
 
 @pytest.mark.parametrize("breaks", [False, True])
-async def test_a_request_whose_server_fails_is_answered_to_its_end(breaks: bool) -> None:
+async def test_a_failover_answer_is_sent_to_its_end(breaks: bool) -> None:
     """The error of the server that failed is no news; that of the answer in its place is."""
 
     async def write(stream: ClientStream) -> None:

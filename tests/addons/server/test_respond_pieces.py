@@ -99,7 +99,7 @@ async def test_a_stream_that_its_client_cancelled_takes_nothing() -> None:
 @pytest.mark.parametrize(
     ("version", "body"), [(b"1.1", b"5\r\nwhole\r\n3\r\nand\r\n0\r\n\r\n"), (b"1.0", b"wholeand")]
 )
-async def test_a_client_of_http1_gets_chunks_or_what_ends_with_its_connection(
+async def test_a_client_of_http1_gets_chunks_or_a_body_that_ends_with_the_connection(
     version: bytes, body: bytes
 ) -> None:
     async def write(stream: ClientStream) -> None:

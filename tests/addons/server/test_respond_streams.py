@@ -86,7 +86,7 @@ async def test_an_answer_waits_for_a_client_of_http2_that_does_not_read_and_ends
         await answering.over.wait()
 
 
-async def test_an_answer_goes_on_when_its_client_of_http2_reads_again() -> None:
+async def test_an_answer_continues_when_its_http2_client_reads_again() -> None:
     writing = Writing(50)
     async with connected(Raw(b"")) as (proxy, streams):
         answer_here(proxy, Answering(writing))

@@ -154,7 +154,7 @@ async def test_a_client_that_leaves_is_not_rescued(proxy: Proxy[Raw]) -> None:
 # -- answers without an end ----------------------------------------------------------------------------------------
 
 
-async def test_an_answer_that_is_too_large_to_be_held_goes_on_as_it_comes(proxy: Proxy[Raw]) -> None:
+async def test_an_answer_too_large_to_be_buffered_is_streamed(proxy: Proxy[Raw]) -> None:
     """The hub holds such an answer to the end, and an endless one once filled the memory."""
     proxy.server = server = Endless()
     handled: list[int] = []

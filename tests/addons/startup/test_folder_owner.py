@@ -59,7 +59,7 @@ def test_the_state_of_another_node_is_set_aside_and_one_is_retained(
     assert (tmp_path / ASIDE / FILE).exists()
 
 
-def test_a_start_that_was_cut_short_goes_on(tmp_path: Path) -> None:
+def test_an_interrupted_takeover_of_a_folder_is_finished(tmp_path: Path) -> None:
     take_over(tmp_path, N2)
     write(tmp_path, "n2's")
     fresh = tmp_path / f"{ASIDE}.new"

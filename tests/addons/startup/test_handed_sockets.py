@@ -213,7 +213,7 @@ def test_states_reach_the_socket(tmp_path: Path, abstract: bool) -> None:
 
 
 @pytest.mark.looptime
-async def test_the_watchdog_hears_of_the_loop_twice_in_its_time(tmp_path: Path) -> None:
+async def test_the_watchdog_is_notified_twice_in_its_period(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         manager.setblocking(False)

@@ -106,7 +106,7 @@ def test_a_forbidden_class_has_no_instances() -> None:
     ]
 
 
-def test_a_listener_can_be_closed_without_what_is_left_out() -> None:
+def test_a_listener_closes_without_the_modules_left_out() -> None:
     """mitmproxy asks for the listener's addresses, and whether it is one of mitmproxy_rs' own servers."""
     program = (
         f"{BEGIN}leave_out(); import mitmproxy_rs\n"

@@ -210,7 +210,7 @@ print("done")
     assert run(namespace, script) == "done\n"
 
 
-def test_without_the_right_it_says_what_to_type(namespace: list[str]) -> None:
+def test_a_missing_capability_is_reported_with_the_remedy(namespace: list[str]) -> None:
     script = """
 try:
     ensure(("192.0.2.77",))

@@ -38,7 +38,7 @@ TUESDAY = datetime.date(2026, 12, 1)
         (" 300kB/day ", LinkBudget(300_000, "day", "kB"), "1000.0 of 300 kB a day"),
     ],
 )
-def test_a_budget_is_so_much_a_day_or_a_month(text: str, budget: LinkBudget, said: str) -> None:
+def test_a_budget_is_bytes_for_a_day_or_a_month(text: str, budget: LinkBudget, said: str) -> None:
     assert parse_link_budget("hub_link_budget", text) == budget
     assert budget.summary(1_000_000) == said
 
@@ -66,7 +66,7 @@ def test_a_spent_budget_is_reported_once_in_a_period() -> None:
     assert spending.count(6101, TUESDAY)
 
 
-def test_a_month_goes_on_over_days() -> None:
+def test_spending_of_a_month_accumulates_over_days() -> None:
     spending = Spending(LinkBudget(1000, "month"))
     spending.count(600, datetime.date(2026, 11, 1))
     assert spending.count(1200, MONDAY)
@@ -74,7 +74,7 @@ def test_a_month_goes_on_over_days() -> None:
     assert (spending.spent, spending.period) == (100, "2026-12")
 
 
-def test_a_restart_goes_on_where_the_last_process_was() -> None:
+def test_spending_continues_after_a_restart() -> None:
     first = Spending(LinkBudget(1000, "day"))
     first.count(1500, MONDAY)
     second = Spending(LinkBudget(1000, "day"))
@@ -192,7 +192,7 @@ def test_labels_from_clients_are_bounded() -> None:
     assert labels.label("a") == "a", "who was first keeps a label"
 
 
-async def test_work_that_fails_says_so_and_counts(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failed_background_work_is_logged_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     async def fail() -> None:
         raise OSError("no disk")
 
@@ -204,7 +204,7 @@ async def test_work_that_fails_says_so_and_counts(caplog: pytest.LogCaptureFixtu
     assert value_of(failures) == before + 1
 
 
-async def test_work_that_is_cancelled_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_cancelled_background_work_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     task = background(asyncio.sleep(60), "garbage")
     await asyncio.sleep(0)
     task.cancel()

@@ -87,7 +87,7 @@ def test_libraries_tell_of_each_client_only_when_asked(
 
 
 @pytest.mark.parametrize("level", get_args(Level))
-def test_no_library_tells_more_than_info(root_logger: logging.Logger, level: str) -> None:
+def test_libraries_log_at_info_at_most(root_logger: logging.Logger, level: str) -> None:
     """At DEBUG hpack tells each header that comes, tokens and the process's own secrets among them."""
     for each in ("hpack.hpack", "mitmproxy.proxy.server", "aiohttp"):
         importlib.import_module(each)
@@ -166,7 +166,7 @@ def test_a_long_report_is_shortened_in_the_tail(tail: LogTail) -> None:
     assert tail.lines[0].endswith("the hub itself")
 
 
-def test_it_hears_the_log_while_it_is_attached(tail: LogTail) -> None:
+def test_the_tail_has_log_lines_while_it_is_attached(tail: LogTail) -> None:
     tail.attach()
     logger.warning("heard")
     tail.detach()

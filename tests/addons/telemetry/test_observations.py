@@ -182,7 +182,7 @@ def test_the_wide_format_adds_date_reason_version_and_filters_that_changed_nothi
     assert "view: cached component  v42  nodeportisolation: 5 kept" in line_shown
 
 
-def test_wide_says_no_version_where_the_hub_has_not_looked() -> None:
+def test_the_wide_format_omits_an_unknown_version() -> None:
     assert line(LISTED._replace(version=0), wide=True).endswith("view: cached component")
 
 
@@ -190,7 +190,7 @@ def test_wide_says_no_version_where_the_hub_has_not_looked() -> None:
     ("verdict", "status", "colour"),
     [("refused", 403, "31"), ("offline", 200, "33"), ("relayed", 503, "31"), ("viewed", 200, "")],
 )
-def test_colours_are_for_what_a_person_looks_for(verdict: str, status: int, colour: str) -> None:
+def test_colours_mark_errors_and_changes(verdict: str, status: int, colour: str) -> None:
     seen = LISTED._replace(verdict=verdict, status=status)
     assert (f"\x1b[{colour}m" in line(seen, has_colours=True)) is bool(colour)
     assert "\x1b" not in line(seen)

@@ -106,7 +106,7 @@ def test_endpoints_get_one_subset(encoding: Encoding) -> None:
         (slice_(None, family="IPv6"), "fd00::2:1"),
     ],
 )
-def test_the_hub_s_option_goes_before_the_annotations(
+def test_the_option_of_the_hub_overrides_the_annotations(
     encoding: Encoding, sample: Sample, address: str
 ) -> None:
     option = HubAddress(("169.254.2.1", "fd00::2:1"), 10268)

@@ -199,7 +199,7 @@ def test_every_reason_is_shown_above() -> None:
         (keys('["x", "*"]'), [("node_labels", "n1")]),
     ],
 )
-def test_only_what_decides_is_asked(
+def test_inputs_that_do_not_decide_are_not_read(
     encoding: Encoding, annotations: dict[str, str], asked: list[tuple[str, ...]]
 ) -> None:
     applied = apply(ServiceTopology(), SLICE, world(annotations), encoding)

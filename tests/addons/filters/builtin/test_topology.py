@@ -140,7 +140,7 @@ def test_why_a_node_shares_a_key_or_not(node: str, why: str) -> None:
     assert sharing_a_key(("z", "y"), "n1", NODES.get).explain(node) == why
 
 
-def test_an_unknown_own_node_is_said() -> None:
+def test_an_unknown_own_node_is_the_reason() -> None:
     assert sharing_a_key(("z",), "n9", NODES.get).explain("n2") == "this node n9 is not known"
 
 

@@ -134,7 +134,7 @@ def test_dollar_signs_are_escaped_in_arguments_of_the_static_pod() -> None:
     assert pod["spec"]["containers"][0]["args"] == ["--node", "$$(HOME)", "a$b"]
 
 
-def test_the_static_pod_mounts_what_it_reads() -> None:
+def test_the_static_pod_mounts_the_files_of_the_hub() -> None:
     admin, folders = ("127.0.0.1", 10267), ["/etc/edgehub", "/opt/acme"]
     pod = json.loads(
         static_pod("edgehub:1", ["--node", "n1"], "/etc/kubernetes/edgehub.conf", admin, folders=folders)
@@ -165,7 +165,7 @@ def test_the_static_pod_mounts_what_it_reads() -> None:
         ("", True, ""),
     ],
 )
-def test_a_service_that_has_ended_says_its_last_lines(
+def test_the_last_log_lines_of_an_ended_service_are_reported(
     tmp_path: Path, state: str, of_running: bool, said: str
 ) -> None:
     systemctl = tmp_path / "systemctl"

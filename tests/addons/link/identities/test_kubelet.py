@@ -31,7 +31,7 @@ def shown_to_kubelet(
     return access, meet(access.tls(OFFERS), context).getpeercert(binary_form=True)
 
 
-def test_kubelet_of_this_node_sees_who_the_hub_is(tmp_path: Path) -> None:
+def test_kubelet_of_this_node_sees_the_certificate_of_the_hub(tmp_path: Path) -> None:
     authority = Authority()
     client = authority.issue_client("for-kubelet", ["nurses"])
     access, shown = shown_to_kubelet(

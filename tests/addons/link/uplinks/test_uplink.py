@@ -174,7 +174,7 @@ def test_the_faults_match_the_error_messages_of_python(error: Callable[[], OSErr
     assert fault_of(str(error())) is fault
 
 
-async def test_a_refused_connection_says_so() -> None:
+async def test_a_refused_connection_is_a_fault_of_the_server() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with pytest.raises(OSError, match="Errno") as refused:

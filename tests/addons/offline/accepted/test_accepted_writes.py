@@ -160,7 +160,7 @@ async def test_a_client_without_gzip_gets_a_gzip_copy_unpacked(world: World) -> 
     ("kind", "x"),
     [("PUT", "new"), ("a creation, generated", "new"), ("DELETE, gone", None), ("a collection", None)],
 )
-async def test_lists_and_copies_have_what_was_written(world: World, kind: str, x: str | None) -> None:
+async def test_lists_and_copies_have_the_accepted_write(world: World, kind: str, x: str | None) -> None:
     y = config_map("as it was", 3, "y")
     world.keep(LIST, list_of(5, config_map("old", 4), y))
     await world.write(*WRITES[kind][:4])

@@ -53,7 +53,7 @@ async def test_lists_and_watches_are_of_a_version_and_show_the_object_as_it_was_
     assert await world.get(PATH) is None, "whoever gets the object learns that nobody knows"
 
 
-async def test_a_creation_without_an_answer_leaves_what_is_there(world: World) -> None:
+async def test_a_creation_without_an_answer_leaves_the_copies(world: World) -> None:
     world.hold(MAPS, 5, config_map("old", 4))
     world.accepted.lost(asked("POST", LIST).info)
     assert await world.value() == "old"

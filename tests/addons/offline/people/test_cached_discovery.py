@@ -150,7 +150,7 @@ async def test_unchanged_discovery_is_not_transferred_again(scene: DiscoveryScen
 
 
 @pytest.mark.looptime
-async def test_a_restart_and_a_break_of_the_link_ask_nothing_anew(tmp_path: Path) -> None:
+async def test_a_restart_and_a_break_of_the_link_do_not_fetch_discovery_again(tmp_path: Path) -> None:
     """Each cost 1.1 KB, for what is asked once an hour."""
     async with copies_in(tmp_path) as copies:
         answers = CachedResponses(copies.access)
@@ -219,7 +219,7 @@ REVIEW = Question("POST", "/reviews", JSON)
         ((), [*DISCOVERY_PATHS, "/reviews"]),
     ],
 )
-async def test_a_follower_asks_the_cloud_for_what_its_leader_does_not_give(
+async def test_a_follower_reads_discovery_from_the_cloud_if_its_leader_lacks_it(
     tmp_path: Path, given: tuple[str, ...], of_cloud: list[str]
 ) -> None:
     """A leader of an earlier version gives none, and is asked once: it counts each refusal."""

@@ -52,14 +52,14 @@ async def journal(tmp_path: Path) -> AsyncIterator[Journal]:
 # -- what waits ----------------------------------------------------------------------------------------------------
 
 
-async def test_the_latest_status_waits_with_what_the_cloud_had_first(journal: Journal) -> None:
+async def test_the_latest_status_replaces_earlier_ones_and_retains_the_base(journal: Journal) -> None:
     journal.put_status(status("one"))
     entry = journal.put_status(status("two", before="one"))
     assert list(journal.statuses.values()) == [entry]
     assert (entry.before, entry.after) == (document("cloud"), document("two"))
 
 
-async def test_another_object_of_the_same_name_starts_anew(journal: Journal) -> None:
+async def test_a_new_object_of_the_same_name_gets_a_new_base(journal: Journal) -> None:
     journal.put_status(status("one"))
     entry = journal.put_status(status("two", before="its own", uid="other"))
     assert list(journal.statuses.values()) == [entry]
@@ -110,7 +110,7 @@ async def test_a_newer_entry_stays_when_the_earlier_one_is_done(tmp_path: Path) 
         assert list(again.statuses.values()) == [newer]
 
 
-async def test_people_see_what_waits_and_nothing_of_what_is_in_it(journal: Journal) -> None:
+async def test_the_report_of_the_journal_shows_no_content(journal: Journal) -> None:
     journal.put_status(status("secret"))
     put_event(journal, b"secret")
     assert journal.describe() == {"statuses": [NODE], "events": 1, "unwritten": 2}
@@ -165,7 +165,7 @@ async def test_events_of_a_long_journal_come_back_in_their_order(tmp_path: Path)
         assert bodies(again) == [b"%d" % number for number in range(120)]
 
 
-async def test_a_store_that_is_set_aside_leaves_what_waits(tmp_path: Path) -> None:
+async def test_pending_entries_are_moved_out_of_a_store_set_aside(tmp_path: Path) -> None:
     """It was set aside with all that waited in it, unread."""
     async with journal_in(tmp_path) as journal:
         entry, event = journal.put_status(status("one")), put_event(journal, EVENT_BODY)
@@ -212,7 +212,7 @@ async def test_an_unreadable_entry_is_dropped_and_counted_and_does_not_affect_th
 # -- a disk that fails ---------------------------------------------------------------------------------------------
 
 
-async def test_without_any_disk_what_waits_is_in_memory(tmp_path: Path) -> None:
+async def test_without_a_disk_pending_entries_are_in_memory(tmp_path: Path) -> None:
     def no_disk(_: Path) -> Cache:
         raise OSError(30, "Read-only file system")
 
@@ -222,7 +222,7 @@ async def test_without_any_disk_what_waits_is_in_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.looptime
-async def test_a_disk_that_stands_still_costs_a_client_no_more_than_a_second(
+async def test_a_stalled_disk_delays_a_client_by_a_second_at_most(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     device = Device(tmp_path)

@@ -61,7 +61,7 @@ async def test_a_replay_waits_until_a_newer_status_has_gone_over_the_older_one_o
 
 
 @pytest.mark.looptime
-async def test_a_disk_that_stands_still_holds_a_newer_write_up_for_a_second_and_once(tmp_path: Path) -> None:
+async def test_a_stalled_disk_delays_a_newer_write_for_a_second_and_once(tmp_path: Path) -> None:
     device = Device(tmp_path)
     async with journal_in(tmp_path, device) as journal:
         entry = journal.put_status(status("one"))
@@ -142,7 +142,7 @@ def test_foreign_changes_between_two_copies_are_no_part_of_the_patch() -> None:
 
 
 @pytest.mark.parametrize(("uid", "shown"), [("u", "y"), ("another", "z")])
-def test_it_lies_on_what_the_cloud_has_meanwhile(uid: str, shown: str) -> None:
+def test_a_pending_status_is_merged_into_the_object_of_the_cloud(uid: str, shown: str) -> None:
     """A watch that is back before the journal is replayed brings the cloud's form of the object."""
     entry = StatusEntry(NODE, "Node", "u", {"status": {"phase": "x"}}, {"status": {"phase": "y"}})
     found = node("n1", 9)

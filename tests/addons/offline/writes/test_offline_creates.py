@@ -108,7 +108,7 @@ async def test_a_token_is_given_again_as_it_was_until_shortly_before_its_end(wor
 
 
 @pytest.mark.parametrize("form", ["json", "protobuf"])
-async def test_a_token_says_itself_when_it_ends(world: World, form: str) -> None:
+async def test_the_exp_of_a_token_decides_when_it_ends(world: World, form: str) -> None:
     """kube-apiserver extends such tokens to a year; the status says when kubelet should ask for the next one."""
     token = jwt({"exp": EXPIRES + 1000}).removeprefix("Bearer ")
     body = IN_JSON.replace(b'"secret"', orjson.dumps(token)) if form == "json" else in_bytes(token)
@@ -254,7 +254,7 @@ PATCH: Json = {"count": 5, "lastTimestamp": "2026-01-02T03:04:05Z"}
 
 
 @pytest.mark.parametrize("accept", [JSON, None, f"{PROTOBUF},{JSON}"])
-async def test_a_patch_is_answered_with_what_it_says(journal: Journal, accept: str | None) -> None:
+async def test_a_patch_of_an_event_is_answered_with_its_fields(journal: Journal, accept: str | None) -> None:
     request = asked("PATCH", f"{EVENTS}/e", PATCH, accept=accept, content_type=STRATEGIC)
     answer = await EventWrites(journal).patch(request)
     found = read(answered(answer), answer.headers["Content-Type"])
@@ -302,7 +302,7 @@ async def test_a_patch_that_makes_no_sense_does_not_wait(
     assert not journal.events
 
 
-async def test_the_event_itself_goes_before_a_patch_in_case_it_has_expired(journal: Journal) -> None:
+async def test_an_event_is_replayed_before_its_patch_in_case_it_has_expired(journal: Journal) -> None:
     """A patch whose event the cluster had dropped was lost, and its client had 200."""
     writes = EventWrites(journal)
     writes.cache_event(asked("POST", EVENTS, event(name="e")))

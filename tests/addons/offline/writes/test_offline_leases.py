@@ -127,7 +127,7 @@ async def test_after_a_restart_the_holder_renews_by_the_version_that_the_cloud_g
 
 
 @pytest.mark.parametrize("status", [404, 409])
-async def test_after_a_restart_who_lost_it_does_not_renew(
+async def test_after_a_restart_a_former_holder_does_not_renew(
     world: World, access: DiskAccess, status: int
 ) -> None:
     world.passed("PUT", lease())

@@ -57,7 +57,7 @@ async def world(copies: DiskCopies) -> AsyncIterator[World]:
         task.cancel()
 
 
-async def test_after_each_outage_the_cloud_hears_what_kubelet_reported(world: World) -> None:
+async def test_after_each_outage_the_report_of_kubelet_is_sent(world: World) -> None:
     for outage in (1, 2):
         world.cloud.says = [in_cloud(Ready="Unknown", Other="Unknown"), {}]
         await world.switch(is_up=True)
@@ -69,7 +69,7 @@ async def test_after_each_outage_the_cloud_hears_what_kubelet_reported(world: Wo
     assert patch["metadata"] == {"resourceVersion": "9"}
 
 
-async def test_it_says_nothing_for_a_dead_kubelet_and_nothing_that_the_cloud_knows(world: World) -> None:
+async def test_no_report_is_sent_for_a_dead_kubelet_or_an_equal_state(world: World) -> None:
     world.is_alive = False
     await world.switch(is_up=True)
     assert world.cloud.lines == []

@@ -36,7 +36,7 @@ from tests.cloud.sessions import new_session
 # -- statuses ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_status_goes_as_what_changed_of_the_object_that_was_meant(
+async def test_a_status_is_replayed_as_its_difference_with_the_uid(
     replaying: World, cloud_says: QueuedAnswers
 ) -> None:
     before = replayed(STATUS)
@@ -205,7 +205,7 @@ async def test_a_delayed_entry_does_not_delay_the_rest(replaying: World, cloud_s
 
 
 @pytest.mark.looptime
-async def test_whatever_goes_wrong_with_one_the_replay_goes_on(
+async def test_the_replay_continues_after_an_unexpected_error(
     replaying: World, cloud_says: QueuedAnswers
 ) -> None:
     """Were it to end, nothing of the journal would reach the cloud until the next start."""
@@ -322,7 +322,7 @@ async def test_flushing_an_object_sends_its_entry_alone(replaying: World, cloud_
     assert list(replaying.journal.statuses.values()) == [other]
 
 
-async def test_settling_does_not_send_what_is_being_sent(replaying: World, cloud_says: QueuedAnswers) -> None:
+async def test_flushing_does_not_send_an_entry_twice(replaying: World, cloud_says: QueuedAnswers) -> None:
     entry = replaying.put(Ready="False")
     await asyncio.gather(replaying.replay.flush(entry.path), replaying.replay.flush(entry.path))
     assert len(cloud_says.heard) == 1

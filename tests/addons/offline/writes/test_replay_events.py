@@ -53,7 +53,7 @@ async def test_an_event_that_the_cloud_has_already_is_done(
     ("method", "code", "reason"),
     [("POST", 403, "refused"), ("POST", 422, "refused"), ("PATCH", 409, "refused"), ("PATCH", 404, "gone")],
 )
-async def test_an_event_that_the_cloud_refuses_is_dropped_and_the_next_goes(
+async def test_an_event_that_the_cloud_refuses_is_dropped_and_the_next_sent(
     replaying: World, cloud_says: QueuedAnswers, method: str, code: int, reason: str
 ) -> None:
     before = dropped(EVENT, reason)
@@ -123,7 +123,7 @@ async def test_a_patch_waits_until_the_one_before_it_has_left_the_disk(
             await replaying.until_empty()
 
 
-async def test_settling_brings_what_waits_for_one_event_in_order(
+async def test_flushing_an_event_sends_its_entries_in_order(
     replaying: World, cloud_says: QueuedAnswers
 ) -> None:
     first, second = replaying.put_event("a"), replaying.put_event("a", "PATCH")
@@ -151,7 +151,7 @@ async def test_an_events_patch_does_not_wait_for_another_event(
 
 
 @pytest.mark.looptime
-async def test_events_end_when_the_cloud_goes_and_go_on_when_it_is_back(
+async def test_the_replay_of_events_pauses_offline_and_resumes(
     replaying: World, cloud_says: QueuedAnswers
 ) -> None:
     entries = [replaying.put_event(name) for name in "abc"]
@@ -167,7 +167,7 @@ async def test_events_end_when_the_cloud_goes_and_go_on_when_it_is_back(
 
 
 @pytest.mark.looptime
-async def test_an_event_of_a_user_goes_with_a_token_of_that_user_and_waits_for_one(
+async def test_an_event_of_a_user_is_replayed_with_a_token_of_that_user_alone(
     replaying: World, cloud_says: QueuedAnswers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing of it falls back to the node's identity, also where the user never comes back."""

@@ -103,7 +103,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 # -- what a write becomes ------------------------------------------------------------------------------------------
 
 
-async def test_the_loop_goes_on_while_a_large_status_is_merged(world: World) -> None:
+async def test_merging_a_large_status_does_not_block_the_loop(world: World) -> None:
     """Any process of the node may send one of 3 MiB while the cloud is away; it held the loop for two seconds."""
     world.hold_node(Encoding.JSON)
     iterations = 0
@@ -197,7 +197,7 @@ async def test_writes_at_once_lose_nothing(world: World) -> None:
 
 
 @pytest.mark.parametrize("encoding", Encoding)
-async def test_an_answer_that_passed_is_enough_and_is_what_the_next_get_shows(
+async def test_a_relayed_answer_suffices_as_copy_and_the_next_get_shows_the_write(
     world: World, encoding: Encoding
 ) -> None:
     """A pod or node that only a GET brought: there is no store to amend."""

@@ -104,14 +104,14 @@ async def test_connections_opened_to_a_silent_peer_meanwhile_are_cut_too(scene: 
     assert scene.peer.health.condition is Condition.DOWN
 
 
-async def test_one_answer_brings_a_peer_up_and_its_next_silence_is_noticed_as_soon(scene: Scene) -> None:
+async def test_one_answer_brings_a_peer_up_and_resets_its_silence(scene: Scene) -> None:
     scene.peers.failed(scene.peer, "refused")
     await scene.spend(PROBE_INTERVAL)
     assert scene.peer.health.condition is Condition.UP
     assert scene.peer.health.silence == PROBE_TIMEOUT
 
 
-async def test_users_hear_what_a_peer_said_before(scene: Scene) -> None:
+async def test_users_are_notified_of_the_former_and_new_answer_of_a_peer(scene: Scene) -> None:
     await scene.spend(2 * TICK)
     scene.says = RawResponse(404, {AGE_HEADER: "7"}, b"")
     await scene.spend(PROBE_INTERVAL)

@@ -97,7 +97,7 @@ async def test_a_report_has_the_fields_that_endpoints_need_alone(speaker: Speake
     }
 
 
-async def test_a_watch_brings_what_is_said_and_what_has_ended(speaker: Speaker) -> None:
+async def test_a_watch_brings_new_and_ended_reports(speaker: Speaker) -> None:
     version = (await speaker.ask())[1]["metadata"]["resourceVersion"]
     async with speaker.open(f"{TARGET}?watch=true&resourceVersion={version}") as response:
         watching = Watching(response)

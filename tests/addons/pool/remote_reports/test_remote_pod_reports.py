@@ -108,7 +108,7 @@ async def test_however_often_a_node_speaks_slices_are_filtered_twice_a_second(sc
     assert set().union(*scene.notified) == {(InputKind.POD_REPORT, "default", "web-0")}
 
 
-async def test_it_ends_when_this_nodes_slices_show_it_and_not_when_the_nodes_do(scene: Scene) -> None:
+async def test_a_report_ends_once_the_slices_of_this_node_show_it(scene: Scene) -> None:
     await scene.list(REPORT)
     scene.later(slices(on_n2("10.0.0.1", 4)))
     assert scene.report is not None, "the cloud has not heard it"
@@ -129,7 +129,7 @@ async def test_a_deleted_report_ends(scene: Scene) -> None:
     assert scene.report is None
 
 
-async def test_a_hub_that_begins_anew_says_the_same(scene: Scene) -> None:
+async def test_a_restarted_hub_repeats_its_reports_without_a_notification(scene: Scene) -> None:
     await scene.list(REPORT, REPORT._replace(name="web-1", version=20), began=100)
     scene.reports.store.stand(Standing.DISPROVED)
     scene.notified.clear()
@@ -192,7 +192,7 @@ async def test_a_malformed_report_is_counted_and_does_not_affect_the_rest(scene:
 
 
 @pytest.mark.parametrize("failure", ["pods", "bytes", "events"])
-async def test_a_node_that_tells_of_too_much_is_heard_no_more(
+async def test_a_node_with_too_many_reports_is_ignored(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, failure: str
 ) -> None:
     floods: list[str] = []

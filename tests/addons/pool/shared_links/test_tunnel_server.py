@@ -104,7 +104,7 @@ def test_a_borrowed_uplink_is_not_lent_on() -> None:
     assert harbour.refusal()[0] == 503
 
 
-def test_one_borrower_and_all_together_have_so_many_tunnels() -> None:
+def test_tunnels_are_bounded_for_a_borrower_and_in_total() -> None:
     harbour = Harbour()
     for number in range(MAX_TUNNELS_OF_NODE):
         harbour.ask(f"greedy {number}")
@@ -160,7 +160,7 @@ class Clock:
         return self.now
 
 
-def test_one_borrower_has_a_part_of_what_is_lent() -> None:
+def test_a_borrower_gets_a_share_of_the_lent_rate() -> None:
     shares = LentRates(RATE, Clock())
     assert shares.wait("a", SECOND // 2) == 0.5 * OF_BORROWER
     assert shares.wait("a", SECOND // 2) == 1.0 * OF_BORROWER, "the next piece waits behind the first"

@@ -102,7 +102,7 @@ def test_failed_lenders_are_retried_after_untried_ones() -> None:
     assert node.asked() == ["a", "b", "d"]
 
 
-def test_a_lender_that_says_nothing_is_left() -> None:
+def test_a_silent_lender_is_released() -> None:
     node = Node(A)
     node.lose()
     node.step()

@@ -65,7 +65,7 @@ async def server() -> AsyncIterator[Raw]:
 
 
 @pytest.mark.parametrize("at_once", [1, -1])
-async def test_a_replay_carries_what_the_flow_does_not_show(server: Raw, at_once: int) -> None:
+async def test_a_replay_carries_the_hidden_credentials(server: Raw, at_once: int) -> None:
     def saved(path: bytes) -> http.HTTPFlow:
         """A flow whose request had a token, as an interface has it again from its state."""
         request = tutils.treq(
@@ -97,7 +97,7 @@ async def test_a_replay_carries_what_the_flow_does_not_show(server: Raw, at_once
     assert b"\r\nauthorization: Bearer secret\r\n" in server.got[0]
 
 
-def test_it_is_there_where_mitmproxys_own_leaves_it_out(tmp_path: Path) -> None:
+def test_the_hub_exports_comments_where_mitmproxy_omits_them(tmp_path: Path) -> None:
     def comment_in_har(file: Path, *, is_hub: bool) -> str:
         flow = tflow.tflow(resp=True)
         flow.comment = "kubelet ▸ relay"
@@ -124,7 +124,7 @@ async def test_only_the_hubs_own_script_is_no_longer_watched(tmp_path: Path) -> 
     await asyncio.gather(*(each for each in watchers if each is not None), return_exceptions=True)
 
 
-def test_a_master_without_these_addons_stays_so() -> None:
+def test_a_master_without_the_replaced_addons_gets_none() -> None:
     with taddons.context(loadcore=False) as context:
         change_addons(context.master)
         assert context.master.addons.get("clientplayback") is None

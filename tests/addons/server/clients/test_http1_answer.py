@@ -70,7 +70,7 @@ def test_a_client_reads_the_body_to_its_end(
         (made((), is_head=True), CHUNKED),
     ],
 )
-def test_the_answer_to_head_says_what_that_to_get_does(
+def test_the_answer_to_head_has_the_fields_of_that_to_get(
     framing: tuple[AnswerFraming, bytes], fields: AnswerFields
 ) -> None:
     answer, raw = framing

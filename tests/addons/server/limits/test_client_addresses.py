@@ -135,7 +135,7 @@ def filled(address: ClientAddress) -> int:
     return count
 
 
-def test_one_body_is_at_most_what_kube_apiserver_takes() -> None:
+def test_a_body_is_bounded_like_that_of_kube_apiserver() -> None:
     address = ClientAddress(ListenerClients())
     assert address.resize_body(0, MAX_REQUEST_BODY) is None
     fault = address.resize_body(MAX_REQUEST_BODY, MAX_REQUEST_BODY + 1)
@@ -185,7 +185,7 @@ async def rounds(scheduler: ClientScheduler, *addresses: str) -> list[tuple[int,
     return gone
 
 
-async def test_one_client_goes_on_in_each_round_of_the_loop() -> None:
+async def test_a_single_client_is_handled_in_each_iteration_of_the_loop() -> None:
     scheduler = ClientScheduler()
     assert [number for number, _ in await rounds(scheduler, *["pod"] * 4)] == [0, 0, 1, 2]
     await asyncio.sleep(0)

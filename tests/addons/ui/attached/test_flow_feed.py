@@ -91,7 +91,7 @@ async def test_large_bodies_are_bounded_together() -> None:
     assert (events[0], len(events)) == ({"dropped": 3}, 4)
 
 
-async def test_a_closed_feed_sends_nothing_and_wakes_who_waits() -> None:
+async def test_a_closed_feed_is_empty_and_wakes_its_waiter() -> None:
     feed = FlowFeed()
     feed.offer(ended())
     feed.close()
@@ -166,7 +166,7 @@ async def scene() -> AsyncIterator[Scene]:
         made.hub.detach(made.feed)
 
 
-async def test_a_held_request_goes_on_with_the_edit(scene: Scene) -> None:
+async def test_a_held_request_resumes_with_the_edit(scene: Scene) -> None:
     flow, waits = scene.request()
     shown = await scene.held()
     assert (shown.request.content, waits.done()) == (b"sent", False)
@@ -206,7 +206,7 @@ async def test_a_request_that_an_edit_makes_another_is_refused(
     assert "edit rejected" in flow.comment
 
 
-async def test_a_body_ends_where_the_hub_says(scene: Scene) -> None:
+async def test_the_length_of_an_edited_body_is_set_by_the_hub(scene: Scene) -> None:
     flow, waits = scene.request()
     shown = await scene.held()
     shown.request.content = b"GET /second HTTP/1.1\r\n\r\n"
@@ -218,7 +218,7 @@ async def test_a_body_ends_where_the_hub_says(scene: Scene) -> None:
     assert "Transfer-Encoding" not in flow.request.headers
 
 
-async def test_a_held_answer_goes_on_with_the_edit(scene: Scene) -> None:
+async def test_a_held_answer_resumes_with_the_edit(scene: Scene) -> None:
     flow, shown, answered = await scene.answered()
     assert shown.response is not None
     assert shown.response.content == b"answered"
@@ -229,7 +229,7 @@ async def test_a_held_answer_goes_on_with_the_edit(scene: Scene) -> None:
     assert (flow.response.status_code, flow.response.content) == (404, b"none")
 
 
-async def test_an_answer_whose_edit_cannot_be_sent_goes_on_as_it_came(scene: Scene) -> None:
+async def test_an_answer_with_an_invalid_edit_resumes_unedited(scene: Scene) -> None:
     flow, shown, answered = await scene.answered()
     assert shown.response is not None
     shown.response.status_code = 101

@@ -197,7 +197,7 @@ async def test_support_writes_a_new_file_for_its_owner(typed: Typed, tmp_path: P
     assert "File exists" in await typed.later(f"edgehub.support {path}")
 
 
-async def test_before_the_hub_has_started_it_says_so() -> None:
+async def test_a_command_before_the_hub_has_started_is_an_error() -> None:
     with (
         taddons.context(ConsoleCommands(HubBeside())) as context,
         pytest.raises(exceptions.CommandError, match="the hub is starting"),

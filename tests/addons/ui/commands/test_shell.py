@@ -140,7 +140,7 @@ def test_on_a_terminal_a_drill_is_red(
     )
 
 
-def test_dump_asks_for_what_is_named(admin: FakeAdmin, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dump_requests_the_named_objects(admin: FakeAdmin, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["dump", "services", "--namespace", "a", "--as", "kubelet", "--admin", admin.url]) == 0
     assert capsys.readouterr().out.endswith("/debug/dump?resource=services&namespace=a&name=&as=kubelet\n")
 
@@ -158,7 +158,7 @@ def test_dump_asks_for_what_is_named(admin: FakeAdmin, capsys: pytest.CaptureFix
         ({"untried": ["coredns endpoints"], "lost": {"objects": 1, "endpoints": 0}}, (), 1),
     ],
 )
-def test_a_trial_ends_with_what_a_pipeline_wants(
+def test_the_exit_status_of_a_trial_fits_a_pipeline(
     admin: FakeAdmin, tmp_path: Path, given: dict[str, Any], flags: tuple[str, ...], status: int
 ) -> None:
     (tmp_path / "edit.yaml").write_text("endpoints: x\n")
@@ -310,7 +310,7 @@ def test_a_hub_that_is_not_there_leaves_no_empty_file(
     assert not file.exists()
 
 
-def test_a_port_that_is_taken_is_one_line_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_taken_web_port_is_one_line_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(arguments: list[str]) -> None:
         assert arguments == ["-s", "x"]
         raise OSError(

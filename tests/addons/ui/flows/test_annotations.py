@@ -37,7 +37,7 @@ def test_each_route_has_a_mark_and_a_name(kind: RouteKind) -> None:
     assert comment_of(made) == f"kubelet ▸ {ROUTES[kind][1]} ▸ because"
 
 
-def test_a_refusal_says_why() -> None:
+def test_the_comment_of_a_refusal_has_the_reason() -> None:
     answer = http.Response.make(403, forbidden("not for your user").to_json())
     made = request_context(component="kubelet")
     assert mark_of(made, refused=True) == REFUSED
@@ -60,7 +60,7 @@ def test_a_request_that_was_never_read_has_a_comment() -> None:
         (ROUTES[RouteKind.RELAY][0], "/readyz?verbose", False),
     ],
 )
-def test_the_default_filter_hides_probes_and_what_the_hub_asks_itself(
+def test_the_default_filter_hides_probes_and_requests_of_the_hub(
     mark: str, path: str, *, shown: bool
 ) -> None:
     flow = tflow.tflow()
@@ -76,7 +76,7 @@ def test_the_marks_are_mitmproxys() -> None:
             assert flow.marked == mark
 
 
-def test_a_drill_stands_in_front() -> None:
+def test_the_comment_begins_with_the_drill() -> None:
     drill = Drill(DrillKind.SLOW, datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC), 64, 300)
     assert comment_of(None, None, drill) == f"{ALARM} DRILL slow ▸ (unnamed component)"
 

@@ -102,7 +102,7 @@ def test_the_retained_body_of_a_flow_hides_secrets(
 @pytest.mark.parametrize(
     "body", [b"not an object", raw({"apiVersion": "v1", "kind": "Secret", "metadata": {}})]
 )
-def test_with_secrets_shown_nothing_says_that_they_are_hidden(body: bytes) -> None:
+def test_visible_secrets_are_not_reported_as_hidden(body: bytes) -> None:
     message = answer()
     found = keep(message, body, len(body), is_secret=True, visible=Visible(secrets=True))
     assert "secrets are hidden" not in found + (message.text or "")

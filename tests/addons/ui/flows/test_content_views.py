@@ -89,7 +89,7 @@ def test_a_person_may_choose_a_view() -> None:
 @pytest.mark.parametrize(
     ("view", "said"), [("kubernetes table", "NAMESPACE"), ("kubernetes diff", "no filter applies")]
 )
-def test_a_person_may_ask_what_filters_did(view: str, said: str, encoding: Encoding) -> None:
+def test_a_content_view_shows_the_effect_of_filters(view: str, said: str, encoding: Encoding) -> None:
     assert said in shown(encoding, recorded.body("services.list", encoding), view).text
 
 
@@ -110,9 +110,7 @@ def test_a_message_of_a_watch_is_shown_in_colours() -> None:
 NOTHING = FlowRecord(None, USUALLY)
 
 
-async def test_a_table_has_what_the_component_got_and_what_it_did_not(
-    parts: HubWorld, cloud: ScriptableCloud
-) -> None:
+async def test_a_table_has_the_shown_and_the_dropped_objects(parts: HubWorld, cloud: ScriptableCloud) -> None:
     fill(cloud)
     record, body = await services(parts)
     lines = table(Encoding.JSON, body, record).splitlines()
@@ -146,7 +144,7 @@ async def test_a_difference_has_the_reason_at_the_line(
     assert not any(each.startswith("-") and "10.0.0.1" in each for each in text.splitlines())
 
 
-async def test_a_difference_shows_all_of_what_was_dropped(parts: HubWorld, cloud: ScriptableCloud) -> None:
+async def test_a_difference_shows_dropped_objects_completely(parts: HubWorld, cloud: ScriptableCloud) -> None:
     fill(cloud)
     record, body = await services(parts)
     text = difference(body, record, Encoding.JSON)

@@ -68,7 +68,7 @@ def test_bytes_are_bounded_and_the_newest_stays(removed: Removed) -> None:
     assert removed.flows == flows[:2]
 
 
-def test_a_replay_is_not_ended_and_what_a_person_removed_is_forgotten(removed: Removed) -> None:
+def test_a_replayed_flow_is_not_evicted_and_a_removed_one_is_forgotten(removed: Removed) -> None:
     again, gone, others = flow(), flow(), [flow() for _ in range(4)]
     removed.retained.add(again, is_own=False)
     again.live = True

@@ -46,7 +46,7 @@ def test_a_request_is_a_flow_from_its_beginning() -> None:
 
 
 @pytest.mark.parametrize(("failure", "message"), [("refused", "refused"), ("", "left before an answer came")])
-def test_a_request_without_an_answer_says_why(failure: str, message: str) -> None:
+def test_a_request_without_an_answer_has_the_failure(failure: str, message: str) -> None:
     records, _, updated = shown()
     record = RequestRecord("GET", "/livez", SERVER, CredentialSource.HUB, failure=failure)
     records.begin(record)
@@ -73,7 +73,7 @@ def test_a_flow_is_written_as_it_is_when_it_is_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("by_client", "who"), [(True, "its client"), (False, "the hub")])
-def test_mitmdump_tells_of_a_watch_and_of_no_websocket(by_client: bool, who: str) -> None:
+def test_mitmdump_prints_the_end_of_a_watch(by_client: bool, who: str) -> None:
     printed = io.StringIO()
     with taddons.context(dumper := Dumper(printed)) as context:
         tell_ends_of_watches(context.master)

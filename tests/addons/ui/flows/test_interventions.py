@@ -44,7 +44,7 @@ def sent_by(credential_source: CredentialSource | None, **more: object) -> http.
 
 
 @pytest.mark.parametrize("credential_source", CredentialSource)
-def test_a_replay_runs_as_who_sent_it(credential_source: CredentialSource) -> None:
+def test_a_replay_of_the_same_caller_is_allowed(credential_source: CredentialSource) -> None:
     check_replay(sent_by(credential_source), routed(credential_source=credential_source))
 
 
@@ -108,7 +108,9 @@ def test_an_edit_of_a_relay(kind: RouteKind, what: str) -> None:
 
 @pytest.mark.parametrize("what", HOLDS)
 @pytest.mark.parametrize("context", [routed(RouteKind.VIEW, is_own=True), None])
-def test_no_edit_of_what_the_hub_answers_holds(context: RequestContext | None, what: str) -> None:
+def test_an_edit_of_a_request_that_the_hub_answers_is_rejected(
+    context: RequestContext | None, what: str
+) -> None:
     request = tflow.tflow().request
     before = Snapshot.of(request)
     check_edit(before, request, context)

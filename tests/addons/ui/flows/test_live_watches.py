@@ -155,7 +155,7 @@ async def test_an_unreadable_watch_ends_its_display_and_not_the_stream(
     assert "too large to be shown" in large.texts[0]
 
 
-async def test_the_end_shows_what_waits_and_who_ended_it() -> None:
+async def test_the_end_of_a_watch_shows_pending_events_and_who_ended_it() -> None:
     shown = Shown()
     shown.watch(event(1) + event(2))
     shown.watch.end(by_client=True)

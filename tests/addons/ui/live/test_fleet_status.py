@@ -37,7 +37,7 @@ class Heard(Offline):
         return 0
 
 
-async def test_where_a_hub_stands(parts: HubWorld) -> None:
+async def test_the_fleet_status_has_pool_server_and_problems(parts: HubWorld) -> None:
     hub = parts.running_hub({"filter_endpoints": "kubelet/nodes"}, pool="hz")
     found = fleet_status(hub)
     assert (found.pool, found.via, found.problems, found.stale) == ("hz", "https://a:6443", 1, 0)
@@ -61,7 +61,7 @@ async def test_copies_that_do_not_follow_are_stale(parts: HubWorld, cloud: Scrip
 
 
 @pytest.mark.looptime
-async def test_a_hub_that_took_over_again_says_why(parts: HubWorld, tmp_path: Path) -> None:
+async def test_a_rolled_back_hub_reports_the_reason(parts: HubWorld, tmp_path: Path) -> None:
     write_rollback(tmp_path, "hub:3: the hub has ended\n" + "x" * 9999)
     heard = Heard()
     hub = replace(parts.running_hub(state_dir=tmp_path), offline=heard)

@@ -103,14 +103,14 @@ def test_an_overlong_method_is_truncated() -> None:
     assert len(observed(flow, None, 0.0, 0).verb) == MAX_METHOD
 
 
-def test_a_refusal_says_why() -> None:
+def test_an_observed_refusal_has_the_reason() -> None:
     flow = tflow.tflow(resp=http.Response.make(503, unavailable("the hub is starting").to_json()))
     begin(flow, request_context())
     assert observed(flow, context_of(flow), 0.0, 0).reason == "the hub is starting"
 
 
 @pytest.mark.parametrize("is_read", [True, False])
-def test_no_credential_stands_in_a_line(is_read: bool) -> None:
+def test_an_observation_hides_credentials(is_read: bool) -> None:
     target = f"/version?access_token={TOKEN}&token={TOKEN}"
     request = tutils.treq(path=target.encode(), content=TOKEN.encode())
     request.headers["Authorization"] = f"Bearer {TOKEN}"
@@ -150,7 +150,7 @@ def test_observations_are_logged_and_printed_as_configured(
     assert capsys.readouterr().out.count("kube-proxy") == printed
 
 
-def test_a_relayed_watch_that_the_hub_ended_says_why() -> None:
+def test_a_relayed_watch_ended_by_the_hub_has_the_reason() -> None:
     """It was reported as a failure with 502."""
     made = seen(RELAY, cloud=True, served=Served(ended="the rules changed"))
     assert (made.verdict, made.status, made.reason) == ("relayed", 200, "ended: the rules changed")
