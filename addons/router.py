@@ -208,7 +208,7 @@ class Router:
     async def _lead_to_kubelet(self, context: RequestContext, request: http.Request) -> None:
         cached_relay = self._parts.cached_relay
         if cached_relay is None or cached_relay.pod_requests is None:
-            raise internal("nobody asks kubelet")
+            raise internal("no component asks kubelet")
         path = path_of(request).decode()
         target = await cached_relay.pod_requests.at_kubelet(context.caller, context.info, path)
         context.kubelet_port = target.port

@@ -304,5 +304,9 @@ def _condition(autonomy: Autonomy | None, is_over: bool) -> tuple[str, str, str]
     if autonomy.error:
         return "False", INVALID, autonomy.error
     if is_over:
-        return "False", OVER, f"nobody has heard the node for longer than {autonomy}: its pods are evicted"
-    return "True", AUTONOMOUS, f"pods stay {autonomy} while nobody hears the node"
+        return (
+            "False",
+            OVER,
+            f"the node has not renewed its Lease for longer than {autonomy}: its pods are evicted",
+        )
+    return "True", AUTONOMOUS, f"pods stay {autonomy} while the node does not renew its Lease"

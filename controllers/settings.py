@@ -121,7 +121,7 @@ def make_parser(controllers: Sequence[str]) -> argparse.ArgumentParser:
     """The flags of the manager. `controllers` are the known names."""
     parser = FlagParser(
         prog="edgehub-manager",
-        description="The cloud-side controllers of Edgehub. `manager render --help` tells of the preview of bindings.",
+        description="The cloud-side controllers of Edgehub. `manager render --help`: a preview of bindings.",
         epilog=f"Controllers: {', '.join(controllers)}.",
     )
     add_flags(parser, OPTIONS)

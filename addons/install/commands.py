@@ -164,7 +164,7 @@ def _install(options: argparse.Namespace) -> int:
     options.node, options.hub_flags = spec.node, spec.arguments
     program = Program(installation.unit_root, options.program)
     if not _examine(options, program, bootstrap, says_all=False):
-        _say("nothing was changed; `edgehub doctor` tells more", sys.stderr)
+        _say("nothing was changed; run `edgehub doctor` for details", sys.stderr)
         return 1
     installation.install(spec, options.timeout)
     _say(
@@ -285,14 +285,14 @@ def _node(options: argparse.Namespace, kubeconfig: Path) -> str:
 
 
 COMMANDS: Mapping[str, tuple[Callable[[argparse.Namespace], int], str]] = {
-    "doctor": (_doctor, "what could keep this node from living behind its hub, each with what to do"),
+    "doctor": (_doctor, "check this node for problems with its hub, and print each cure"),
     "install": (
         _install,
         "put this node behind its hub: unit or static pod, own kubeconfig, kubelet and kube-proxy",
     ),
     "uninstall": (_uninstall, "take all that back, byte for byte"),
     "upgrade": (_upgrade, "run the hub with another program, and go back by itself where that fails"),
-    "manifests": (_manifests, "print what has to be applied in the cloud: all names, or one manifest"),
+    "manifests": (_manifests, "print the manifests for the cloud: all names, or one of them"),
     "fleet": (_fleet, "all hubs of the cluster, those first that need a person"),
 }
 """The subcommands with their texts for `--help`."""

@@ -70,7 +70,7 @@ class HubService:
 
     @staticmethod
     def unit_of(spec: InstallSpec) -> str:
-        """The unit whose last words tell why the hub ended; "" for a static pod."""
+        """The unit whose last log line is why the hub ended; "" for a static pod."""
         return HUB_UNIT if spec.method == "systemd" else ""
 
     def _wait_for_certificate(self, spec: InstallSpec, deadline: float) -> None:

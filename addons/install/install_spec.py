@@ -144,7 +144,7 @@ class InstallSpec:
         hub = self.hub
         for path in (hub.state_dir, *_files(hub)):
             if not path.is_absolute():
-                raise ValueError(f"after --: {path}: give the whole path, for the hub runs in another folder")
+                raise ValueError(f"after --: {path}: give the absolute path: the hub runs in another folder")
         flag = "--kubeconfig" if self.identity else "--bootstrap-kubeconfig"
         arguments = [flag, str(self.kubeconfig), "--node", self.node, *self.arguments]
         own = self._own_kubeconfig(ledger)

@@ -165,7 +165,7 @@ class Installation:
                 asyncio.run(wait_for_kubelet(spec.hub, time.monotonic() + timeout))
                 self._end_trial(former)
         except FAILURES as error:
-            self._say("this does not work: going back to the former program")
+            self._say("the new program is not healthy: going back to the former one")
             outcome = self._roll_back(trial, _said(error), timeout)
             raise JoinError(f"{_said(error)}; {outcome}") from error
 
@@ -218,7 +218,7 @@ class Installation:
         try:
             write_rollback(self._ledger.locate(former.hub.state_dir), f"{trial.target}: {why}")
         except OSError as error:
-            self._say(f"the fleet will not be told: {error.filename}: {error.strerror}")
+            self._say(f"cannot report this to the fleet: {error.filename}: {error.strerror}")
         self._try(lambda: self._hub.run(former, (FileChange(path, b"") for path in trial.before)))
         if stuck:
             return f"not all could be undone ({stuck})"
@@ -330,7 +330,7 @@ class Installation:
 
         Return the outcome as text.
         """
-        self._say("this does not work: undoing everything")
+        self._say("the hub is not healthy: undoing everything")
         if former is None:
             moved = any(self._ledger.has_changed(path) for path in spec.clients)
             return self._remove(spec, restarts_clients=moved) or "everything is as it was"

@@ -308,7 +308,7 @@ def copy_warning(
         return {}
     copy = f"copy of {_time(copied, now)}" if copied is not None else "copy"
     since = f" since {_time(away, now)}" if away is not None else ""
-    part = ", and this is what the node has, not all that there is" if is_partial else ""
+    part = ", and the list has this node's objects only" if is_partial else ""
     return {"Warning": f'299 - "{copy}, the cloud is away{since}{part}"'}
 
 

@@ -146,7 +146,7 @@ class NodeLease:
     async def _get(self, request: OfflineRequest) -> Answer:
         encodings = request.encodings()
         if not encodings:
-            raise not_acceptable("a Lease is written as JSON or protobuf, and whole")
+            raise not_acceptable("a Lease is written as a complete object in JSON or protobuf")
         lease = self._lease
         if lease is None or lease.codec.encoding not in encodings:
             lease = await self._learn(request)

@@ -138,8 +138,8 @@ class Offline:
             background(returned.run(), "return of the node"),
             background(garbage.run(), "garbage on disk"),
             background(discovery.run(), "discovery"),
-            background(reports.run(partial(endpoint_stores, sources)), "kubelet's words"),
-            background(reports.follow(lambda: cloud.is_up, cloud.changed), "kubelet's words in an outage"),
+            background(reports.run(partial(endpoint_stores, sources)), "pod reports"),
+            background(reports.follow(lambda: cloud.is_up, cloud.changed), "pod reports in an outage"),
             background(self._accepted.follow(cloud), "accepted writes in an outage"),
         ]
 

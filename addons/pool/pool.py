@@ -119,7 +119,7 @@ class Pool:
                 fallback = UplinkFallback(self._link.cloud, self._link.borrow, self.lenders)
                 group.create_task(fallback.run(self._link.probed), name="uplink fallback")
             if self._neighbours is not None:
-                group.create_task(self._neighbours.run(), name="words of other nodes")
+                group.create_task(self._neighbours.run(), name="pod reports of other nodes")
 
     def close(self) -> None:
         self._facts.close()

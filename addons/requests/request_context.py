@@ -51,7 +51,7 @@ class RelayUpstream:
     def __init__(self, route: Route | None, connections: ServerConnections) -> None:
         """StatusError for a request whose route leads to no server."""
         if route is None or route.kind not in SENT:
-            raise internal("nobody answers the request")
+            raise internal("no component answers the request")
         self.route, self.connections = route, connections
 
 

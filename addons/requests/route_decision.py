@@ -233,7 +233,7 @@ def _of_peer(info: RequestInfo, accept: str | None) -> Route:
     made = (representation for representation in acceptable(accept) if _is_made_here(representation, info))
     representation = next((representation for representation in made if representation.kind in kinds), None)
     if representation is None:
-        form = "the metadata of nodes" if "" not in kinds else "whole objects"
+        form = "the metadata of nodes" if "" not in kinds else "complete objects"
         raise not_acceptable(f"the peer port serves {form}, as JSON or protobuf")
     read = parse_read(info, accept)
     return Route(RouteKind.PEER, "a node of the pool", representation=representation, read=read)
@@ -250,7 +250,7 @@ def _filtered(info: RequestInfo, accept: str | None, filters: tuple[Filter, ...]
     if representation is None:
         forms = "JSON" if need_json(filters) else "JSON or protobuf"
         raise not_acceptable(
-            f"filtered objects come as {forms}, whole, as PartialObjectMetadata, or as a Table"
+            f"filtered objects come as {forms}, as complete objects, as PartialObjectMetadata, or as a Table"
         )
     if info.verb == "list" and info.options.continue_token:
         parse_continued(info.options)
@@ -304,5 +304,5 @@ def peer_refusal(info: RequestInfo) -> tuple[str, StatusError] | None:
         return "verb", forbidden("the peer port serves list and watch alone")
     options = info.options
     if info.namespace or info.name or options.label_selector or options.field_selector:
-        return "selection", forbidden("the peer port serves whole resources, of all namespaces")
+        return "selection", forbidden("the peer port serves unfiltered lists of all namespaces")
     return None

@@ -129,7 +129,7 @@ def _check_owner(file: Path, opened: os.stat_result) -> None:
         fault = f"{file} can be written by other users"
     if fault:
         raise ValueError(
-            f"{file}: {fault}, whose code the hub would run; see what is in it, then "
+            f"{file}: {fault}, whose code the hub would run; read the file, then "
             "let the hub's user alone write there"
         )
 

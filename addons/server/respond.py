@@ -173,7 +173,7 @@ async def respond(
         if answer is not None:
             await _send_answer(stream.sending, answer)
         elif not stream.has_begun:
-            raise internal("nobody answers this request")
+            raise internal("no component answers this request")
         else:
             await (socket or stream).end()
     except asyncio.CancelledError:
@@ -215,7 +215,7 @@ class OwnStream:
         """Like `addons.requests.websocket_watch.SwitchedStream.switch`."""
         self.has_begun = True
         await self.sending.switch(response_of_answer(SWITCHED, headers.items()))
-        self._taking = asyncio.create_task(self._take(receive), name="takes what follows a 101")
+        self._taking = asyncio.create_task(self._take(receive), name="upgraded connection")
 
     async def _take(self, receive: Callable[[bytes], None]) -> None:
         with contextlib.suppress(ClientLeft):

@@ -90,11 +90,11 @@ async def _has_answered(request: ServedRequest, flow: http.HTTPFlow) -> bool:
     """Answer locally or by a server; False where the other is to answer in its place."""
     context = context_of(flow)
     if context is None:
-        raise internal("nobody answers this request")
+        raise internal("no component answers this request")
     if context.answerer is not None:
         return await _has_responded(request, flow, context, context.answerer)
     if context.upstream is None:
-        raise internal("nobody answers this request")
+        raise internal("no component answers this request")
     return await _has_relayed(request, flow, context, context.upstream)
 
 

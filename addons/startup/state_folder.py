@@ -72,7 +72,7 @@ class StateFolder:
                 )
         if self._path.stat().st_mode & OTHERS_MAY_WRITE:
             raise ValueError(
-                f"hub_state_dir {self._path} can be written by other users; see what is in it, then: "
+                f"hub_state_dir {self._path} can be written by other users; check its files, then: "
                 f"chmod go-w {self._path}"
             )
         fault = untrusted_step(self._path)

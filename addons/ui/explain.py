@@ -162,7 +162,7 @@ async def explain_resource(hub: RunningHub, question: ExplainRequest) -> Resourc
     source = hub_source(hub.sources, question.resource)
     if source is None or explanation.problem:
         explanation.problem = (
-            explanation.problem or "the hub has no copy of this resource: nobody asked for it yet"
+            explanation.problem or "the hub has no copy of this resource: no client asked for it yet"
         )
         return explanation
     type_ = source.list_watch.type
@@ -208,7 +208,7 @@ def _explain_object(
     item = source.store.get(key) if source is not None else None
     if source is None or item is None:
         explanation.problem = (
-            "the hub has no copy of this object: nobody asked for its kind yet, or it does not exist"
+            "the hub has no copy of this object: no client asked for its kind yet, or it does not exist"
         )
         return
     explanation.origin = _origin(source)

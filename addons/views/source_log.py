@@ -59,9 +59,9 @@ def remedy(path: str, error: str) -> str:
     type_ = info.type.group_resource if info.type is not None else ""
     given = RBAC if type_ == "configmaps" and info.namespace == "kube-system" else GIVEN.get(type_, "")
     if not given:
-        return "no manifest of the hub's gives it: bind it to who the hub is"
+        return "no manifest of the hub's gives it: bind it to the hub's user"
     if 'User "' in error and not OF_NODE.search(error):
-        return f"{given} gives it to nodes (the group system:nodes) alone: bind its roles to who the hub is"
+        return f"{given} gives it to nodes (the group system:nodes) alone: bind its roles to the hub's user"
     return f"apply {given}"
 
 

@@ -85,7 +85,7 @@ class DifferenceReader:
             frames = reader.feed(unpacked)
             reader.close()
         except ValueError as error:
-            raise UnusableRecord(f"a record holds no whole events: {error}") from error
+            raise UnusableRecord(f"a record ends within an event: {error}") from error
         return frames
 
     def _unpacked(self, kind: int, content: bytes) -> bytes:

@@ -121,7 +121,7 @@ def parse_exec(
     if not command:
         raise ValueError("exec has no command")
     if section.get("interactiveMode") == "Always":
-        raise ValueError("exec.interactiveMode is Always, and the hub has nobody to ask")
+        raise ValueError("exec.interactiveMode is Always, and the hub has no terminal")
     if "/" in command:
         command = str(folder / command)
     return ExecPlugin(

@@ -42,7 +42,7 @@ class CannotBuildError(Exception):
 
 
 class BuildError(Exception):
-    """The Containerfile failed; the message carries buildah's last words."""
+    """The Containerfile failed; the message has buildah's last lines."""
 
 
 class Builder:

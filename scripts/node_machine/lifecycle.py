@@ -166,9 +166,9 @@ def _move_clocks(node: Machine, clouds: Machine, later: str) -> None:
 
 
 def _show_last_logs(instance: Instance) -> None:
-    """Say where the last words of the machines are, before they are ended."""
+    """Print the last log lines of the machines before they are stopped."""
     for name in instance.machines:
         machine = Machine(instance, name)
         if machine.runs:
             lines = machine.try_run("journalctl", "--no-pager", "--lines=40", "--priority=warning").stdout
-            say(f"the last words of {name}:\n{lines}")
+            say(f"last log lines of {name}:\n{lines}")

@@ -13,7 +13,7 @@ from typing import Self
 
 # Seconds between SIGTERM and SIGKILL: what a hub may take; kube-apiserver and etcd need less.
 GRACE = 5.0
-# Lines of output in an error message: a Go program's last words and the flags it complains about.
+# Lines of output in an error message: a Go program's last lines and the flags it complains about.
 TAIL = 30
 
 

@@ -107,7 +107,7 @@ def _check_clock(date: str, now: datetime.datetime) -> Finding:
         # The header has whole seconds, cut off.
         differs = abs((now - parsedate_to_datetime(date)).total_seconds() - 0.5)
     except ValueError:
-        return warning("clock", "the cloud tells no time")
+        return warning("clock", "the cloud's answer has no Date header")
     text = f"{differs:.0f} s from the cloud's"
     if differs >= CLOCK_FAILED:
         return failed("clock", f"{text}: certificates and tokens will not hold; set the clock (NTP)")

@@ -36,7 +36,7 @@ def check_filters(files: Sequence[Path], disabled: Sequence[str], limit: float =
     """
     for file in files:
         if not file.is_absolute():
-            return failed(_CHECK, f"{file}: give the whole path, for the hub runs in another folder")
+            return failed(_CHECK, f"{file}: give the absolute path: the hub runs in another folder")
     if not files and not disabled and not are_installed():
         return None
     command = [sys.executable, "-P", "-B", "-m", __name__, *map(str, files)]

@@ -186,7 +186,7 @@ def check_certificate(
     elif renewer == "kubelet" and credentials.certificate.path is None:
         yield warning(
             "certificate",
-            f"{name} until {ends:%Y-%m-%d %H:%M} UTC, in the kubeconfig itself, where nobody renews it: name "
+            f"{name} until {ends:%Y-%m-%d %H:%M} UTC, in the kubeconfig itself, which is never renewed: name "
             "kubelet's file there (client-certificate and client-key: "
             "/var/lib/kubelet/pki/kubelet-client-current.pem)",
         )
@@ -225,8 +225,8 @@ def check_asked(state: Path, *, asks_for_identity: bool, asks_for_serving: bool)
         if is_asked and not (state / file).exists():
             yield warning(
                 "certificate",
-                f"{what}: the hub has asked for it and has none; who approves its CertificateSigningRequest "
-                "(`kubectl get csr`)? See the hub's log",
+                f"{what}: the hub requested it and has none: approve its CertificateSigningRequest "
+                "(`kubectl get csr`), and see the hub's log",
             )
 
 

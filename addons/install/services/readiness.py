@@ -53,7 +53,7 @@ async def wait_for_hub(
 ) -> None:
     """Return when the hub is ready. `deadline` is in monotonic seconds; NotReadyError when it is over.
 
-    `ended` returns the last words of a hub that has ended, which ends the wait, and "" while it runs. `former` is the
+    `ended` returns the last log line of an ended hub, which ends the wait, and "" while it runs. `former` is the
     start of a hub that may still answer, and is to be replaced: kubelet takes some time for that.
     """
     async with local(hub.admin_url) as admin:
@@ -155,7 +155,7 @@ async def wait_for_node(
                 else:
                     return
             except (StatusError, Unreachable) as error:
-                missing = f"the hub cannot tell whether the node is Ready: {error}"
+                missing = f"cannot read whether the node is Ready: {error}"
             await pause(missing, deadline, ended)
 
 
@@ -166,7 +166,7 @@ def why_not_ready(node: Json) -> str:
             return (
                 "" if condition["status"] == "True" else str(condition.get("message") or condition["status"])
             )
-    return "kubelet has not said so yet"
+    return "kubelet has not reported Ready yet"
 
 
 async def _start(admin: Client) -> str:

@@ -124,7 +124,7 @@ class PodRequests:
         token = digest_of(caller.authorization)
         if not caller.authorization or caller.impersonates or status == 401 or token in self._learning:
             return
-        task = asyncio.create_task(self._ask(caller, info), name="rights of who sees logs")
+        task = asyncio.create_task(self._ask(caller, info), name="access review of logs")
         self._learning[token] = task
         task.add_done_callback(lambda _: self._learning.pop(token))
 

@@ -51,7 +51,7 @@ class Neighbour:
         self.reflector = Reflector(client.at(str(peer.server)), wanted, reports.store, backoff)
         self.reflector.grew = self._check_list
         reports.flooded = self._leave
-        self.reading = asyncio.create_task(self.reflector.run(), name=f"words of {peer.server}")
+        self.reading = asyncio.create_task(self.reflector.run(), name=f"pod reports of {peer.server}")
 
     @property
     def is_heard(self) -> bool:

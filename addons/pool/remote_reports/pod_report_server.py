@@ -54,7 +54,7 @@ class PodReportServer:
         assert read is not None
         assert form is not None
         if form.encoding is not Encoding.JSON:
-            raise not_acceptable("kubelets' words come as JSON")
+            raise not_acceptable("pod reports come as JSON")
         if read.verb == "list":
             return await list_answer(self._view.listing(), packed=wanted.reads_differences)
         coding = DIFFERENCES if wanted.reads_differences else PLAIN

@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.write:
         return _show(options.admin, options.ui, options.hold, options.rest)
     if options.hold:
-        raise NoAnswer("edgehub: --hold needs an interface, in which somebody lets go: --ui web or console")
+        raise NoAnswer("edgehub: --hold needs an interface that can release a flow: --ui web or console")
     return _write(options.admin, options.write)
 
 

@@ -42,9 +42,7 @@ def add_observe_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--since", type=seconds, help="From so long ago: 90s, 5m, 2h. Without it all that the hub remembers."
     )
-    parser.add_argument(
-        "--follow", action="store_true", help="Go on with what comes. Without --since that alone."
-    )
+    parser.add_argument("--follow", action="store_true", help="Follow new lines. Without --since that alone.")
     parser.add_argument(
         *("-o", "--output"),
         choices=("text", "wide", "json"),
@@ -249,7 +247,7 @@ def make_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="End with status 0 although a component loses objects or endpoints.",
     )
-    _add_link(add("link", _link, "Rehearse an outage, or a slow link; without a word: what there is now."))
+    _add_link(add("link", _link, "Rehearse an outage, or a slow link; without an argument: the state."))
     _add_dump(add("dump", _dump, "The hub's copy of a resource as YAML, or what a component sees of it."))
     add(
         "kubeconfig",
@@ -263,9 +261,7 @@ def make_parser() -> argparse.ArgumentParser:
             "The pods of this node that wait for an update; `pods upgrade NAME` updates one.",
         )
     )
-    support = add(
-        "support", _support, "Write an archive for who helps: reports, metrics and log, no secrets."
-    )
+    support = add("support", _support, "Write an archive for support: reports, metrics and log, no secrets.")
     support.add_argument("path", help="A new file, for example edgehub-support.tar.gz.")
     return parser
 

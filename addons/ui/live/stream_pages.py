@@ -108,7 +108,7 @@ def _hints(hub: RunningHub, wanted: WantedLines) -> bytes:
             f"the component {wanted.component!r} has asked for nothing{nearest(wanted.component, components)}"
         )
     if resource not in {"", *resources}:
-        hints.append(f"nobody has asked for {resource!r}{nearest(resource, resources)}")
+        hints.append(f"no client has asked for {resource!r}{nearest(resource, resources)}")
     return b"".join(orjson.dumps({"hint": hint}) + b"\n" for hint in hints)
 
 

@@ -133,7 +133,7 @@ def _trial(trial: Row) -> str:
     lost = trial["lost"]
     head = f"{plural(lost['objects'], 'object')} and {plural(lost['endpoints'], 'endpoint')} would be lost"
     if not trial["changes"]:
-        head = "This says what the rules in force say."
+        head = "This text is the same as the rules in force."
     parts = [f'<p class="{"warn" if any(lost.values()) else "good"}">{text(head)}</p>']
     skipped = (
         f"{problem['key']}: {problem['text']!r} is skipped: {problem['why']}" for problem in trial["problems"]

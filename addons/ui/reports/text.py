@@ -110,7 +110,7 @@ WATCHERS: Sequence[Column] = (
 )
 ENTRIES: Sequence[Column] = (
     *named("filter", "component", "resources", "verbs"),
-    ("does", lambda row: row["does"] if row["matched"] else f"{row['does']}; matched nobody"),
+    ("does", lambda row: row["does"] if row["matched"] else f"{row['does']}; matched no component"),
     ("keeps", of_field("kept")),
     ("changes", of_field("changed")),
     ("hides", of_field("hidden")),

@@ -156,7 +156,7 @@ class Http2Connection(asyncio.Protocol):
         self._writer.flush()
         if self._writer.is_flooded and not self._is_ending:
             reached("what a server leaves unread")
-            self._end("the peer does not read what it is sent")
+            self._end("the peer does not read its answers")
             self.close()
         self._settle()
 

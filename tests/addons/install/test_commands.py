@@ -208,7 +208,7 @@ def test_a_relative_path_of_the_hubs_is_refused_for_a_unit(
         run(["install", "--root", str(root), "--dry-run", "--", "--peer-cert", "a.pem", "--peer-key", "/k"])
         == 1
     )
-    assert "after --: a.pem: give the whole path" in capsys.readouterr().err
+    assert "after --: a.pem: give the absolute path" in capsys.readouterr().err
 
 
 def test_the_doctor_reports_a_missing_certificate_authority(

@@ -147,7 +147,7 @@ COPIED, AWAY = NOW.replace(minute=3, second=10), NOW.replace(minute=3, second=20
             COPIED,
             AWAY,
             True,
-            "copy of 12:03:10, the cloud is away since 12:03:20, and this is what the node has, not all that there is",
+            "copy of 12:03:10, the cloud is away since 12:03:20, and the list has this node's objects only",
         ),
     ],
 )

@@ -30,7 +30,7 @@ def test_a_route_that_leads_to_no_server_sends_nothing(kind: RouteKind | None) -
     if kind in SENT:
         assert RelayUpstream(route, Server()).route is route
     else:
-        with pytest.raises(StatusError, match="nobody answers"):
+        with pytest.raises(StatusError, match="no component answers"):
             RelayUpstream(route, Server())
 
 

@@ -294,7 +294,7 @@ def test_a_filter_that_needs_json_gets_it(accept: str, encoding: Encoding) -> No
 
 
 def test_without_json_it_gets_nothing() -> None:
-    with pytest.raises(StatusError, match="filtered objects come as JSON, whole") as caught:
+    with pytest.raises(StatusError, match="filtered objects come as JSON, as complete objects") as caught:
         careful_route(PROTOBUF)
     assert caught.value.code == 406
 

@@ -258,7 +258,7 @@ def test_a_state_folder_writable_by_another_user_is_refused(tmp_path: Path) -> N
     for mode in (0o777, 0o1777, 0o775):
         (tmp_path / "state").chmod(mode)
         with pytest.raises(
-            ValueError, match="can be written by other users; see what is in it, then: chmod go-w"
+            ValueError, match="can be written by other users; check its files, then: chmod go-w"
         ):
             StateFolder(tmp_path / "state").claim(NOBODY)
         assert mode_of(tmp_path / "state") == mode, "the hub takes no folder away from others"

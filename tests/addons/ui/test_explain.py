@@ -244,7 +244,7 @@ async def test_objects_are_bounded_and_all_are_counted(
 
 async def test_a_resource_without_a_copy_says_so(hub: RunningHub) -> None:
     found = await explain_resource(hub, ExplainRequest("chosen", "pods"))
-    assert "note: the hub has no copy of this resource: nobody asked for it yet\n0 kept" in text_of(found)
+    assert "note: the hub has no copy of this resource: no client asked for it yet\n0 kept" in text_of(found)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The Job of a node: its name, what it runs, and its last words."""
+"""The Job of a node: its name, what it runs, and its termination message."""
 
 from __future__ import annotations
 

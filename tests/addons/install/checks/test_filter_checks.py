@@ -70,7 +70,7 @@ def test_the_doctor_reports_how_a_file_of_filters_affects_the_hub(
 
 def test_a_path_from_here_is_none_for_the_hub() -> None:
     found = check_filters([Path("acme.py")], [])
-    assert str(found).startswith("failed   filters      acme.py: give the whole path")
+    assert str(found).startswith("failed   filters      acme.py: give the absolute path")
 
 
 def test_without_files_there_is_nothing_to_say() -> None:

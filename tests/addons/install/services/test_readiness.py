@@ -41,7 +41,7 @@ def hub_at(url: str) -> Settings:
 
 
 @pytest.mark.parametrize(
-    ("node", "why"), [(READY, ""), (IDLE, "no network"), ({}, "kubelet has not said so yet")]
+    ("node", "why"), [(READY, ""), (IDLE, "no network"), ({}, "kubelet has not reported Ready yet")]
 )
 def test_a_node_that_is_not_ready_is_reported_with_the_reason(node: dict[str, Any], why: str) -> None:
     assert why_not_ready(node) == why
@@ -60,7 +60,7 @@ async def test_a_ready_node_ends_the_wait() -> None:
     [
         (READY, 3, "kubelet has not spoken to the hub"),
         (IDLE, 0, "the node is not Ready: no network"),
-        (None, 0, "cannot tell whether the node is Ready: not found"),
+        (None, 0, "cannot read whether the node is Ready: not found"),
     ],
 )
 async def test_a_node_that_does_not_get_ready_fails_with_the_last_missing_condition(

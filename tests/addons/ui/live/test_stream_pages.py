@@ -44,7 +44,7 @@ async def test_an_unknown_name_is_reported_with_the_nearest(pages: AdminClient, 
         "the component 'kube-prox' has asked for nothing: is it 'kube-proxy'?"
     ]
     assert await events(pages, "?resource=servics.apps", "hint") == [
-        "nobody has asked for 'servics': is it 'services'?"
+        "no client has asked for 'servics': is it 'services'?"
     ]
     assert await events(pages, "?resource=pods&component=coredns", "hint") == [], "known, and silent so far"
 

@@ -164,5 +164,5 @@ async def test_a_trial(hub: RunningHub) -> None:
     assert "later asked for nothing yet" in html
     assert "Reads of z will be kept" in html
     same = await tried(hub, ReportQueue(), b"discardcloudservice: chosen")
-    assert "what the rules in force say" in same
+    assert "the same as the rules in force" in same
     assert "the text has no ConfigMap" in await tried(hub, ReportQueue(), b"kind: Pod")

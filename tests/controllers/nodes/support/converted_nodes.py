@@ -138,7 +138,7 @@ class ConvertedNodes(Worker, Scene):
 
 
 def _failed(message: str) -> Json:
-    """The status of a pod whose program has failed with these last words."""
+    """The status of a pod whose program has failed with this termination message."""
     status = {
         "name": "edgehub",
         "state": {"terminated": {"exitCode": 1, "message": message}},
