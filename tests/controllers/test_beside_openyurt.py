@@ -201,7 +201,7 @@ def test_triggers_and_grids_run_without_node_pools(
     assert not scene.trigger(scene.slices, left)
 
 
-def test_the_manifest_serves_what_openyurt_ever_served() -> None:
+def test_the_manifest_serves_each_version_of_openyurt() -> None:
     definition = yaml.safe_load((MANIFESTS / "nodepools.yaml").read_text())
     versions = {each["name"]: each for each in definition["spec"]["versions"]}
     assert list(versions) == ["v1beta2", "v1beta1", "v1alpha1"]

@@ -290,7 +290,9 @@ class Chance:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_random_change_ends_as_an_oracle_says(scene: Scene, start_manager: StartManager, seed: int) -> None:
+def test_random_changes_end_in_the_state_of_an_oracle(
+    scene: Scene, start_manager: StartManager, seed: int
+) -> None:
     manager = start_manager()
     manager.wait_until_leading()
     chance = Chance(scene, seed)

@@ -110,7 +110,7 @@ def test_the_versions_are_the_products() -> None:
     assert (chart["version"], chart["appVersion"]) == (VERSION, VERSION)
 
 
-def test_the_plain_manifests_are_what_the_chart_renders(helm: Path) -> None:
+def test_the_plain_manifests_equal_the_rendered_chart(helm: Path) -> None:
     rendered = render(helm)
     kinds = {path.name for path in (CHART / "crds").iterdir()}
     assert {path.name for path in MANIFESTS.glob("*.yaml")} == {*rendered, *kinds}
@@ -187,7 +187,7 @@ def test_an_image_can_be_pinned(helm: Path, tmp_path: Path) -> None:
     assert container["image"] == f"registry.example/manager@{digest}"
 
 
-def test_one_value_says_where_all_images_come_from(helm: Path, tmp_path: Path) -> None:
+def test_one_value_sets_the_registry_of_all_images(helm: Path, tmp_path: Path) -> None:
     rendered = template(helm, {**ALL_ON, "imageRegistry": "registry.example/team/"}, tmp_path)
     pods = (rendered[each]["spec"]["template"]["spec"] for each in WORKLOADS)
     images = [each["containers"][0]["image"] for each in pods]

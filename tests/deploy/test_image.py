@@ -86,7 +86,7 @@ def test_an_image_runs_unprivileged_and_contains_no_compiler(
     assert size < LARGEST
 
 
-def test_bytecode_goes_by_the_sources_digests(image: Image) -> None:
+def test_bytecode_is_validated_by_source_digests(image: Image) -> None:
     """Python writes into a .pyc whether it goes by the source's digest (1: unchecked) or by its date (0)."""
     assert {path.read_bytes()[4] for path in image.root.glob("opt/edgehub/lib/**/*.pyc")} == {1}
 
@@ -98,7 +98,7 @@ def test_all_files_of_an_image_have_one_date(image: Image) -> None:
     assert dates == {DATE}
 
 
-def test_nothing_in_an_archive_tells_when_it_was_written(builder: Builder, tmp_path: Path) -> None:
+def test_archives_have_no_timestamps_of_the_build(builder: Builder, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("of now")
     name = "localhost/edgehub-archive:test"
     container = builder.run("from", "scratch")

@@ -119,7 +119,7 @@ def test_a_manager_without_duties_is_ready(
 
 
 @pytest.mark.usefixtures("plain_manifests")
-def test_helm_tells_of_plain_manifests_and_takes_them_over_where_asked(
+def test_helm_refuses_plain_manifests_and_takes_them_over_on_request(
     release: Callable[[str], Release],
 ) -> None:
     edgehub = release("kube-system")

@@ -117,7 +117,7 @@ def pid_of_hub(node: BootedNode) -> str:
     return node.shown(HUB, "MainPID")["MainPID"]
 
 
-def test_the_hub_runs_within_what_its_unit_allows(installed: BootedNode) -> None:
+def test_the_hub_runs_within_the_limits_of_its_unit(installed: BootedNode) -> None:
     shown = installed.shown(HUB, "ActiveState", "NRestarts", "MemoryHigh", "LimitNOFILE")
     assert shown == {
         "ActiveState": "active",
@@ -174,7 +174,7 @@ def test_the_hub_takes_the_certificate_that_kubelet_has_renewed(installed: Boote
     installed.until(lambda: 0 < installed.metric(EXPIRY) <= 7200)
 
 
-def test_the_doctor_is_content_and_an_upgrade_starts_the_hub_anew(installed: BootedNode) -> None:
+def test_the_doctor_finds_no_fault_and_an_upgrade_restarts_the_hub(installed: BootedNode) -> None:
     assert f"ok       node         {NODE}, kubelet v" in installed.run(PROGRAM, "doctor")
     former = pid_of_hub(installed)
     upgraded = installed.run(PROGRAM, "upgrade", "--timeout", str(LIMIT), "--healthy", "5")
@@ -235,7 +235,7 @@ class Person:
             assert writing.wait(LIMIT) == 0
 
 
-def test_five_minutes_find_what_is_wrong_without_a_restart(
+def test_the_five_minute_diagnosis_works_without_a_restart(
     installed: BootedNode, empty_cloud: RealCloud
 ) -> None:
     person, hub = Person(installed), pid_of_hub(installed)
@@ -286,7 +286,9 @@ def test_five_minutes_find_what_is_wrong_without_a_restart(
     assert pid_of_hub(installed) == hub
 
 
-def test_the_node_goes_back(installed: BootedNode, empty_cloud: RealCloud, kubelet_conf: str) -> None:
+def test_uninstalling_restores_the_node(
+    installed: BootedNode, empty_cloud: RealCloud, kubelet_conf: str
+) -> None:
     assert "every file is as it was" in installed.run(PROGRAM, "uninstall")
     assert installed.run("cat", "/etc/kubernetes/kubelet.conf") == kubelet_conf
     for unit in (HUB, "edgehub.socket"):

@@ -23,7 +23,7 @@ def changed(seed: bytes, other: bytes, chance: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_seeds_and_what_is_near_them(name: str) -> None:
+def test_seeds_and_mutations_of_them_run(name: str) -> None:
     seeds, run = target(name)
     inputs = list(seeds())
     assert inputs

@@ -20,7 +20,7 @@ def test_pinned_histories_do_not_fail_again(name: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(HISTORIES))
-def test_each_client_ends_with_what_the_cloud_has(seed: int) -> None:
+def test_each_client_ends_with_the_state_of_the_cloud(seed: int) -> None:
     history = made_up(random.Random(seed), LENGTH)
     found = play(history, seed)
     assert not found, written(history)

@@ -227,7 +227,7 @@ async def test_a_person_at_an_attached_browser_holds_edits_and_ends_requests(
         assert (await waits)[0] == 409, "who leaves holds nothing"
 
 
-async def test_a_person_at_an_attached_terminal_resumes_and_ends_what_is_held(
+async def test_a_person_at_an_attached_terminal_resumes_and_kills_held_flows(
     cloud: ScriptableCloud, tmp_path: Path
 ) -> None:
     async with started(Hub(tmp_path, cloud.url, flags=("--allow-hold",))) as hub:
@@ -251,7 +251,7 @@ async def test_a_person_at_an_attached_terminal_resumes_and_ends_what_is_held(
             await terminal.ended()
 
 
-async def test_without_leave_nothing_is_held_and_the_interface_says_so(
+async def test_without_permission_no_flow_is_held_and_the_interface_reports_it(
     cloud: ScriptableCloud, tmp_path: Path
 ) -> None:
     async with started(Hub(tmp_path, cloud.url)) as hub, browser(hub) as (_, web):

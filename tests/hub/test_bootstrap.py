@@ -186,7 +186,7 @@ def test_a_node_of_openyurt_gets_the_hub_instead_of_yurthub(
 
 
 @pytest.mark.timeout(300)
-def test_an_identity_that_ended_in_an_outage_is_asked_for_anew(
+def test_an_identity_that_expired_in_an_outage_is_requested_again(
     cloud: RealCloud, tmp_path: Path, node: str
 ) -> None:
     cloud.apply([APPROVED])

@@ -83,9 +83,7 @@ def cut(member: Member, mode: Mode) -> None:
 
 
 @pytest.mark.parametrize("mode", [Mode.REFUSE, Mode.BLACK_HOLE])
-async def test_a_node_whose_link_is_cut_goes_through_another_hub_of_its_pool(
-    tmp_path: Path, mode: Mode
-) -> None:
+async def test_a_node_with_a_cut_link_borrows_that_of_another_hub(tmp_path: Path, mode: Mode) -> None:
     """The black hole accepts connections, as a firewall does that lets the handshake through."""
     async with lone_links(tmp_path, (), ()) as pool:
         lender, borrower = pool.members
@@ -163,7 +161,7 @@ async def test_the_lender_learns_neither_token_nor_object(tmp_path: Path) -> Non
             assert not await asyncio.to_thread(holds, lender.hub.pid, secret.encode())
 
 
-async def test_a_node_without_leave_to_borrow_goes_offline(tmp_path: Path) -> None:
+async def test_a_node_with_borrowing_off_goes_offline(tmp_path: Path) -> None:
     async with lone_links(tmp_path, (), ("--borrow", "off")) as pool:
         lender, other = pool.members
         await asyncio.to_thread(other.link.refuse)

@@ -29,7 +29,7 @@ SHOWN = (
 @pytest.mark.parametrize(
     "flags", [(), pytest.param(("--real",), marks=[pytest.mark.real, pytest.mark.timeout(120)])]
 )
-def test_the_demo_shows_what_it_says_and_ends(flags: tuple[str, ...], tmp_path: Path) -> None:
+def test_the_demo_prints_the_lines_of_the_readme_and_ends(flags: tuple[str, ...], tmp_path: Path) -> None:
     done = subprocess.run(
         [ROOT / "scripts" / "demo", *flags],
         stdin=subprocess.DEVNULL,

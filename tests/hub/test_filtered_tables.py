@@ -127,7 +127,7 @@ def rows(text: str) -> list[str]:
         ("widgets", "--chunk-size=1"),
     ],
 )
-async def test_kubectl_prints_what_it_prints_at_the_cloud_without_what_is_hidden(
+async def test_kubectl_prints_the_table_of_the_cloud_without_hidden_objects(
     real_cloud: RealCloud, kubeconfig: Path, shown: str, how: tuple[str, ...]
 ) -> None:
     def printed(config: Path | None) -> list[str]:

@@ -58,7 +58,7 @@ def what(request: LoggedRequest) -> str:
     return f"{request.verb} {request.resource or request.path}"
 
 
-async def test_a_follower_has_from_its_leader_what_is_the_same_for_each_node(pool: LoneLinks) -> None:
+async def test_a_follower_reads_discovery_from_its_leader(pool: LoneLinks) -> None:
     """Discovery is some ten kilobytes: more than all else that it reads at first."""
     _, follower = pool.members
     await asyncio.to_thread(follower.hub.stop)

@@ -108,7 +108,7 @@ def test_an_interrupted_installation_is_undone(machine: Machine) -> None:
         assert machine.files() == before, step
 
 
-def test_the_doctor_finds_a_node_well_and_says_which_manifest_a_stranger_lacks(
+def test_the_doctor_finds_a_healthy_node_and_names_a_missing_manifest(
     machine: Machine, real_cloud: RealCloud
 ) -> None:
     well = edgehub(machine, "doctor", hub=True)

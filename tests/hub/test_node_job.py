@@ -128,7 +128,7 @@ def test_a_hub_that_was_installed_by_hand_a_moment_ago_stays_as_it_is(machine: M
     assert machine.called == called
 
 
-def test_an_upgrade_that_is_killed_goes_back_by_the_static_pod_beside_it(machine: Machine) -> None:
+def test_a_killed_upgrade_of_a_static_pod_is_rolled_back(machine: Machine) -> None:
     with StaticPods(machine) as static_pods:
         done = run_job(machine, Direction.INSTALL)
         assert done.returncode == 0, done.stdout + done.stderr

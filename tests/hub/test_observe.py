@@ -42,7 +42,7 @@ async def past(hub: Hub, *arguments: str) -> str:
     return output.decode()
 
 
-async def test_a_person_sees_what_a_component_asks_gets_and_does_not_get(
+async def test_a_person_observes_requests_answers_and_hidden_objects_of_a_component(
     cloud: ScriptableCloud, tmp_path: Path
 ) -> None:
     cloud.store.create(config_map({"filter_discardcloudservice": "kube-proxy/services#list;watch"}))

@@ -124,7 +124,7 @@ def is_running(pod: Any) -> bool:
     return bool(pod.get("status", {}).get("phase") == "Running")
 
 
-async def test_kubectl_gets_what_it_got_before(
+async def test_kubectl_gets_its_former_answers_offline(
     outage: Outage, real_cloud: RealCloud, tmp_path: Path, namespace: str
 ) -> None:
     """kubectl uses a token of its own, on the TLS port."""

@@ -67,7 +67,7 @@ async def sees_changes(outage: Outage, core: str) -> None:
         assert (event.type, cells[0], cells[2]) == ("MODIFIED", "app", "Strained")
 
 
-async def test_kubectl_sees_what_the_nodes_components_have_in_protobuf(
+async def test_kubectl_reads_the_protobuf_copies_of_components(
     outage: Outage, real_cloud: RealCloud, kubeconfig: Path, namespace: str
 ) -> None:
     admin, node, core = real_cloud.admin, outage.hub.node, f"/api/v1/namespaces/{namespace}"
@@ -125,7 +125,7 @@ async def test_kubectl_sees_what_the_nodes_components_have_in_protobuf(
         assert "nothing is deleted" in gone.stderr
 
 
-async def test_a_person_with_a_token_sees_again_what_the_cloud_let_the_token_see(
+async def test_a_person_with_a_token_reads_offline_with_the_permissions_of_the_token(
     outage: Outage, real_cloud: RealCloud, namespace: str, tmp_path: Path
 ) -> None:
     admin, node, core = real_cloud.admin, outage.hub.node, f"/api/v1/namespaces/{namespace}"

@@ -80,7 +80,7 @@ async def test_the_consoles_command_line_is_refused(tmp_path: Path, cloud: Scrip
 
 
 @pytest.mark.parametrize("program", ["mitmdump", "mitmweb", "mitmproxy"])
-async def test_mitmproxys_own_programs_open_what_the_hub_opens(
+async def test_programs_of_mitmproxy_listen_on_the_ports_of_the_hub(
     tmp_path: Path, cloud: ScriptableCloud, program: str
 ) -> None:
     """They opened mitmproxy's own port first: they ended where it was taken."""

@@ -15,7 +15,7 @@ from tests.support.browser import Browser, find_browser
 SERVICES = "/api/v1/services?resourceVersion=0"
 
 
-async def test_the_questions_of_a_person_who_has_never_read_the_code(
+async def test_the_page_answers_the_questions_of_a_new_operator(
     cloud: ScriptableCloud, tmp_path: Path
 ) -> None:
     find_browser()

@@ -121,7 +121,7 @@ async def listed_when_inputs_are_known(newcomer: Member) -> dict[str, ApiObject]
             await asyncio.sleep(1)
 
 
-async def test_a_follower_reads_from_a_leader_what_the_pool_shares_and_no_more(settled: Site) -> None:
+async def test_a_follower_reads_shared_resources_alone_from_a_leader(settled: Site) -> None:
     follower = settled.members[2]
     async with followed(settled, settled.members[2]):
         await listed(follower.hub.url, ENDPOINTS, component="kube-proxy", resourceVersion="0")
@@ -141,7 +141,7 @@ async def test_a_follower_reads_from_a_leader_what_the_pool_shares_and_no_more(s
         assert served.hub.metric("edgehub_peer_bytes_total", direction="sent", node=follower.name) > 0
 
 
-async def test_a_live_edit_of_what_is_shared_moves_sources_that_run(settled: Site) -> None:
+async def test_an_edit_of_shared_resources_moves_running_sources(settled: Site) -> None:
     follower = settled.members[2]
     async with followed(settled, settled.members[2]) as (events, make):
         lists = await asyncio.to_thread(follower.lists, SLICES)

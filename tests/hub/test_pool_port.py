@@ -109,7 +109,7 @@ def test_the_certificate_is_renewed_without_an_end_of_streams(site: Site) -> Non
 
 
 @pytest.mark.parametrize("query", ["", "limit=1", "resourceVersion=0&limit=1"])
-def test_the_pages_of_a_list_hold_together_what_the_list_holds(site: Site, query: str) -> None:
+def test_the_pages_of_a_list_contain_all_its_items(site: Site, query: str) -> None:
     made = site.cloud.admin.post(slices("default"), endpoint_slice(f"paged-{len(query)}", "web"))
     everything = site.cloud.admin.get(SLICES)
     # Its own version: a list's is the newest of all resources, which no copy of slices need ever reach.

@@ -175,7 +175,7 @@ async def test_a_yurthub_lists_and_watches_at_a_hub_that_leads(
     assert sorted(held) == sorted(each["metadata"]["name"] for each in there["items"])
 
 
-async def test_a_yurthub_goes_on_at_the_cloud_from_where_its_leader_ended(
+async def test_a_yurthub_resumes_at_the_cloud_after_its_leader_ended(
     site: Site, leader: tuple[str, int]
 ) -> None:
     """When a hub leads no longer its watches end, each with a bookmark."""

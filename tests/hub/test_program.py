@@ -28,7 +28,7 @@ from tests.hub.support.process import ROOT, Hub, ProcessFailedError, started
 MITMDUMP = Path(sys.executable).with_name("mitmdump")
 
 
-async def test_the_log_tells_an_outage_from_end_to_end(tmp_path: Path, cloud: ScriptableCloud) -> None:
+async def test_the_log_has_the_begin_and_end_of_an_outage(tmp_path: Path, cloud: ScriptableCloud) -> None:
     host, _, port = cloud.url.removeprefix("http://").partition(":")
     with Link(host, int(port)) as link:
         hub = Hub(tmp_path, f"http://{link.host}:{link.port}", flags=("--pool", "harbour"))
@@ -59,7 +59,7 @@ async def test_the_log_tells_an_outage_from_end_to_end(tmp_path: Path, cloud: Sc
         assert re.fullmatch(pattern, line), (pattern, line)
 
 
-async def test_the_tests_leave_no_hub_behind_whose_start_failed(
+async def test_a_hub_whose_start_failed_is_ended_by_the_test(
     tmp_path: Path, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hub_process, "START_TIMEOUT", 0)
@@ -130,7 +130,7 @@ def test_a_hub_whose_exec_plugin_fails_does_not_start(tmp_path: Path) -> None:
     assert "the hub cannot start: exec plugin false ended with status 1" in done.stderr + done.stdout
 
 
-def test_mitmdump_tells_a_mistake_in_a_line() -> None:
+def test_mitmdump_reports_a_wrong_option_in_one_line() -> None:
     command = [str(MITMDUMP), "-q", "-s", str(ROOT / "addons" / "hub.py")]
     given = ("--set", "hub_server=http://127.0.0.1:1", "--set", "hub_prot=1")
     done = subprocess.run([*command, *given], capture_output=True, text=True, check=False)

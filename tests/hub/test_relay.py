@@ -114,7 +114,9 @@ async def test_a_hub_reads_from_the_relay_and_from_the_cloud_without_it(running:
         assert mine == [("ADDED", f"relayed-{number}") for number in (1, 2, 3)]
 
 
-async def test_a_pod_gets_from_a_relay_what_its_own_token_may_read(running: Scene, namespace: str) -> None:
+async def test_a_pod_reads_from_a_relay_with_the_permissions_of_its_token(
+    running: Scene, namespace: str
+) -> None:
     """The node itself may not read it at the cloud: the relay alone does."""
     scene, policies = running, "/apis/networking.k8s.io/v1/networkpolicies"
     readers = [rule("networking.k8s.io", "networkpolicies", "list watch")]

@@ -30,9 +30,7 @@ def functions(step: str) -> list[str]:
     return [name for name in re.findall(r"`(addons(?:\.\w+)+)`", step) if name.rpartition(".")[2].islower()]
 
 
-async def test_a_write_goes_to_the_cloud_and_back_in_the_steps_that_the_page_names(
-    cloud: ScriptableCloud, tmp_path: Path
-) -> None:
+async def test_a_relayed_write_takes_the_documented_steps(cloud: ScriptableCloud, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
     section = page.partition("## One relayed write")[2].partition("\n## ")[0]
     there, back = (steps(part) for part in section.split("The answer:"))

@@ -56,7 +56,7 @@ async def test_restarted_offline_it_answers_lists_and_watches_from_disk(
             assert not [each for each in events.seen if each.type == "MODIFIED"]
 
 
-async def test_restarted_online_it_goes_on_from_its_version(
+async def test_a_hub_restarted_online_resumes_from_its_version(
     linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str
 ) -> None:
     hub, _ = linked

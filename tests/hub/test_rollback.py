@@ -78,7 +78,7 @@ def test_a_failing_upgrade_is_rolled_back_without_a_cloud(
 
 
 @pytest.mark.parametrize("power_fails", [False, True])
-def test_an_upgrade_that_is_killed_goes_back_by_itself(
+def test_a_killed_upgrade_is_rolled_back(
     installed: Machine, to_cloud: Link, tmp_path: Path, power_fails: bool
 ) -> None:
     before = installed.files()

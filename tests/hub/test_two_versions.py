@@ -42,7 +42,7 @@ def former(version: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return checked_out(version, tmp_path_factory.mktemp("former"))
 
 
-async def test_a_folder_goes_to_the_next_version_and_back_in_an_outage(
+async def test_a_state_folder_is_upgraded_and_downgraded_in_an_outage(
     version: str, former: Path, cloud: ScriptableCloud, tmp_path: Path
 ) -> None:
     objects: list[Json] = [

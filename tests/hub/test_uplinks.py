@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.hub.support.process import run_scene
 
 
-def test_a_node_goes_by_the_uplink_that_leads_on_and_back_to_a_better_one(
+def test_a_node_uses_the_working_uplink_and_returns_to_a_better_one(
     isolated: list[str], tmp_path: Path
 ) -> None:
     done = run_scene(isolated, "two_uplinks", tmp_path)

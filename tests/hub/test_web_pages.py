@@ -66,7 +66,7 @@ async def test_a_page_reads_nothing(hub: Hub, cloud: ScriptableCloud) -> None:
         assert [each.path for each in cloud.requests if each.path == SECRETS] == []
 
 
-async def test_an_absolute_target_says_itself_whom_it_is_for(hub: Hub) -> None:
+async def test_an_absolute_target_overrides_the_host_header(hub: Hub) -> None:
     """The header Host does not count then (RFC 9112, 3.2.2)."""
 
     async def status(port: int, target: str) -> int:

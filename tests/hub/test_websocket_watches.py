@@ -132,7 +132,9 @@ async def test_each_event_is_a_message(outage: Outage, cloud: ScriptableCloud) -
     await asyncio.to_thread(outage.hub.wait_for_metric, "edgehub_watchers", 0, WAIT, resource="configmaps")
 
 
-async def test_it_goes_on_in_an_outage_and_after_it(outage: Outage, cloud: ScriptableCloud) -> None:
+async def test_a_websocket_watch_continues_in_an_outage_and_after_it(
+    outage: Outage, cloud: ScriptableCloud
+) -> None:
     cloud.store.create(named("first"))
     async with watch(outage.hub.url) as before:
         assert await event(before) == ("ADDED", "first")

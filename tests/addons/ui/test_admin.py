@@ -90,7 +90,7 @@ async def test_the_offline_report_is_empty_in_cloud_mode(
         assert await keeping.json("/debug/offline") == offline.describe()
 
 
-async def test_sources_and_whose_they_are(
+async def test_sources_are_reported_with_their_identity(
     pages: AdminClient, parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     cloud.access.tokens["pod"] = User("system:serviceaccount:shop:web")
@@ -111,7 +111,7 @@ async def test_explain_for_people_and_for_tools(pages: AdminClient) -> None:
     assert (found["component"], found["route"], found["outcome"]) == ("kubelet", "view", "kept")
 
 
-async def test_the_page_tells_of_the_time_before_its_first_client(
+async def test_the_timeline_of_the_page_runs_before_its_first_client(
     hub: RunningHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticked = asyncio.Event()

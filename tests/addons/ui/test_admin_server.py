@@ -224,7 +224,7 @@ async def test_a_fault_of_a_page_is_logged(served: Served, caplog: pytest.LogCap
     assert "a fault of the page" in caplog.text
 
 
-async def test_beyond_the_bound_the_connection_goes_that_has_waited_longest(served: Served) -> None:
+async def test_beyond_the_bound_the_longest_idle_connection_is_closed(served: Served) -> None:
     before = value_of(metrics.CONNECTIONS_REFUSED.labels("admin"))
     idle = await connected(served.port, MAX_CONNECTIONS)
     try:

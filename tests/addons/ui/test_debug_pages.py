@@ -139,7 +139,7 @@ async def test_a_profile_has_the_work_of_the_loop_in_both_tables() -> None:
     assert "Ordered by: cumulative time" in text
 
 
-async def test_one_is_made_at_a_time() -> None:
+async def test_a_second_profile_is_refused_while_one_runs() -> None:
     profiles = Profiles()
     first = asyncio.create_task(profiles.record_profile("1"))
     await asyncio.sleep(0)

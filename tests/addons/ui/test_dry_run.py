@@ -79,6 +79,6 @@ async def test_callbacks_run_between_slices_of_a_dry_run(
     assert ran
 
 
-async def test_it_ends_at_the_deadline(items: dict[str, Any]) -> None:
+async def test_a_dry_run_ends_at_its_deadline(items: dict[str, Any]) -> None:
     found = [each async for each in in_slices(list(items.values()) * 5, time.monotonic() - 1)]
     assert len(found) == 1

@@ -228,7 +228,7 @@ async def test_a_resource_is_explained_with_its_hidden_objects_and_reasons(hub: 
     assert text_of(found).startswith(f"{head}1 kept, 0 changed, 1 hidden, 0 unknown\ndefault/lb: hidden\n  ")
 
 
-async def test_one_namespace_alone(hub: RunningHub) -> None:
+async def test_explain_is_limited_to_its_namespace(hub: RunningHub) -> None:
     found = await explain_resource(hub, ExplainRequest("chosen", "services", "elsewhere"))
     assert sum(found.counts.values()) == 0
 
@@ -242,7 +242,7 @@ async def test_objects_are_bounded_and_all_are_counted(
     assert text_of(found).endswith("and 1 more: name a namespace\n")
 
 
-async def test_a_resource_without_a_copy_says_so(hub: RunningHub) -> None:
+async def test_explain_of_a_resource_without_a_copy_has_a_note(hub: RunningHub) -> None:
     found = await explain_resource(hub, ExplainRequest("chosen", "pods"))
     assert "note: the hub has no copy of this resource: no client asked for it yet\n0 kept" in text_of(found)
 

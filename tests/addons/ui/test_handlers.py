@@ -31,7 +31,7 @@ async def test_reports_run_one_at_a_time() -> None:
     assert most == 1
 
 
-async def test_too_many_are_refused_and_it_goes_on_afterwards() -> None:
+async def test_reports_beyond_the_bound_are_refused_until_others_end() -> None:
     reports, go_on = ReportQueue(), asyncio.Event()
     before = metrics.ADMIN_REFUSED.labels("turn")._value.get()
 
@@ -90,7 +90,7 @@ async def test_a_closed_connection_is_refused_as_of_no_known_user() -> None:
     ("own_user", "users", "passes"),
     [(True, {999_999}, True), (False, {999_999}, False), (False, {os.getuid()}, True)],
 )
-async def test_users_whom_the_plain_port_takes_root_and_the_hubs_own(
+async def test_root_the_user_of_the_hub_and_plain_users_are_accepted(
     monkeypatch: pytest.MonkeyPatch, own_user: bool, users: set[int], passes: bool
 ) -> None:
     uid = os.getuid()

@@ -201,7 +201,7 @@ async def test_refusals_of_the_cloud(updating: AdminClient, there: Cloud) -> Non
     assert await post(updating, "upgrade") == (500, 'Get pod failed, pods "web-1" not found')
 
 
-async def test_a_cloud_that_goes_meanwhile(hub: RunningHub) -> None:
+async def test_an_update_in_an_outage_is_500_with_the_reason(hub: RunningHub) -> None:
     class Gone(AnsweringClient):
         async def answer(self, asked: Asked) -> ApiResponse:
             raise Unreachable("gone")
@@ -235,7 +235,7 @@ async def test_a_web_page_updates_nothing(updating: AdminClient, there: Cloud) -
     assert (code, there.changed) == (403, [])
 
 
-async def test_users_whom_the_plain_port_refuses_update_nothing(
+async def test_a_user_that_the_plain_port_refuses_updates_no_pod(
     hub: RunningHub, there: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def another(*_: object) -> int:
@@ -248,7 +248,7 @@ async def test_users_whom_the_plain_port_refuses_update_nothing(
     assert there.changed == []
 
 
-async def test_few_are_asked_for_at_once_and_who_leaves_breaks_none_off(
+async def test_updates_are_bounded_and_a_client_that_leaves_cancels_none(
     updating: AdminClient, there: Cloud
 ) -> None:
     before = metrics.ADMIN_REFUSED.labels("update")._value.get()

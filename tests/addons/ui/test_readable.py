@@ -142,7 +142,7 @@ def test_the_end_of_the_initial_events_is_shown(encoding: Encoding) -> None:
 
 
 @pytest.mark.parametrize("encoding", Encoding)
-def test_a_torn_watch_shows_what_came_before(encoding: Encoding) -> None:
+def test_a_truncated_watch_shows_its_complete_events(encoding: Encoding) -> None:
     event = codec_for(encoding).encode_event("ADDED", *recorded.single("services.single", encoding))
     text = readable_watch(encoding, event + event[:50])
     assert [each["type"] for each in documents(text) if each] == ["ADDED"]
@@ -150,7 +150,7 @@ def test_a_torn_watch_shows_what_came_before(encoding: Encoding) -> None:
 
 
 @pytest.mark.parametrize("encoding", Encoding)
-def test_a_malformed_event_does_not_hide_what_came_before(encoding: Encoding) -> None:
+def test_a_malformed_event_does_not_hide_earlier_ones(encoding: Encoding) -> None:
     codec = codec_for(encoding)
     event = codec.encode_event("ADDED", *recorded.single("services.single", encoding))
     text = readable_watch(encoding, event * 9 + b"\xff" * 5_000)
@@ -159,7 +159,7 @@ def test_a_malformed_event_does_not_hide_what_came_before(encoding: Encoding) ->
 
 
 @pytest.mark.parametrize("encoding", Encoding)
-def test_a_long_watch_tells_each_event_in_short_and_has_an_end(encoding: Encoding) -> None:
+def test_events_of_a_long_watch_are_abbreviated_and_bounded(encoding: Encoding) -> None:
     codec = codec_for(encoding)
     event = codec.encode_event("MODIFIED", *recorded.single("services.single", encoding))
     text = readable_watch(encoding, event * (LINES + 2) + codec.encode_error(expired("too old")))
@@ -194,7 +194,7 @@ def test_a_secret_is_not_shown(kind: str, tree: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("kind", "tree"), SECRETS)
-def test_values_are_shown_to_who_asks_for_them(kind: str, tree: dict[str, Any]) -> None:
+def test_secret_values_are_shown_on_request(kind: str, tree: dict[str, Any]) -> None:
     assert masked(kind, tree, visible=Visible(secrets=True)) == tree
 
 

@@ -120,7 +120,7 @@ async def test_an_older_copy_is_waited_for(
         ([service("a", 5), service("b", 6), service("z", 8)], 9),
     ],
 )
-async def test_a_copy_that_no_event_can_mend_is_listed_anew(
+async def test_a_copy_that_contradicts_the_cloud_is_listed_again(
     source: HandSource, services: list[Json], advance: int
 ) -> None:
     """The cloud was restored from a backup, and written past the copy's version."""

@@ -73,7 +73,7 @@ def node() -> Node:
     return Node()
 
 
-def test_the_next_process_knows_what_the_cloud_said(node: Node) -> None:
+def test_the_next_process_knows_the_reviews_of_the_cloud(node: Node) -> None:
     node.known.is_of(TOKEN, USER)
     node.known.has_right(TOKEN, SERVICES)
     node.known.has_right(TOKEN, right("/api/v1/secrets"), "forbidden: no")
@@ -119,7 +119,7 @@ def test_a_right_that_was_taken_away_stays_away(node: Node) -> None:
     assert node.user(TOKEN) == ""
 
 
-def test_tokens_that_the_cloud_gave_for_one_account_share_what_it_said(node: Node) -> None:
+def test_tokens_of_one_service_account_share_reviews(node: Node) -> None:
     """kubelet fetched the second one minutes before the outage, and no pod has shown it yet."""
     first, second = given("1"), given("2")
     node.known.was_given(first)
@@ -207,7 +207,7 @@ def test_all_is_bounded_on_disk_too(node: Node) -> None:
     assert not node.user("Bearer 0")
 
 
-def test_rows_that_cannot_be_read_are_named_and_what_is_known_already_stays(node: Node) -> None:
+def test_unreadable_rows_are_named_and_known_reviews_stay(node: Node) -> None:
     node.known.is_of(TOKEN, "as another process heard")
     rows = dict(node.rows)
     known = KnownCallers(KEY, node.clock)

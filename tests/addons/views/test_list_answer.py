@@ -79,7 +79,7 @@ async def test_a_client_has_the_list_of_when_it_asked() -> None:
     assert b"".join(pieces_of(answer)) == before
 
 
-async def test_a_list_in_zstd_says_so() -> None:
+async def test_a_list_in_zstd_has_its_content_encoding() -> None:
     listed = listing()
     answer = await list_answer(listed, packed=True)
     assert answer.headers["Content-Encoding"] == "zstd"

@@ -71,7 +71,7 @@ def source() -> Stored:
     return made
 
 
-async def test_an_input_changes_nothing_before_the_disk_forgets_what_it_made(source: Stored) -> None:
+async def test_an_input_applies_once_the_disk_has_dropped_the_checkpoint(source: Stored) -> None:
     assert source.held is not None
     assert source.held[:3] == (10, 0, 0)
     assert source.store.say([INPUT])
@@ -88,12 +88,12 @@ async def test_an_input_changes_nothing_before_the_disk_forgets_what_it_made(sou
     assert source.held.unlike == 10
 
 
-async def test_an_input_changes_at_once_where_the_disk_says_nothing(source: Stored) -> None:
+async def test_an_input_without_a_checkpoint_applies_at_once(source: Stored) -> None:
     Withdrawals().begin([], source.change)
     assert source.projection.get(("a", "x")) is None
 
 
-def test_a_source_that_goes_leaves_none(source: Stored) -> None:
+def test_a_closed_source_leaves_no_checkpoint(source: Stored) -> None:
     source.store.forget()
     assert source.held is None
 

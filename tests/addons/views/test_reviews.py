@@ -94,7 +94,7 @@ async def code_of(ask: Callable[[], Any]) -> int:
     return caught.value.code
 
 
-async def test_a_user_is_who_the_cloud_says(reviews: Reviews, cloud: Cloud) -> None:
+async def test_the_user_of_a_token_is_that_of_the_cloud(reviews: Reviews, cloud: Cloud) -> None:
     found = await reviews.user(TOKEN)
     assert json.loads(found) == ["system:serviceaccount:shop:web", ["a", "b"], "", {}]
     ((authorization, path, review),) = cloud.asked
@@ -110,7 +110,7 @@ async def test_a_user_is_who_the_cloud_says(reviews: Reviews, cloud: Cloud) -> N
         ({"groups": ["a", "b"]}, True),
     ],
 )
-async def test_a_user_made_anew_or_of_a_narrower_scope_is_another(
+async def test_a_recreated_user_or_narrower_scope_is_another_user(
     reviews: Reviews, cloud: Cloud, other: Json, same: bool
 ) -> None:
     """Whichever of the user's tokens is shown, and in whatever order its groups come."""
@@ -125,7 +125,7 @@ async def test_an_identity_is_never_that_of_the_hub(reviews: Reviews, cloud: Clo
     assert await reviews.user(TOKEN) != "", "the empty identity is the hub's own"
 
 
-async def test_the_cloud_is_asked_what_the_client_asked(reviews: Reviews, cloud: Cloud) -> None:
+async def test_a_review_has_the_attributes_of_the_request(reviews: Reviews, cloud: Cloud) -> None:
     await reviews.may_read(TOKEN, WATCH)
     ((authorization, path, review),) = cloud.asked
     assert (authorization, path, review["kind"]) == (TOKEN, ACCESS_PATH, "SelfSubjectAccessReview")
@@ -152,7 +152,7 @@ async def test_only_a_clear_yes_is_a_yes(reviews: Reviews, cloud: Cloud, allowed
     [(LIST, 'services is forbidden: cannot list resource "services" in API group "" in the namespace "shop"'),
      (ALL_SLICES, "endpointslices.discovery.k8s.io is forbidden: cannot list resource")],
 )  # fmt: skip
-async def test_a_no_says_what_is_missing(
+async def test_a_refusal_names_the_missing_permission(
     reviews: Reviews, cloud: Cloud, read: ObjectRead, where: str
 ) -> None:
     cloud.allowed = False
@@ -283,7 +283,7 @@ async def test_concurrent_reviews_are_sent_once_and_survive_a_cancelled_caller(
     assert [each.code for each in found if isinstance(each, StatusError)] == [503] * 3
 
 
-async def test_tokens_are_bounded_and_the_oldest_goes_first(reviews: Reviews, cloud: Cloud) -> None:
+async def test_tokens_with_reviews_are_bounded_and_the_oldest_evicted(reviews: Reviews, cloud: Cloud) -> None:
     for number in range(MAX_TOKENS + 1):
         await reviews.user(f"Bearer {number}")
     assert len(reviews._answers) == MAX_TOKENS

@@ -206,7 +206,7 @@ async def test_metadata_alone(parts: HubWorld) -> None:
     assert "spec" not in found["items"][0]
 
 
-async def test_a_kind_without_protobuf_comes_as_json_to_who_takes_it(
+async def test_a_kind_without_protobuf_is_json_if_the_client_accepts_it(
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     pools = "/apis/apps.openyurt.io/v1beta2/nodepools?resourceVersion=0"
@@ -220,9 +220,7 @@ async def test_a_kind_without_protobuf_comes_as_json_to_who_takes_it(
 
 
 @pytest.mark.usefixtures("web")
-async def test_a_pod_reads_the_shared_copy_once_the_cloud_said_that_it_may(
-    parts: HubWorld, cloud: ScriptableCloud
-) -> None:
+async def test_a_pod_reads_the_shared_copy_after_one_review(parts: HubWorld, cloud: ScriptableCloud) -> None:
     user(cloud, "pod", WEB)
     for _ in range(2):
         assert await parts.names(ZERO, caller=POD) == ["lb", "web"]
@@ -289,7 +287,7 @@ async def test_an_unshared_resource_is_read_with_the_token_of_the_caller(
 
 @pytest.mark.parametrize("target", [ZERO, f"{SECRETS}?resourceVersion=0"])
 @pytest.mark.usefixtures("web")
-async def test_a_caller_whose_credential_the_hub_cannot_show_is_no_hub(
+async def test_a_caller_with_an_unreadable_credential_does_not_read_as_the_hub(
     parts: HubWorld, cloud: ScriptableCloud, target: str
 ) -> None:
     """A token in Sec-WebSocket-Protocol makes a caller its own; the hub has no header to ask the cloud with."""

@@ -132,7 +132,7 @@ async def test_a_client_that_lists_can_watch_where_the_rules_filter_watches_alon
         cloud.store.delete("services", f"of-{len(target)}", "default")
 
 
-async def test_a_view_that_is_made_anew_knows_nothing_of_former_inputs(parts: HubWorld, web: None) -> None:
+async def test_a_recreated_view_corrects_clients_of_former_inputs(parts: HubWorld, web: None) -> None:
     """A node's label may change while the view has no client, and the version stays."""
     parts.set_rules(FILTERED)
     before, other = Client(parts), Client(parts)

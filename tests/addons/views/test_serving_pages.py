@@ -56,7 +56,7 @@ async def test_pages_show_the_state_at_the_first(parts: HubWorld, cloud: Scripta
     assert last["metadata"] == {"resourceVersion": first["metadata"]["resourceVersion"]}
 
 
-async def test_only_a_page_without_selectors_says_what_is_left(parts: HubWorld) -> None:
+async def test_only_a_page_without_selectors_has_a_remaining_count(parts: HubWorld) -> None:
     first = await page(parts, limit=2, fieldSelector="metadata.name!=d")
     assert names(first) == ["a", "b"]
     assert "remainingItemCount" not in first["metadata"]

@@ -296,5 +296,5 @@ STEPS = st.lists(st.tuples(st.sampled_from((*WRITES * 3, *OTHERS)), st.integers(
 @example(
     [("write service", 0), ("restart", 0), ("rules", 2), ("cut", 0), ("rules", 3), ("delete service", 0)]
 )
-def test_each_client_holds_what_the_rules_show_of_the_cloud(steps: list[Step]) -> None:
+def test_each_client_holds_the_objects_that_the_rules_show(steps: list[Step]) -> None:
     asyncio.run(play(steps))

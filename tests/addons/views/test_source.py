@@ -94,7 +94,7 @@ async def test_a_component_keeps_its_view(parts: HubWorld) -> None:
     assert other.projection is one.projection, "without filters they see the same"
 
 
-async def test_a_projection_goes_with_its_last_view(parts: HubWorld) -> None:
+async def test_a_projection_ends_with_its_last_view(parts: HubWorld) -> None:
     source = await parts.source()
     parts.set_rules(DISCARDING)
     await source.view(KEY, 1)
@@ -103,9 +103,7 @@ async def test_a_projection_goes_with_its_last_view(parts: HubWorld) -> None:
     assert set(source.projections) == {()}
 
 
-async def test_a_view_whose_inputs_are_not_known_is_waited_for(
-    parts: HubWorld, cloud: ScriptableCloud
-) -> None:
+async def test_a_view_waits_for_its_unknown_inputs(parts: HubWorld, cloud: ScriptableCloud) -> None:
     """The former filters stay in force until the new ones have verdicts on all objects."""
     source, silence = await lacking_inputs(parts, cloud)
     with refuses(503):
@@ -128,7 +126,7 @@ async def test_a_view_is_ready_when_the_last_object_that_lacks_an_input_is_delet
     silence.lift()
 
 
-async def test_a_source_that_ends_refuses_who_waits_for_a_view_and_leaves_nothing_running(
+async def test_a_closed_source_refuses_waiters_and_leaves_no_task(
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     """The quota of bytes may end a source while a request waits for the inputs of its filters."""
@@ -374,5 +372,5 @@ def test_each_failure_is_counted_once(error: Failure, reason: str) -> None:
     assert value_of(counted) == before + 1
 
 
-def test_the_manifest_is_where_the_log_says() -> None:
+def test_the_manifest_that_the_log_names_exists() -> None:
     assert (ROOT / RBAC).is_file()

@@ -58,9 +58,7 @@ async def test_a_new_token_of_the_same_identity_is_used_when_the_old_one_ends(
     assert names(source) == ["db", "web"]
 
 
-async def test_a_pod_whose_token_dies_ends_no_watch_of_another_pod(
-    parts: HubWorld, cloud: ScriptableCloud
-) -> None:
+async def test_an_expired_token_ends_no_watch_of_another_pod(parts: HubWorld, cloud: ScriptableCloud) -> None:
     """Both pods are of one service account, and the one that died had asked last."""
     user = User("system:serviceaccount:kube-system:coredns")
     cloud.access.tokens |= {"alive": user, "dying": user}
@@ -121,7 +119,7 @@ async def test_filters_are_chosen_for_each_view(parts: HubWorld) -> None:
     assert {key.component: opened.filters for key, opened in source.views.items()} == {"a": DISCARD, "b": ()}
 
 
-async def test_bookmarks_reach_who_asked_for_them(parts: HubWorld) -> None:
+async def test_bookmarks_are_sent_to_watches_that_asked_for_them(parts: HubWorld) -> None:
     source = await parts.source()
     view = await source.view(KEY, 1)
     asked, plain = view.watch(None, bookmarks=True), view.watch(None, bookmarks=False)
@@ -149,7 +147,7 @@ async def test_an_unused_source_stops(parts: HubWorld, clock: Clock) -> None:
     assert parts.sources.get(HUB_IDENTITY, SERVICES_LIST_WATCH) is not source
 
 
-async def test_a_source_stays_until_the_cloud_is_past_what_it_alone_can_name(
+async def test_a_source_stays_until_the_cloud_has_passed_its_former_versions(
     parts: HubWorld, cloud: ScriptableCloud, clock: Clock
 ) -> None:
     """The next one would begin where the restored cloud is, and take a client of the former history for one of now."""
@@ -188,7 +186,7 @@ async def test_no_source_begins_at_a_version_of_a_former_history(
     )
 
 
-async def test_an_edit_knows_what_a_stopped_source_gave(parts: HubWorld, clock: Clock) -> None:
+async def test_an_edit_knows_the_versions_given_by_a_stopped_source(parts: HubWorld, clock: Clock) -> None:
     parts.set_rules(DISCARDING)
     source = await parts.source()
     await source.view(KEY, 1)
@@ -213,7 +211,7 @@ async def test_a_source_in_use_stays(parts: HubWorld, clock: Clock) -> None:
     assert source in parts.sources, "its idle time begins with the end of its use"
 
 
-async def test_a_view_outlives_its_watch_so_that_the_client_can_resume(parts: HubWorld, clock: Clock) -> None:
+async def test_a_view_outlives_its_watch_for_a_resumption(parts: HubWorld, clock: Clock) -> None:
     source = await parts.source()
     view = await source.view(KEY, 1)
     watcher = view.watch(None, bookmarks=False)

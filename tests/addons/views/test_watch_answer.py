@@ -47,9 +47,7 @@ async def test_a_watch_list_ends_its_state_with_a_bookmark(parts: HubWorld, clou
 
 
 @pytest.mark.usefixtures("web")
-async def test_a_watch_of_a_table_shows_what_the_filters_show(
-    parts: HubWorld, cloud: ScriptableCloud
-) -> None:
+async def test_a_watch_of_a_table_is_filtered(parts: HubWorld, cloud: ScriptableCloud) -> None:
     parts.set_rules({"filter_discardcloudservice": "chosen/services"})
     target = f"{SERVICES}?watch=true&resourceVersion=0"
     async with parts.watch(target, "chosen", accept=TABLE) as watch:
@@ -101,7 +99,7 @@ async def test_a_version_that_is_too_old_is_one_error_event(parts: HubWorld, clo
 
 
 @pytest.mark.usefixtures("web")
-async def test_a_watch_whose_time_is_over_before_it_begins_is_empty(parts: HubWorld) -> None:
+async def test_a_watch_with_a_negative_timeout_is_empty(parts: HubWorld) -> None:
     async with parts.watch(f"{SERVICES}?watch=true&resourceVersion=0&timeoutSeconds=-1") as watch:
         assert await watch.until_end() == []
 
@@ -228,7 +226,7 @@ async def test_sent_and_hidden_events_are_observed_while_a_watch_is_open(
     assert len(seen) == 2, "nobody watches now"
 
 
-def test_each_filter_counts_what_it_did_itself() -> None:
+def test_each_filter_tallies_its_own_outcomes() -> None:
     reasons: dict[Why, int] = {
         (("first", dropped("gone")),): 2,
         (("first", kept("fine")), ("second", changed("moved"))): 3,

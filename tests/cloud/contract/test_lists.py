@@ -24,7 +24,7 @@ async def four(caller: Caller, config_maps: str) -> str:
     return config_maps
 
 
-async def test_a_list_says_what_it_is_and_is_in_order(caller: Caller, four: str) -> None:
+async def test_a_list_has_kind_version_and_sorted_items(caller: Caller, four: str) -> None:
     answer = await caller.get(four, labelSelector="ours")
     assert (answer["kind"], answer["apiVersion"]) == ("ConfigMapList", "v1")
     assert names(answer) == ["c1", "c2", "c3", "c4"]
@@ -37,7 +37,7 @@ async def test_a_body_of_a_list_is_ignored(caller: Caller, four: str) -> None:
     assert names(answer.json()) == ["c1", "c2", "c3", "c4"]
 
 
-async def test_items_of_custom_resources_say_what_they_are(caller: Caller, things: str) -> None:
+async def test_items_of_custom_resources_have_kind_and_version(caller: Caller, things: str) -> None:
     thing = {"apiVersion": "contract.example.com/v1", "kind": "Thing", "metadata": {"name": "t"}}
     await caller.post(things, thing)
     answer = await caller.get(things)
@@ -135,7 +135,7 @@ async def test_pages_show_the_state_at_the_first(caller: Caller, four: str) -> N
     assert "continue" not in second["metadata"]
 
 
-async def test_only_a_page_without_selectors_says_what_is_left(caller: Caller, four: str) -> None:
+async def test_a_contract_page_without_selectors_has_a_remaining_count(caller: Caller, four: str) -> None:
     page = await caller.get(four, limit="1")
     everything = await caller.get(four)
     assert page["metadata"]["remainingItemCount"] == len(everything["items"]) - 1
@@ -195,7 +195,7 @@ async def test_metadata_alone(caller: Caller, four: str) -> None:
     assert {item["kind"] for item in value["items"]} == {"PartialObjectMetadata"}
 
 
-async def test_large_lists_are_packed_for_those_who_ask(caller: Caller, config_maps: str) -> None:
+async def test_large_lists_are_packed_for_clients_that_accept_gzip(caller: Caller, config_maps: str) -> None:
     await caller.post(config_maps, config_map("large", text="x" * 200_000))
     packed = await caller.send("GET", config_maps, headers={"Accept-Encoding": "gzip"})
     plain = await caller.send("GET", config_maps, headers={"Accept-Encoding": "identity"})

@@ -280,7 +280,7 @@ async def test_continue_tokens_that_are_none(caller: Caller, config_maps: str, t
     await refused(caller, 400, "BadRequest", message, "GET", config_maps, query=query)
 
 
-async def test_a_page_goes_on_at_its_own_version(caller: Caller, existing: str) -> None:
+async def test_a_page_with_a_resource_version_is_400(caller: Caller, existing: str) -> None:
     await caller.post(existing, config_map("b"))
     page = await caller.get(existing, limit="1")
     query = {"continue": page["metadata"]["continue"], "resourceVersion": "5"}

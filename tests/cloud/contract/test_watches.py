@@ -29,7 +29,7 @@ async def version_of(caller: Caller, path: str) -> str:
     return str(version(await caller.get(path, limit="1")))
 
 
-async def test_a_watch_tells_each_change_in_order(caller: Caller, two: str) -> None:
+async def test_a_watch_sends_each_change_in_order(caller: Caller, two: str) -> None:
     start = await version_of(caller, two)
     async with caller.watch(two, resourceVersion=start) as stream:
         assert stream.headers["Content-Type"] == "application/json"
@@ -52,7 +52,7 @@ async def test_a_watch_resumes_after_any_version(caller: Caller, two: str) -> No
 
 
 @pytest.mark.parametrize("start", ["", "0"])
-async def test_a_watch_without_a_version_begins_with_what_is_there(
+async def test_a_watch_without_a_version_begins_with_the_current_objects(
     caller: Caller, two: str, start: str
 ) -> None:
     async with caller.watch(two, resourceVersion=start, labelSelector="ours") as stream:
@@ -61,7 +61,7 @@ async def test_a_watch_without_a_version_begins_with_what_is_there(
         assert summary(await stream.next()) == ("DELETED", "a")
 
 
-async def test_a_watch_list_marks_the_end_of_what_is_there(caller: Caller, two: str) -> None:
+async def test_a_watch_list_marks_the_end_of_the_initial_events(caller: Caller, two: str) -> None:
     async with caller.watch(two, labelSelector="ours", **WATCH_LIST) as stream:
         events = await stream.until("BOOKMARK")
         assert sorted(map(summary, events[:-1])) == [("ADDED", "a"), ("ADDED", "b")]
@@ -125,7 +125,7 @@ async def test_the_old_watch_paths(caller: Caller, two: str, namespace: str, pat
         assert summary(await stream.next()) == ("DELETED", "a")
 
 
-async def test_a_watch_ends_at_its_timeout_and_says_before_how_far_it_came(caller: Caller, two: str) -> None:
+async def test_a_watch_ends_at_its_timeout_after_a_bookmark(caller: Caller, two: str) -> None:
     start = await version_of(caller, two)
     asked = {"resourceVersion": start, "timeoutSeconds": "3", "allowWatchBookmarks": "true"}
     async with caller.watch(two, fieldSelector="metadata.name=none", **asked) as stream:
@@ -138,9 +138,7 @@ async def test_a_watch_ends_at_its_timeout_and_says_before_how_far_it_came(calle
 
 
 @pytest.mark.parametrize("version", ["", "0"])
-async def test_a_watch_whose_time_is_over_before_it_begins_ends_at_once(
-    caller: Caller, two: str, version: str
-) -> None:
+async def test_a_watch_with_a_negative_timeout_ends_at_once(caller: Caller, two: str, version: str) -> None:
     """A real server may have sent some of the state by then, or that etcd gave it no more in that time."""
     async with caller.watch(two, resourceVersion=version, timeoutSeconds="-1") as stream:
         assert {event["type"] for event in await stream.rest()} <= {"ADDED", "ERROR"}

@@ -121,7 +121,7 @@ def test_when_it_is_over_pods_go_and_those_that_stay_are_not_ready(cluster: Clus
     cluster.until(lambda: cluster.is_held(node))
 
 
-def test_an_annotation_counts_that_comes_or_goes_while_the_node_is_away(cluster: Cluster) -> None:
+def test_an_annotation_added_or_removed_while_the_node_is_away_applies(cluster: Cluster) -> None:
     node = cluster.heard_node()
     saved, daemon = cluster.pod(node), cluster.pod(node, FOR_EVER)
     mark = cluster.cloud.audit_mark()

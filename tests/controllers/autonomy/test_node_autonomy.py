@@ -169,7 +169,7 @@ def test_a_steady_pod_is_not_written() -> None:
     assert toleration_patch(pod(*defaults()), NODE, None, DEFAULT) == {}
 
 
-def test_a_scheduled_eviction_is_cancelled_before_it_is_scheduled_anew() -> None:
+def test_a_scheduled_eviction_is_cancelled_before_a_new_one() -> None:
     """kube-controller-manager neither prolongs nor shortens one."""
     first, records = patched(pod(*defaults(SHORT)), Autonomy(DAY), AWAY, SHORT)
     assert first == [tolerates(NOT_READY, DAY), tolerates(UNREACHABLE, None)]

@@ -159,7 +159,7 @@ def test_all_is_well() -> None:
     }
 
 
-def test_without_workloads_nothing_is_said_to_be_injected() -> None:
+def test_without_workloads_the_condition_injected_is_unknown() -> None:
     found = conditions(binding_status(BINDING, False, [], NOW))
     assert found["SubjectFound"] == ("False", "NoWorkload", "no workload belongs to YurtAppSet shop")
     assert found["Injected"][:2] == ("Unknown", "NoWorkload")

@@ -37,7 +37,7 @@ EVERYTHING = [
 ]
 
 
-def test_a_binding_reaches_its_workload_and_gives_back_what_was_there(bindings: BindingScene) -> None:
+def test_a_binding_is_injected_and_the_former_fields_restored(bindings: BindingScene) -> None:
     name = bindings.deployment()
     before = bindings.spec(name)
     bindings.scene.until(lambda: bindings.rollouts(name) == 1)

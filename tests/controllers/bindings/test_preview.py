@@ -40,7 +40,7 @@ def write(folder: Path, *documents: object) -> list[str]:
     return arguments
 
 
-def test_a_diff_of_what_would_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_preview_prints_the_diff_of_a_workload(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     items = [image("r/{{nodepool}}:2"), env("none", A="x")]
     assert main(write(tmp_path, binding(items), WORKLOAD)) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -86,7 +86,7 @@ def test_a_malformed_manifest_is_reported(
     assert "manager render: " in capsys.readouterr().err
 
 
-def test_a_missing_file_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-f", str(tmp_path / "none.yaml")]) == 2
     assert "none.yaml" in capsys.readouterr().err
 

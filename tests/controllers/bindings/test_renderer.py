@@ -112,7 +112,7 @@ def carried(binding: Binding) -> Json:
         (PATCHED, carried(PATCHED), "other", ["sleep"]),
     ],
 )
-async def test_the_webhook_injects_what_cannot_fail(
+async def test_the_webhook_injects_items_that_cannot_fail(
     binding: Binding, stored: Json, image: str, command: list[str] | None
 ) -> None:
     incoming = copy.deepcopy(stored or DEPLOYMENT)

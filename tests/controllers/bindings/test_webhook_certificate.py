@@ -50,7 +50,7 @@ def test_a_valid_certificate_stays() -> None:
     assert renewed(data, HOSTS, NOW + timedelta(days=SERVING_DAYS * 0.6)) == data
 
 
-def test_at_two_thirds_of_its_life_the_certificate_is_made_anew() -> None:
+def test_a_certificate_is_renewed_at_two_thirds_of_its_lifetime() -> None:
     data = renewed({}, HOSTS, NOW)
     later = NOW + timedelta(days=SERVING_DAYS * 0.7)
     new = renewed(data, HOSTS, later)

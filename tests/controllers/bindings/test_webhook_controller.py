@@ -117,7 +117,9 @@ def test_kubectl_warns_of_an_item_without_a_slot(bindings: BindingScene, webhook
     assert "env/none/A: ContainerNotFound" in done.stderr
 
 
-def test_scale_and_what_has_no_label_are_let_alone(bindings: BindingScene, webhook: ManagerProcess) -> None:
+def test_scale_requests_and_workloads_without_a_label_are_left_alone(
+    bindings: BindingScene, webhook: ManagerProcess
+) -> None:
     name, plain = bindings.scene.name("web"), bindings.scene.name("web")
     for subject in (name, plain):
         bindings.bind(subject, items=[{"replicas": 5}, image("app:2")])
@@ -142,7 +144,7 @@ def test_kube_system_is_never_asked_about(bindings: BindingScene, webhook: Manag
     bindings.scene.admin.delete(f"{system}/{binding['metadata']['name']}")
 
 
-def test_the_manifest_bounds_what_a_failure_costs() -> None:
+def test_the_manifest_bounds_the_cost_of_a_failing_webhook() -> None:
     documents = yaml.safe_load_all((Path(MANIFESTS) / "webhook.yaml").read_text())
     webhooks = next(each for each in documents if "webhooks" in each)["webhooks"]
     assert [(each["failurePolicy"], each["timeoutSeconds"]) for each in webhooks] == [
@@ -179,7 +181,7 @@ def test_trust_is_written_once() -> None:
     assert webhooks_patch({**configuration, **patch}, b"ca", ()) == {}
 
 
-def test_a_webhook_that_a_policy_stands_for_is_taken_out() -> None:
+def test_a_webhook_replaced_by_a_policy_is_removed() -> None:
     trusting = [{"name": name, "clientConfig": {**BY_SERVICE, "caBundle": "Y2E="}} for name in ("w", "v")]
     configuration: Json = {"metadata": {"resourceVersion": "7"}, "webhooks": trusting}
     assert webhooks_patch(configuration, b"ca", {"v"})["webhooks"] == trusting[:1]
@@ -374,7 +376,7 @@ async def test_a_review_that_ends_takes_no_equal_one_of_the_same_sender_along() 
         writer.transport.abort()
 
 
-async def test_reviews_that_are_not_finished_hold_so_many_bytes_and_so_long(
+async def test_unfinished_reviews_are_bounded_in_bytes_and_time(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(webhook_controller, "REVIEW_TIME", 0.5)

@@ -113,7 +113,7 @@ def test_the_managers_own_writes_are_not_reviewed(bindings: BindingScene, webhoo
         assert image_of(answer.json()) == stored
 
 
-def test_a_manager_of_any_account_keeps_what_bindings_replaced(
+def test_a_manager_with_any_account_preserves_replaced_fields(
     bindings: BindingScene, service: WebhookService, tmp_path: Path
 ) -> None:
     """The webhook would take the manager's own write for a user's, and drop the record of what to give back."""
@@ -194,7 +194,7 @@ def test_a_manager_outside_the_cluster_is_called_by_url(
     assert admin.get(SECRET)["data"]["tls.crt"] != shown
 
 
-def test_a_manager_that_ends_answers_what_it_was_asked(
+def test_a_stopping_webhook_answers_running_reviews(
     bindings: BindingScene, webhook: ManagerProcess, service: WebhookService
 ) -> None:
     name = bound(bindings)
@@ -231,7 +231,7 @@ def test_a_manager_that_ends_answers_what_it_was_asked(
     assert set(answers) == {200}
 
 
-def test_a_lost_certificate_is_made_anew_and_leaves_open_connections_as_they_are(
+def test_a_lost_certificate_is_replaced_without_closing_connections(
     bindings: BindingScene, webhook: ManagerProcess, service: WebhookService
 ) -> None:
     before = client(bindings.scene)

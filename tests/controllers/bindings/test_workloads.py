@@ -28,7 +28,7 @@ def owned_by(*owners: Json) -> Json:
 OWNER = {"apiVersion": "apps.openyurt.io/v1beta1", "kind": "YurtAppSet", "name": "shop", "controller": True}
 
 
-def test_the_controller_is_the_owner_wherever_it_stands() -> None:
+def test_the_owner_is_the_controller_at_any_position() -> None:
     other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x"}
     workload = read_workload(owned_by(other, OWNER))
     assert workload.owner == WorkloadOwner("apps.openyurt.io", "YurtAppSet", "shop")

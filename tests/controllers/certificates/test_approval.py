@@ -142,7 +142,7 @@ def asked(pem: bytes = GOOD, **changes: object) -> ServingRequest:
     ],
     ids=["address and name", "address", "IPv6", "the node's name", "all", "the hub's address for pods"],
 )
-def test_a_hub_gets_what_its_node_is_called(pem: bytes) -> None:
+def test_a_hub_gets_a_certificate_for_the_names_of_its_node(pem: bytes) -> None:
     decision = decide(asked(pem), NODE, holder)
     assert (decision.type, decision.reason) == ("Approved", "HubOfNode")
     assert "n1" in decision.message

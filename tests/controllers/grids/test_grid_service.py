@@ -66,7 +66,7 @@ def with_template(**changes: Any) -> Grid:
         {"ports": None},
     ],
 )
-def test_nothing_differs_from_what_the_server_made_of_it(template: dict[str, Any]) -> None:
+def test_a_service_completed_by_the_server_needs_no_patch(template: dict[str, Any]) -> None:
     grid = with_template(**template)
     assert service_patch(grid, served(grid)) == {}
 
@@ -111,7 +111,7 @@ def test_a_template_that_changed(new: dict[str, Any], expected: Json) -> None:
         ("aFieldOfTomorrow", "x"),
     ],
 )
-def test_a_template_cannot_set_what_reaches_beyond_its_pods(field: str, value: object) -> None:
+def test_a_template_cannot_set_fields_that_reach_beyond_its_pods(field: str, value: object) -> None:
     grid = with_template(**{field: value})
     assert field not in new_service(grid)["spec"]
     assert service_patch(grid, served(GRID)) == {}
@@ -203,7 +203,7 @@ def test_an_orphaned_service_gets_its_owner_and_retains_foreign_ones() -> None:
     assert [each["uid"] for each in owners] == ["x", "u"]
 
 
-def test_the_grid_is_not_changed_by_what_is_made_of_it() -> None:
+def test_rendering_does_not_change_the_grid() -> None:
     labels, template = dict(GRID.labels), copy.deepcopy(GRID.template)
     new_service(GRID)
     service_patch(GRID, {"metadata": {}, "spec": {}})

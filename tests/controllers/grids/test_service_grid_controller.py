@@ -106,7 +106,7 @@ def test_a_template_field_that_is_left_out_is_reported(scene: Scene, manager: ob
 
 
 @pytest.mark.timeout(240)
-def test_the_service_goes_with_its_grid(scene: Scene, manager: object) -> None:
+def test_a_service_is_deleted_with_its_grid(scene: Scene, manager: object) -> None:
     name = scene.grid()
     ready(scene, name)
     scene.admin.delete(f"{scene.grids}/{name}")

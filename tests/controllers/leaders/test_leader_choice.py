@@ -185,7 +185,7 @@ def test_the_status_is_written_once() -> None:
     assert leader_status(written, elected, datetime(2027, 1, 1, tzinfo=UTC)) == {}
 
 
-def test_without_candidates_the_condition_says_why() -> None:
+def test_without_candidates_the_condition_has_the_reason() -> None:
     [random_condition] = leader_status(POOL, (), NOW)["conditions"]
     [mark_condition] = leader_status(replace(POOL, strategy="mark"), (), NOW)["conditions"]
     assert random_condition["reason"] == mark_condition["reason"] == "NoCandidate"

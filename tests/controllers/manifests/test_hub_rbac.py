@@ -67,7 +67,9 @@ def becomes(client: RestClient, path: str, query: Mapping[str, str], allowed: bo
     return True
 
 
-def test_it_is_accepted_twice_and_adds_exactly_what_hubs_need(real_cloud: RealCloud, node: str) -> None:
+def test_the_role_is_applied_twice_and_adds_exactly_the_permissions_of_hubs(
+    real_cloud: RealCloud, node: str
+) -> None:
     itself = real_cloud.client(real_cloud.authority.issue_node(node))
     for manifest in (HUB_NODES, HUB_RBAC):
         real_cloud.kubectl("delete", "-f", str(manifest), "--ignore-not-found")

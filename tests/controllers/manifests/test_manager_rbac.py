@@ -63,7 +63,7 @@ def test_it_reads_no_secret_and_starts_no_pod(account_client: RestClient) -> Non
     assert account_client.request("DELETE", f"{NODES}/any").status == 403
 
 
-def test_it_changes_of_pods_and_nodes_what_autonomy_needs_and_no_more(
+def test_the_manager_may_change_the_fields_of_autonomy_alone_on_pods_and_nodes(
     scene: Scene, account_client: RestClient
 ) -> None:
     node, pods = scene.node(), f"/api/v1/namespaces/{scene.namespace}/pods"
@@ -207,7 +207,7 @@ def can(scene: Scene, verb: str, resource: str) -> bool:
     return scene.may(ACCOUNT, verb, group, name)
 
 
-def test_applying_the_manifests_takes_back_what_an_earlier_manager_granted(scene: Scene) -> None:
+def test_applying_the_manifests_removes_permissions_of_an_earlier_manager(scene: Scene) -> None:
     """That manager wrote the role by server-side apply, with whatever a NodePool asked for."""
     path = f"{CLUSTER_ROLES}/edgehub:pool-scope"
     scene.admin.delete(path)

@@ -161,7 +161,7 @@ def test_a_version_that_does_not_run_here_removes_no_hub(found: EdgeNode, expect
     assert found.job_version == expected
 
 
-def test_a_hub_that_has_rolled_back_says_why() -> None:
+def test_a_rolled_back_hub_is_reported_with_the_reason() -> None:
     found = to("2", "upgrade/check 2", since=LONG_AGO, rollback="hub:2: it ended")
     [move] = plan([found], Waves(), NOW).actions
     assert isinstance(move, Move)

@@ -123,9 +123,7 @@ def test_no_history_breaks_a_rule(size: int, events: list[tuple[str, int]]) -> N
 
 @settings(max_examples=30)
 @given(st.integers(1, COUNT), EVENTS)
-def test_every_history_ends_well_once_nothing_goes_wrong_any_more(
-    size: int, events: list[tuple[str, int]]
-) -> None:
+def test_every_conversion_ends_well_once_no_event_fails(size: int, events: list[tuple[str, int]]) -> None:
     pool = Pool(size)
     for event, at in events:
         pool.reconcile()

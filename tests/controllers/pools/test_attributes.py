@@ -57,7 +57,7 @@ def taints_of(node: Node) -> dict[tuple[str, str], str]:
 
 
 @given(ATTRIBUTES, st.lists(ATTRIBUTES, min_size=1, max_size=4))
-def test_a_node_has_what_its_last_pool_wants(own: Attributes, pools: list[Attributes]) -> None:
+def test_a_node_has_the_attributes_of_its_last_pool(own: Attributes, pools: list[Attributes]) -> None:
     node = as_node(own)
     for wanted in pools:
         node = patched(node, node_patch(node, wanted))

@@ -159,7 +159,7 @@ def test_only_membership_and_readiness_matter(old: Node | None, new: Node | None
     assert pools_of(("", "a"), old, new) == keys
 
 
-def test_a_new_pool_says_that_it_is_empty() -> None:
+def test_the_status_of_an_empty_pool_has_zero_nodes() -> None:
     expected = {"nodes": [], "readyNodeNum": 0, "unreadyNodeNum": 0}
     assert membership_status(NodePool("p"), []) == expected
 

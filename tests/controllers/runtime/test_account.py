@@ -179,7 +179,7 @@ def write(path: Path, user: Json, cluster: Json) -> Path:
     ],
     ids=["token", "password", "as"],
 )
-def test_a_user_is_who_the_kubeconfig_says(
+def test_the_user_is_that_of_the_kubeconfig(
     ask: Asking, serve: Callable[..., Server], tmp_path: Path, user: Json, expected: list[tuple[str, str]]
 ) -> None:
     answer = ask(write(tmp_path / "config", user, {"server": serve().url}))
@@ -283,7 +283,7 @@ def test_variables_name_kubeconfigs_and_a_proxy(serve: Callable[..., Server], tm
     assert proxy.proxied == ["cloud.test:443"]
 
 
-def test_certificates_rotate_and_a_server_has_the_name_that_the_kubeconfig_says(
+def test_certificates_rotate_and_the_server_name_is_that_of_the_kubeconfig(
     ask: Asking, serve: Callable[..., Server], tmp_path: Path
 ) -> None:
     authority = Authority()

@@ -60,7 +60,7 @@ async def test_it_says_why_it_is_not_ready() -> None:
         assert (await get("/other"))[0] == 404
 
 
-async def test_a_head_has_so_many_lines() -> None:
+async def test_header_lines_are_bounded() -> None:
     address = Address(LOOPBACK, free_port())
     headers = {f"X-{number}": "x" for number in range(MAX_HEADERS + 1)}
     async with (
@@ -113,7 +113,7 @@ async def cloud() -> AsyncIterator[ScriptableCloud]:
         yield cloud
 
 
-async def test_many_who_ask_are_one_reading_for_the_cluster(cloud: ScriptableCloud) -> None:
+async def test_concurrent_requests_of_the_fleet_page_read_the_cluster_once(cloud: ScriptableCloud) -> None:
     address = Address(LOOPBACK, free_port())
     url = f"http://{LOOPBACK}:{address.port}/fleet"
     async with Http1Session(aiohttp.ClientSession()) as reading, aiohttp.ClientSession() as session:

@@ -84,7 +84,7 @@ def test_a_kubeconfig_is_found_as_by_controller_runtime(tmp_path: Path) -> None:
         assert kubeconfig_paths(given, environment) == paths
 
 
-async def test_a_watch_goes_on_over_connections_of_before(cloud: Cloud) -> None:
+async def test_a_watch_continues_while_new_credentials_open_new_connections(cloud: Cloud) -> None:
     account = PlainAccount(cloud.url, "old")
     async with AccountSession(account) as session:
         client = connect(session, "me")

@@ -94,7 +94,9 @@ async def follower(cloud: ScriptableCloud) -> AsyncIterator[Follower]:
         await asyncio.wait([task])
 
 
-async def test_it_tells_what_was_there_and_what_changes(cloud: ScriptableCloud, follower: Follower) -> None:
+async def test_an_informer_notifies_of_existing_and_changed_objects(
+    cloud: ScriptableCloud, follower: Follower
+) -> None:
     assert follower.events == [("bad", None, None, True), ("first", None, "x", True)] or follower.events == [
         ("first", None, "x", True),
         ("bad", None, None, True),
@@ -168,7 +170,7 @@ async def test_the_objects_of_a_resource_are_those_of_all_its_informers(cloud: S
         await asyncio.wait(tasks)
 
 
-async def test_an_unknown_kind_is_refused_and_said(cloud: ScriptableCloud) -> None:
+async def test_an_unknown_kind_is_refused_and_reported(cloud: ScriptableCloud) -> None:
     async with new_session() as session:
         kind = WatchedResource(ResourceType("none.example.com", "v1", "things"), read)
         informer = Informers(Client(session, cloud.url, {})).informer_for(kind)
@@ -225,6 +227,6 @@ async def test_the_best_version_is_found(served: dict[str, list[str]], version: 
     assert (found.version if found else None) == version
 
 
-async def test_an_error_says_nothing_about_the_kind() -> None:
+async def test_a_failed_discovery_does_not_decide_about_the_kind() -> None:
     with pytest.raises(Exception, match="etcd"):
         await served_type(Discovery({}, broken=True), POOLS, VERSIONS)

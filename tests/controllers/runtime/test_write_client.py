@@ -118,7 +118,7 @@ class Written(WriteClient):
         return obj
 
 
-async def test_an_event_says_who_and_what() -> None:
+async def test_an_event_has_its_object_reason_and_source() -> None:
     api = Written()
     await EventRecorder(api, "manager").warning(GRID, "Empty", "no key")
     [event] = api.objects
@@ -140,7 +140,7 @@ async def test_objects_without_namespace_have_theirs_in_default() -> None:
     assert (api.objects[0]["metadata"]["namespace"], api.objects[0]["type"]) == ("default", "Normal")
 
 
-async def test_the_same_is_not_said_twice() -> None:
+async def test_an_equal_event_is_not_repeated() -> None:
     api = Written()
     events = EventRecorder(api, "manager")
     for reference, reason, message in [

@@ -80,7 +80,7 @@ class NodeHub:
             kubelet.get("/api/v1/pods", fieldSelector=f"spec.nodeName={self.node}", resourceVersion="0")
 
 
-def test_over_the_air_a_pod_is_replaced_when_its_node_says_so(
+def test_a_pod_with_the_ota_strategy_is_replaced_when_its_node_asks(
     edge: EdgeNodes, updating_manager: ManagerProcess, tmp_path: Path
 ) -> None:
     name = edge.daemon_set("agent:1", update_strategy="OTA")

@@ -7,7 +7,7 @@ import pytest
 from kube.concurrency.notifier import Notifier, comes_within
 
 
-async def test_a_beat_wakes_all_who_wait_now() -> None:
+async def test_a_notification_wakes_all_current_waiters() -> None:
     notifier = Notifier()
     waiting = [notifier.wait() for _ in range(3)]
     await asyncio.sleep(0)

@@ -112,7 +112,7 @@ async def test_a_thousand_failures_are_no_trouble() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_bucket_spreads_what_exceeds_the_burst() -> None:
+async def test_a_bucket_spreads_requests_beyond_the_burst() -> None:
     bucket = Bucket(rate=10, burst=2)
     assert [round(bucket.reserve(), 6) for _ in range(4)] == [0, 0, 0.1, 0.2]
     await asyncio.sleep(1)

@@ -30,7 +30,7 @@ def names(database: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("share", [0.4, 0.6, 0.8])
-def test_a_damaged_page_costs_what_is_on_it(database: Path, share: float) -> None:
+def test_a_damaged_page_loses_its_own_rows_alone(database: Path, share: float) -> None:
     content = bytearray(database.read_bytes())
     at = int(len(content) * share) // PAGE * PAGE
     content[at : at + PAGE] = b"\xa5" * PAGE

@@ -36,7 +36,7 @@ async def test_work_is_done_in_its_order(writer: DiskWriter) -> None:
     assert done == list(range(50))
 
 
-async def test_a_disk_that_stands_still_refuses_at_once() -> None:
+async def test_a_stalled_disk_refuses_further_work_at_once() -> None:
     writer, released = DiskWriter(), threading.Event()
     waiting = [asyncio.create_task(writer.do(released.wait)) for _ in range(MAX_WAITING + 1)]
     await asyncio.sleep(0)

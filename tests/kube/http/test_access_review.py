@@ -39,6 +39,6 @@ async def test_the_authorizer_is_asked_for_exactly_this_write(
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b'{"status": {}}'])
-async def test_an_answer_that_cannot_be_read_says_nothing(body: bytes) -> None:
+async def test_an_unreadable_review_is_unreachable(body: bytes) -> None:
     with pytest.raises(Unreachable):
         await is_allowed(QueuedAnswers(ApiResponse(JSON, body)), spec_of(("get", "/version")))

@@ -88,7 +88,7 @@ async def connected(port: int, number: int) -> list[tuple[asyncio.StreamReader, 
     return [await asyncio.open_connection("127.0.0.1", port) for _ in range(number)]
 
 
-async def test_beyond_the_bound_the_connection_goes_that_has_waited_longest(served: Served) -> None:
+async def test_beyond_the_bound_the_longest_idle_connection_is_closed(served: Served) -> None:
     idle = await connected(served.port, MAX_CONNECTIONS)
     try:
         assert (await said(served.port, REQUEST)).endswith(b"hello")

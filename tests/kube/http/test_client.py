@@ -74,7 +74,7 @@ async def watched(client: Client, timeout: float = 10.0) -> bytes:
 # -- requests ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_request_carries_what_it_was_given(serve: Serve) -> None:
+async def test_a_request_carries_its_arguments(serve: Serve) -> None:
     seen: dict[str, object] = {}
 
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
@@ -139,7 +139,7 @@ async def silent(_: web.BaseRequest) -> web.StreamResponse:
     raise AssertionError
 
 
-async def test_a_server_that_says_nothing_in_time_is_unreachable(serve: Serve) -> None:
+async def test_a_silent_server_is_unreachable_after_the_timeout(serve: Serve) -> None:
     client = await serve(silent)
     with pytest.raises(Unreachable, match="TimeoutError"):
         await client.request("GET", "/", timeout=0.05)

@@ -86,7 +86,7 @@ def test_a_bomb_takes_no_memory_before_it_is_dropped(bomb: bytes) -> None:
         tracemalloc.stop()
 
 
-async def test_the_loop_goes_on_while_a_long_body_is_unpacked() -> None:
+async def test_the_loop_runs_while_a_long_body_is_unpacked() -> None:
     iterations = 0
 
     async def count() -> None:
@@ -127,7 +127,7 @@ async def test_a_stream_gives_all_there_is_at_once(size: int) -> None:
     assert max(map(len, got)) <= PIECE
 
 
-async def test_a_stream_that_waits_holds_nothing_of_what_it_gave() -> None:
+async def test_a_waiting_stream_holds_no_sent_data() -> None:
     async def chunks() -> AsyncIterator[bytes]:
         yield gzip.compress(b"event")
         await asyncio.Future()

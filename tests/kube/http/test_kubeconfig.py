@@ -227,6 +227,6 @@ def test_authorities_are_the_certificates_of_the_bundle() -> None:
 
 @pytest.mark.parametrize("field", ["username", "password", "auth-provider", "as", "as-groups"])
 @pytest.mark.parametrize("value", [None, "", []])
-def test_a_field_without_a_value_says_nothing(field: str, value: object) -> None:
+def test_a_field_without_a_value_is_ignored(field: str, value: object) -> None:
     found = parse_kubeconfig(kubeconfig(user={"token": "t", field: value}), FOLDER)
     assert found.bearer == "Bearer t"

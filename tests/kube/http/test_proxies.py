@@ -59,18 +59,18 @@ def test_a_url_that_cannot_be_used_is_refused_without_its_password(url: str) -> 
         ("fd00::5", "[fd00::5]:443", True),
     ],
 )
-def test_the_environment_leaves_out_what_no_proxy_names(host: str, no_proxy: str, is_proxied: bool) -> None:
+def test_hosts_in_no_proxy_are_not_proxied(host: str, no_proxy: str, is_proxied: bool) -> None:
     environment = {"HTTPS_PROXY": "http://proxy.corp:3128", "no_proxy": no_proxy}
     assert (proxy_for("https", host, 6443, None, environment) == PROXY) is is_proxied
 
 
-def test_the_scheme_says_which_variable_counts() -> None:
+def test_the_scheme_decides_which_variable_applies() -> None:
     environment = {"https_proxy": "http://proxy.corp:3128"}
     assert proxy_for("http", "cloud.example", 80, None, environment) is None
     assert proxy_for("http", "cloud.example", 80, None, {"HTTP_PROXY": "proxy.corp:3128"}) == PROXY
 
 
-def test_the_proxy_of_a_kubeconfig_counts_whatever_the_environment_says() -> None:
+def test_the_proxy_of_a_kubeconfig_overrides_the_environment() -> None:
     environment = {"HTTPS_PROXY": "http://other:1", "NO_PROXY": "*"}
     assert proxy_for("https", "127.0.0.1", 6443, PROXY, environment) == PROXY
 

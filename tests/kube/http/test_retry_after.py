@@ -95,7 +95,7 @@ async def refused(ask: Awaitable[None]) -> StatusError:
         (StatusError(503, "ServiceUnavailable", "down"), "86400", MAX_RETRY_AFTER),
     ],
 )
-async def test_nothing_is_sent_for_so_long(
+async def test_requests_are_refused_locally_until_the_delay_is_over(
     ask: Callable[[Client], Awaitable[None]], error: StatusError, header: str, seconds: int
 ) -> None:
     """Twenty lists once reached a cloud in the 20 s after it had asked for 30."""

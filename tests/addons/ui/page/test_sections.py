@@ -52,7 +52,7 @@ async def test_an_outage_is_seen_at_once(parts: HubWorld) -> None:
     assert title(hub).startswith("Offline for")
 
 
-async def test_a_cloud_that_was_never_reached_is_said_in_red(parts: HubWorld) -> None:
+async def test_a_cloud_that_was_never_reached_is_shown_in_red(parts: HubWorld) -> None:
     hub = parts.running_hub()
     cloud = hub.cloud.servers[0]
     cloud.heard = 1.0  # it takes the connection, and closes it

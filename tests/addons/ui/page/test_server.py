@@ -40,7 +40,7 @@ async def test_its_files(pages: AdminClient, name: str, media_type: str) -> None
     assert text
 
 
-async def test_events_bring_what_has_changed(
+async def test_the_page_streams_its_changed_sections(
     pages: AdminClient, hub: RunningHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "INTERVAL", 0.01)

@@ -35,7 +35,7 @@ async def test_before_the_first_minute_is_over_there_are_no_bars(parts: HubWorld
     assert "<svg" not in Hours(parts).timeline.html()
 
 
-async def test_a_bar_tells_bytes_requests_and_how_long_the_cloud_was_away(parts: HubWorld) -> None:
+async def test_a_bar_shows_bytes_requests_and_minutes_without_the_cloud(parts: HubWorld) -> None:
     hours = Hours(parts)
     hours.pass_on(AT_ONCE)
     hours.hub.cloud.servers[0].failed("gone")
@@ -103,7 +103,7 @@ def test_nothing_becomes_markup_anywhere() -> None:
         assert "alert" in html
 
 
-def test_a_cell_names_its_column_and_an_empty_table_says_so() -> None:
+def test_a_cell_names_its_column_and_an_empty_table_shows_none() -> None:
     html = table([{"a": 1}], (("count", lambda row: row["a"]),), lambda _: "bad")
     assert '<td data-label="count" class="number">1</td>' in html
     assert '<tr class="bad">' in html

@@ -47,7 +47,7 @@ def documents(text: str) -> list[dict[str, Any]]:
         ("elsewhere", "", "", set()),
     ],
 )
-async def test_the_copy_or_what_a_component_sees(
+async def test_a_dump_has_the_copy_or_the_objects_of_a_component(
     hub: RunningHub, namespace: str, name: str, component: str, names: set[str]
 ) -> None:
     found = documents(await dump(hub, "services", namespace, name, component))
@@ -98,7 +98,7 @@ async def test_objects_of_another_identity_are_hidden_from_the_dump(
 
 
 @pytest.mark.parametrize("bound", ["MAX_DUMPED", "MAX_DUMP_BYTES"])
-async def test_it_is_bounded(hub: RunningHub, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
+async def test_a_dump_is_bounded(hub: RunningHub, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
     monkeypatch.setattr(module, bound, 1)
     text = await dump(hub, "services", "", "", "")
     assert len([each for each in documents(text) if each]) == 1

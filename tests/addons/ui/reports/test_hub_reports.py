@@ -58,9 +58,7 @@ async def test_a_source_a_view_and_a_watch(parts: HubWorld, cloud: ScriptableClo
     assert sources(hub)[0]["views"] == 1
 
 
-async def test_a_source_that_is_refused_says_when_it_tries_again(
-    parts: HubWorld, cloud: ScriptableCloud
-) -> None:
+async def test_a_refused_source_reports_its_next_try(parts: HubWorld, cloud: ScriptableCloud) -> None:
     hub = parts.running_hub()
     cloud.faults.add(Refuse(403, "Forbidden", "no right"), times=99, when=matching(resource="services"))
     code, _ = await parts.ask(f"{SERVICES}?resourceVersion=0")
@@ -107,9 +105,7 @@ def entry(report: dict[str, Any], component: str) -> dict[str, Any]:
     return found
 
 
-async def test_each_entry_says_what_it_does_and_where_it_is_from(
-    parts: HubWorld, cloud: ScriptableCloud
-) -> None:
+async def test_each_entry_of_the_rules_has_effect_and_origin(parts: HubWorld, cloud: ScriptableCloud) -> None:
     cloud.store.create(service("web"))
     cloud.store.create(cloud_service("lb"))
     hub = parts.running_hub(DATA)
@@ -126,7 +122,7 @@ async def test_each_entry_says_what_it_does_and_where_it_is_from(
     assert any(each["from"] == "built-in" for each in found["entries"])
 
 
-async def test_each_filter_tells_what_it_did_itself(parts: HubWorld, cloud: ScriptableCloud) -> None:
+async def test_each_filter_counts_its_own_outcomes(parts: HubWorld, cloud: ScriptableCloud) -> None:
     cloud.store.create(service("web"))
     cloud.store.create(cloud_service("lb"))
     hub = parts.running_hub({"discardcloudservice": "chosen", "nodeportisolation": "chosen"})
@@ -151,7 +147,7 @@ async def test_filters_that_are_not_the_hubs_are_named(parts: HubWorld, tmp_path
     assert "filters:  as before: it is broken" in status_text(status(replace(hub, modules=modules)))
 
 
-def test_a_hub_that_is_not_ready_says_why_behind_a_blank(parts: HubWorld) -> None:
+def test_the_status_of_an_unready_hub_has_the_reason(parts: HubWorld) -> None:
     report = {**status(parts.running_hub({})), "unfit": "the cloud was not there yet"}
     assert "not ready: the cloud was not there yet\n" in status_text(report)
 
@@ -159,7 +155,7 @@ def test_a_hub_that_is_not_ready_says_why_behind_a_blank(parts: HubWorld) -> Non
 NODES = ResourceType("", "v1", "nodes")
 
 
-async def test_where_a_hub_stands(parts: HubWorld, cloud: ScriptableCloud) -> None:
+async def test_the_status_has_node_cloud_rules_and_sources(parts: HubWorld, cloud: ScriptableCloud) -> None:
     cloud.store.create(service("web"))
     await parts.source(SERVICES_TYPE)
     hub = parts.running_hub({"filter_endpoints": "kubelet/nodes"})

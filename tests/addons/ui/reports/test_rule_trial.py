@@ -108,7 +108,9 @@ async def test_names_are_bounded_and_all_are_counted(
     assert found["lost"] == {"count": 1, "names": []}
 
 
-async def test_it_ends_with_what_it_has(hub: RunningHub, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_rule_trial_beyond_its_deadline_is_incomplete(
+    hub: RunningHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(dry_run, "MAX_SECONDS", -1.0)
     trial = await try_rules(hub, {**IN_FORCE, "filter_discardcloudservice": "cached"})
     assert trial["complete"] is False

@@ -173,7 +173,7 @@ async def test_bytes_of_all_tokens_are_bounded(
     assert 0 < sum(remaining) <= 100_000
 
 
-async def test_bytes_of_the_nodes_parts_are_bounded_and_the_least_used_goes(
+async def test_bytes_of_sources_of_the_node_are_bounded_and_the_least_used_is_closed(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """60 lists of a local process, each under another selector, took 32 MB of memory and 41 MB of disk."""
@@ -295,7 +295,7 @@ async def test_a_refused_token_makes_no_source(parts: HubWorld, cloud: Scriptabl
     assert of_tokens(parts) == 0
 
 
-async def test_a_source_that_the_cloud_refuses_goes_at_the_next_sweep(
+async def test_a_source_that_the_cloud_refuses_is_closed_at_the_next_sweep(
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     assert (await parts.ask(SECRETS.format("a"), caller=POD))[0] == 200

@@ -87,7 +87,7 @@ def event(event_type: str, obj: Json) -> bytes:
     return write_json({"type": event_type, "object": obj}) + b"\n"
 
 
-async def test_an_object_that_changes_is_printed_anew_and_one_that_goes_as_it_was() -> None:
+async def test_a_changed_object_is_printed_again_and_a_deleted_one_with_its_last_cells() -> None:
     cloud, written = Printer(widget("a", 1)), Written()
     table = printed(cloud)
     await table.learn(1)

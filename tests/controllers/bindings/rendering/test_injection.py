@@ -115,7 +115,7 @@ def test_the_strategy_of_a_daemon_set(name: str, stored: Json) -> None:
     assert rendered(made.workload, []).workload == before
 
 
-def test_a_workload_without_a_wait_is_what_0_asks_for() -> None:
+def test_a_wait_of_0_seconds_removes_the_field() -> None:
     """The API server stores no 0."""
     assert rendered(DEPLOYMENT, items({"minReadySeconds": 0})).record == {}
     before = copy.deepcopy(DEPLOYMENT)

@@ -120,7 +120,7 @@ def test_every_difference_is_undone(before: Json, after: Json) -> None:
     assert without_empty(spec) == without_empty(before)
 
 
-def test_a_writer_keeps_what_it_changed() -> None:
+def test_a_field_changed_by_another_writer_is_not_restored() -> None:
     before: Json = {"containers": [APP]}
     after: Json = {"containers": [{**APP, "image": "patched"}, SIDE], "hostNetwork": True}
     changes = differences(before, after)
@@ -164,7 +164,9 @@ def test_a_removed_container_needs_no_restoration() -> None:
         ({"limits": {"cpu": "500m"}}, {"limits": {"cpu": "0.5"}}, ("resources",), True),
     ],
 )
-def test_a_live_value_is_what_was_wanted(live: Any, wanted: Any, path: tuple[str, ...], does: bool) -> None:
+def test_a_live_value_covers_the_wanted_one(
+    live: Any, wanted: Any, path: tuple[str, ...], does: bool
+) -> None:
     assert covers(live, wanted, path) is does
 
 
@@ -286,7 +288,7 @@ def test_a_patch_without_its_target_changes_nothing(given: Json, reason: str) ->
 @pytest.mark.parametrize(
     ("depth", "reason"), [(MAX_DEPTH, ""), (MAX_DEPTH + 1, "ValueTooDeep"), (5000, "ValueTooDeep")]
 )
-def test_a_value_is_only_so_deep(depth: int, reason: str) -> None:
+def test_the_depth_of_a_value_is_bounded(depth: int, reason: str) -> None:
     value: Any = "x"
     for number in range(depth):
         value = [value] if number % 2 else {"a": value}

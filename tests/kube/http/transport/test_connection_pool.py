@@ -130,7 +130,7 @@ async def test_a_body_is_sent_within_the_window_of_the_peer(size: int) -> None:
     assert peer.asked[0].fields["content-length"] == str(size)
 
 
-async def test_a_cut_ends_what_is_being_opened() -> None:
+async def test_a_cut_ends_connections_that_are_being_opened() -> None:
     """A lease waited for ten seconds in a black hole, although another way was there after five."""
     opening: list[str] = []
 

@@ -43,7 +43,7 @@ def paths(decoder: Decoder, frames: list[Frame]) -> list[str]:
     return [each[b":path"].decode() for each in heads]
 
 
-async def test_a_request_that_is_taken_back_before_it_goes_never_does() -> None:
+async def test_a_request_cancelled_before_it_is_sent_is_never_sent() -> None:
     """Requests of 60 KB that are opened and cancelled filled the memory while a slow link took the first."""
     made = Http2Connection()
     sink, decoder = Filling(made), Decoder()

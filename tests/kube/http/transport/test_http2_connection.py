@@ -36,7 +36,7 @@ def answer(asked: Asked) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PATCH", "DELETE"])
-async def test_a_request_beyond_the_last_stream_goes_out_again(method: str) -> None:
+async def test_a_request_beyond_the_last_stream_is_sent_again(method: str) -> None:
     """kube-apiserver closes connections that brought it a bad token, with GOAWAY."""
 
     def act(asked: Asked) -> None:
@@ -69,7 +69,7 @@ async def test_a_request_refused_by_goaway_is_sent_again_once() -> None:
         assert [each.fields[":path"] for each in peer.asked] == ["/first", "/second", "/second"]
 
 
-async def test_a_watch_goes_on_after_the_peer_said_that_it_closes() -> None:
+async def test_a_watch_continues_after_goaway() -> None:
     def hold(asked: Asked) -> None:
         asked.head()
         asked.go_away(asked.stream)
@@ -83,7 +83,7 @@ async def test_a_watch_goes_on_after_the_peer_said_that_it_closes() -> None:
         await peer.were_closed(1)
 
 
-async def test_a_refused_stream_goes_out_again() -> None:
+async def test_a_refused_stream_is_sent_again() -> None:
     peer = Peer(lambda asked: asked.refuse() if len(peer.asked) == 1 else answer(asked))
     async with peer.session() as session:
         assert await ask(session, peer, "/x", "POST", b"!") == b"/x!"
@@ -140,7 +140,7 @@ async def test_a_success_without_a_reader_transfers_the_headers_alone() -> None:
         assert not peer.asked[1].reset.is_set(), "the next frame takes it along"
 
 
-async def test_a_refusal_is_read_by_who_reads_no_success() -> None:
+async def test_a_refusal_is_read_although_successes_are_not() -> None:
     async def refuse(asked: Asked) -> None:
         asked.head(409)
         await peer.has_window(asked)

@@ -147,7 +147,7 @@ async def test_an_answer_to_head_has_a_length_and_no_body() -> None:
     made.connection_lost(None)
 
 
-async def test_a_server_may_send_more_as_what_came_is_taken() -> None:
+async def test_the_window_is_widened_as_data_is_taken() -> None:
     made, sink, heard = asked()
     made.data_received(OK + 2 * data(bytes(16_000)))
     made.acknowledge_data(heard, 32_000)
