@@ -38,6 +38,7 @@ from scripts.benchmark.load import (
 from scripts.benchmark.pools import fleet
 from scripts.benchmark.pools import links as pool_links
 from scripts.benchmark.pools import nodes as pool_nodes
+from scripts.benchmark.pools import rollout as pool_rollout
 from tests.cloud.link import Link
 from tests.cloud.ports import LOOPBACK, free_port
 from tests.cloud.processes import Process
@@ -281,6 +282,10 @@ LOADS: Mapping[str, tuple[str, Callable[[argparse.Namespace], None]]] = {
     "fleet": (
         "what a thousand hubs cost the cloud's links, plain, with leaders and with a relay.",
         lambda _: fleet.measure(),
+    ),
+    "rollout": (
+        "fifty nodes that join, meet a bad version, roll forward and leave, in minutes.",
+        lambda _: pool_rollout.measure(),
     ),
 }
 """The loads without a value, by their options: what `--help` says of each, and what runs it."""

@@ -16,16 +16,14 @@ import pytest
 from controllers.nodes.conversion import Direction, Phase, Stage
 from controllers.nodes.node_job import node_job
 from tests.cloud.real import RealCloud
-from tests.controllers.conftest import MANIFESTS
-from tests.controllers.nodes.support.converted_nodes import JOBS, NO_HUB, ROLLED_BACK, ConvertedNodes
+from tests.controllers.nodes.support.converted_nodes import JOBS, ConvertedNodes
+from tests.controllers.nodes.support.nodes_cloud import IMAGE, nodes_cloud, nodes_manager
+from tests.controllers.nodes.support.simulated_node import NO_HUB, ROLLED_BACK
 from tests.controllers.support.process import ManagerProcess
 from tests.controllers.support.scene import NODES, POOLS, Scene, condition
-from tests.deploy.support.charts import template
 
 pytestmark = [pytest.mark.real]
 
-IMAGE = "edgehub:0.2.0"
-CHART_ALONE = {"nodes": True}
 type Start = Callable[[], ManagerProcess]
 
 
@@ -33,29 +31,16 @@ type Start = Callable[[], ManagerProcess]
 def cloud(
     tmp_path_factory: pytest.TempPathFactory, cloud_programs: dict[str, Path], helm: Path
 ) -> Iterator[RealCloud]:
-    folder = tmp_path_factory.mktemp("nodes")
-    controllers = ["job-controller", "garbage-collector-controller"]
-    flags = ["--allow-privileged=true"]
-    with RealCloud(folder, cloud_programs, controllers=controllers, apiserver_flags=flags) as made:
-        made.apply(MANIFESTS)
-        values = {"labels": False, "manager": {"duties": CHART_ALONE}, "hub": {"image": {"tag": "0.2.0"}}}
-        rendered = template(helm, values, folder)
-        made.apply(
-            [each for (_, name), each in rendered.items() if "manager-node" in name or name.endswith("-jobs")]
-        )
-        accounts = "/api/v1/namespaces/kube-system/serviceaccounts"
-        made.admin.request("POST", accounts, body={"metadata": {"name": "default"}})
+    with nodes_cloud(tmp_path_factory.mktemp("nodes"), cloud_programs, helm) as made:
         yield made
 
 
 @pytest.fixture
 def start(cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
-    account = cloud.kubeconfig("account", token=cloud.token("kube-system", "edgehub-manager"))
     with ExitStack() as stack:
 
         def started() -> ManagerProcess:
-            flags = ("--controllers=nodes,nodepool", f"--hub-image={IMAGE}", "--no-leader-elect")
-            made = stack.enter_context(ManagerProcess(tmp_path_factory.mktemp("manager"), account, *flags))
+            made = stack.enter_context(nodes_manager(cloud, tmp_path_factory.mktemp("manager")))
             stack.callback(check_that_nothing_was_refused, made)
             return made
 
@@ -88,7 +73,7 @@ def test_fifty_nodes_join_roll_forward_and_leave_in_waves(cloud: RealCloud, star
         scene.until(lambda: f"failed: {broken}" in scene.pool_condition()[1])
 
         scene.fails.clear()
-        cloud.admin.patch(f"{NODES}/{broken}", {"metadata": {"annotations": {"edgehub.io/hub-phase": None}}})
+        scene.try_again(broken)
         scene.until(lambda: scene.pool_condition()[0] == "Waiting")
         assert f"49 of 50 nodes have a hub; waiting for the node: {away}" == scene.pool_condition()[1]
         assert scene.pool_condition()[1] in fleet(cloud)

@@ -36,6 +36,10 @@ _numbers = itertools.count(1)
 class Scene:
     """Every object it makes has a new name, so that tests can share one cluster."""
 
+    patience = PATIENCE
+    interval = 0.02
+    """Seconds between two looks at a condition."""
+
     def __init__(self, cloud: RealCloud, managers: Sequence[ManagerProcess]) -> None:
         self.cloud = cloud
         self._managers = managers
@@ -195,14 +199,14 @@ class Scene:
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Poll until a condition holds that no watch tells of."""
-        assert self._comes_true(condition, PATIENCE), "it did not come true"
+        assert self._comes_true(condition, self.patience), "it did not come true"
 
     def _comes_true(self, condition: Callable[[], bool], patience: float) -> bool:
         deadline = time.monotonic() + patience
         while not condition():
             if time.monotonic() > deadline:
                 return False
-            time.sleep(0.02)
+            time.sleep(self.interval)
         return True
 
     def trigger(self, collection: str, name: str) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import shutil
 import subprocess
 import tarfile
 from pathlib import Path
 
 import pytest
 
+from kube.option import VERSION
 from tests.hub.support.process import ROOT
 
 RELEASED = {
@@ -27,4 +29,13 @@ def checked_out(version: str, folder: Path) -> Path:
         pytest.skip(f"this clone has no commit of {version}")
     with tarfile.open(fileobj=io.BytesIO(made.stdout)) as archive:
         archive.extractall(folder, filter="data")
+    return folder
+
+
+def with_version(version: str, folder: Path) -> Path:
+    """The folder of this checkout's packages, with another version, as the hub reports it."""
+    for package in ("addons", "kube"):
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    option = folder / "kube" / "option.py"
+    option.write_text(option.read_text().replace(f'VERSION = "{VERSION}"', f'VERSION = "{version}"'))
     return folder

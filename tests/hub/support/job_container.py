@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 from controllers.nodes.node_job import SYSTEMCTL
 from kube.json_type import Json
@@ -44,6 +45,10 @@ class StaticPods(Worker):
         self.guard: Process | None = None
         """The last process of the guard."""
         self._text = ""
+        self.broken = {BROKEN}
+        """The images whose program ends at once."""
+        self.packages: dict[str, Path] = {}
+        """The folders of the packages of images that have another version than this checkout."""
         self.images: list[str] = []
         """The images that ran, one after another."""
 
@@ -90,11 +95,13 @@ class StaticPods(Worker):
         root = self._machine.root
         arguments = [f"{root}{each}" if each.startswith("/etc/") else each for each in container["args"]]
         command = [sys.executable, "-m", "addons.command", *arguments]
-        if image == BROKEN:
+        if image in self.broken:
             command = [sys.executable, "-c", "raise SystemExit('this version is broken')"]
         elif image == FOR_A_WHILE:
             command = ["timeout", "--signal=KILL", "12", *command]
-        self._hub = Process("hub", command, self._machine.folder)
+        packages = self.packages.get(image)
+        env = {"PYTHONPATH": str(packages)} if packages is not None else {}
+        self._hub = Process("hub", command, self._machine.folder, env)
 
     def _stop(self) -> None:
         if self._hub is not None:

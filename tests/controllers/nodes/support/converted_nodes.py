@@ -1,14 +1,12 @@
-"""Nodes of a pool with a simulated kubelet: it runs the Jobs of the duty `nodes` to the end that a test wants."""
+"""A pool whose nodes get hubs by their label, and such nodes with a simulated kubelet each."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from datetime import UTC, datetime
+from typing import Any
 
-from kube.json_type import Json
 from tests.cloud.real import RealCloud
-from tests.cloud.rest import RestClient
+from tests.controllers.nodes.support.simulated_node import PODS, SimulatedNode, now
 from tests.controllers.support.scene import NODES, POOLS, Scene, condition
 from tests.support.worker import Worker
 
@@ -16,66 +14,31 @@ INTERVAL = 0.05
 """Seconds between two looks of the kubelets."""
 EDGE_WORKER = "openyurt.io/is-edge-worker"
 PHASE = "edgehub.io/hub-phase"
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-PODS = "/api/v1/namespaces/kube-system/pods"
 JOBS = "/apis/batch/v1/namespaces/kube-system/jobs"
-ROLLED_BACK = "edgehub upgrade: the hub has ended; the former program runs again"
-NO_HUB = "failed   kubeconfig  /etc/kubernetes/kubelet.conf has an exec plugin, so it is no node's"
+JOBS_PODS = "edgehub.io/job=node"
+"""The label of the pods of the duty's Jobs."""
 
 
-class ConvertedNodes(Worker, Scene):
-    """A context manager, in which the kubelets run."""
+class ConvertedPool(Scene):
+    """The pool, as an administrator sees it."""
 
-    def __init__(self, cloud: RealCloud, count: int, **annotations: str) -> None:
+    def __init__(self, cloud: RealCloud, annotations: dict[str, str], **spec: Any) -> None:
         super().__init__(cloud, [])
-        self.name_of_pool = self.pool(interConnectivity=True)
-        given = {f"edgehub.io/{key.replace('_', '-')}": value for key, value in annotations.items()}
-        self.admin.patch(f"{POOLS}/{self.name_of_pool}", {"metadata": {"annotations": given}})
-        self.members = [
-            self.node(self.name_of_pool, address=f"10.0.1.{number}") for number in range(1, count + 1)
-        ]
-        self.fails: set[str] = set()
-        """Nodes whose doctor finds a fault."""
-        self.holds: set[str] = set()
-        """Nodes that are away: their Jobs do not begin."""
-        self.silent: set[str] = set()
-        """Nodes whose hub never says that it is well."""
-        self.bad: set[str] = set()
-        """Versions whose hub fails, so that the former one comes back."""
-        self.versions: dict[str, str] = {}
-        """The version of each node's hub."""
-        self.ran: list[tuple[str, str]] = []
-        """The action of each Job, and its node."""
+        self.name_of_pool = self.pool(**spec)
+        self.members: list[str] = []
+        self._annotate(annotations)
 
     def label(self, nodes: list[str], value: str | None = "true") -> None:
         for node in nodes:
             self.admin.patch(f"{NODES}/{node}", {"metadata": {"labels": {EDGE_WORKER: value}}})
 
-    def go_away(self, node: str) -> None:
-        self.holds.add(node)
-        conditions = [{"type": "Ready", "status": "Unknown", "lastTransitionTime": _now()}]
-        self.admin.patch(f"{NODES}/{node}/status", {"status": {"conditions": conditions}})
-
-    def come_back(self, node: str) -> None:
-        self.set_node(node)
-        self.holds.discard(node)
-
-    def install_by_hand(self, node: str) -> None:
-        self._say(self.admin, node, "0.2.0")
-
     def ask_for(self, version: str | None) -> None:
         """Set the version that the pool's hubs are to have."""
-        annotations = {"edgehub.io/hub-version": version}
-        self.admin.patch(f"{POOLS}/{self.name_of_pool}", {"metadata": {"annotations": annotations}})
+        self._annotate({"edgehub.io/hub-version": version})
 
-    def lead(self, node: str) -> None:
-        """Make a node the pool's leader, as the manager's duty does."""
-        leaders = [{"nodeName": node, "address": "10.0.1.1"}]
-        self.admin.patch(f"{POOLS}/{self.name_of_pool}/status", {"status": {"leaderEndpoints": leaders}})
-
-    def upgraded(self) -> list[str]:
-        """The nodes of all Jobs that upgraded a hub, in their order."""
-        return [node for action, node in self.ran if action == "upgrade"]
+    def try_again(self, node: str) -> None:
+        """Make the manager try a node again that has failed."""
+        self.admin.patch(f"{NODES}/{node}", {"metadata": {"annotations": {PHASE: None}}})
 
     def phases(self) -> dict[str, str]:
         """By node, without times; "" for none."""
@@ -95,60 +58,68 @@ class ConvertedNodes(Worker, Scene):
     def are(self, phase: str) -> Callable[[], bool]:
         return lambda: set(self.phases().values()) == {phase}
 
-    def jobs(self) -> list[str]:
-        """The nodes of all Jobs of this pool, each as often as it had one."""
+    def jobs(self, action: str = "") -> list[str]:
+        """The nodes of all Jobs of this pool, or of those that do this, each as often as it had one."""
         pods = [each["spec"]["template"]["spec"] for each in self.admin.get(JOBS)["items"]]
-        return sorted(pod["nodeName"] for pod in pods if pod["nodeName"] in self.members)
+        return sorted(
+            pod["nodeName"]
+            for pod in pods
+            if pod["nodeName"] in self.members and action in ("", pod["containers"][0]["args"][0])
+        )
+
+    def _annotate(self, annotations: dict[str, str] | dict[str, str | None]) -> None:
+        self.admin.patch(f"{POOLS}/{self.name_of_pool}", {"metadata": {"annotations": annotations}})
+
+
+class ConvertedNodes(Worker, ConvertedPool):
+    """A context manager, in which the kubelets run."""
+
+    def __init__(self, cloud: RealCloud, count: int, **annotations: str) -> None:
+        given = {f"edgehub.io/{key.replace('_', '-')}": value for key, value in annotations.items()}
+        super().__init__(cloud, given, interConnectivity=True)
+        self.members = [
+            self.node(self.name_of_pool, address=f"10.0.1.{number}") for number in range(1, count + 1)
+        ]
+        client = cloud.client(cloud.authority.issue_admin())
+        self._nodes = {node: SimulatedNode(client, node) for node in self.members}
+        self._client = client
+        self.fails: set[str] = set()
+        """Nodes whose doctor finds a fault."""
+        self.holds: set[str] = set()
+        """Nodes that are away: their Jobs do not begin."""
+        self.silent: set[str] = set()
+        """Nodes whose hub never says that it is well."""
+        self.bad: set[str] = set()
+        """Versions whose hub fails, so that the former one comes back."""
+        self.ran: list[tuple[str, str]] = []
+        """The action of each Job, and its node."""
+
+    def go_away(self, node: str) -> None:
+        self.holds.add(node)
+        conditions = [{"type": "Ready", "status": "Unknown", "lastTransitionTime": now()}]
+        self.admin.patch(f"{NODES}/{node}/status", {"status": {"conditions": conditions}})
+
+    def come_back(self, node: str) -> None:
+        self.set_node(node)
+        self.holds.discard(node)
+
+    def install_by_hand(self, node: str) -> None:
+        self._nodes[node].say("0.2.0")
+
+    def lead(self, node: str) -> None:
+        """Make a node the pool's leader, as the manager's duty does."""
+        leaders = [{"nodeName": node, "address": "10.0.1.1"}]
+        self.admin.patch(f"{POOLS}/{self.name_of_pool}/status", {"status": {"leaderEndpoints": leaders}})
+
+    def upgraded(self) -> list[str]:
+        """The nodes of all Jobs that upgraded a hub, in their order."""
+        return [node for action, node in self.ran if action == "upgrade"]
 
     def _work(self) -> None:
-        client = self.cloud.client(self.cloud.authority.issue_admin())
         while not self._ended.wait(INTERVAL):
-            for pod in client.get(PODS, labelSelector="edgehub.io/job=node")["items"]:
+            for pod in self._client.get(PODS, labelSelector=JOBS_PODS)["items"]:
                 node = pod["spec"]["nodeName"]
                 if node in self.members and node not in self.holds and pod["status"]["phase"] == "Pending":
-                    self._run(client, pod, node)
-
-    def _run(self, client: RestClient, pod: Json, node: str) -> None:
-        arguments = pod["spec"]["containers"][0]["args"]
-        action = arguments[0]
-        version = (
-            "" if action == "uninstall" else arguments[arguments.index("--static-pod") + 1].split(":")[1]
-        )
-        path = f"{PODS}/{pod['metadata']['name']}/status"
-        if node in self.fails:
-            client.patch(path, _failed(NO_HUB))
-        elif version in self.bad:
-            self._say(client, node, self.versions[node], rollback=f"edgehub:{version}: the hub has ended")
-            client.patch(path, _failed(ROLLED_BACK))
-        else:
-            if node not in self.silent:
-                self._say(client, node, version)
-            client.patch(path, {"status": {"phase": "Succeeded"}})
-        self.ran.append((action, node))
-
-    def _say(self, client: RestClient, node: str, version: str, rollback: str = "") -> None:
-        """Renew a Lease as a node's hub does, which says how it is, or as kubelet does where there is no hub."""
-        self.versions[node] = version
-        status = json.dumps({"version": version, **({"rollback": rollback} if rollback else {})})
-        notes = {"edgehub.io/hub-status": status if version else None}
-        spec: Json = {"renewTime": _now(micro=True), "leaseDurationSeconds": 3600}
-        lease = {"metadata": {"name": node, "annotations": notes}, "spec": spec}
-        if client.request("POST", LEASES, body=lease).status == 409:
-            client.patch(f"{LEASES}/{node}", lease)
-
-
-def _failed(message: str) -> Json:
-    """The status of a pod whose program has failed with this termination message."""
-    status = {
-        "name": "edgehub",
-        "state": {"terminated": {"exitCode": 1, "message": message}},
-        "image": "",
-        "imageID": "",
-        "ready": False,
-        "restartCount": 0,
-    }
-    return {"status": {"phase": "Failed", "containerStatuses": [status]}}
-
-
-def _now(*, micro: bool = False) -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ" if micro else "%Y-%m-%dT%H:%M:%SZ")
+                    fails, is_silent = node in self.fails, node in self.silent
+                    action = self._nodes[node].run(pod, fails=fails, bad=self.bad, is_silent=is_silent)
+                    self.ran.append((action, node))
