@@ -108,7 +108,7 @@ class Rollout(ConvertedPool):
         return [*self.phases().values()].count(phase)
 
     def is_quiet(self) -> bool:
-        """Whether no node but the one that is away is under way."""
+        """Whether no node is under way."""
         return not any(phase.endswith(IN_PROGRESS) for phase in self.phases().values())
 
     def fleet(self) -> str:
