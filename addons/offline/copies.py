@@ -247,7 +247,7 @@ class DiskCopy:
             self.former = checkpoints_of(meta)
         self.has_checkpoints = True
 
-    def note(self) -> None:
+    def write_checkpoints(self) -> None:
         self.table.change()
 
     async def withdraw(self) -> None:

@@ -44,7 +44,7 @@ class SourceCopy(Protocol):
     def has_checkpoints(self) -> bool:
         """Whether the disk may hold checkpoints."""
 
-    def note(self) -> None:
+    def write_checkpoints(self) -> None:
         """Write the present checkpoints."""
 
     async def withdraw(self) -> None:
@@ -123,7 +123,7 @@ class CheckpointStore:
         self._copy: SourceCopy | None = None
         self._withdrawals = 0
 
-    def keep(self, copy: SourceCopy) -> None:
+    def write_checkpoints_with(self, copy: SourceCopy) -> None:
         """Write the checkpoints of the moment with each batch of a copy."""
         self._copy, copy.checkpoints = copy, self._now
 
@@ -133,15 +133,15 @@ class CheckpointStore:
             return None
         return self._copy.former.of_filters.get(_names(filters))
 
-    def note(self) -> None:
+    def write_missing(self) -> None:
         """Write the checkpoints, where the disk holds none."""
         if self._copy is not None and not self._copy.has_checkpoints and self._now().of_filters:
-            self._copy.note()
+            self._copy.write_checkpoints()
 
     def rewrite(self) -> None:
         """Rewrite the checkpoints: those on disk are outdated."""
         if self._copy is not None and self._copy.has_checkpoints:
-            self._copy.note()
+            self._copy.write_checkpoints()
 
     def rules_edited(self) -> None:
         """Drop the checkpoints of other rules."""
@@ -157,7 +157,7 @@ class CheckpointStore:
         self._withdrawals += 1
         self.rewrite()
 
-    def say(self, inputs: Collection[InputKey]) -> bool:
+    def may_be_on_disk(self, inputs: Collection[InputKey]) -> bool:
         """Return whether the disk may have checkpoints of views that these inputs are about to change."""
         # While one change waits for the disk, the next one has to, too.
         is_said = self._copy is not None and (self._copy.has_checkpoints or self._withdrawals > 0)
@@ -173,7 +173,7 @@ class CheckpointStore:
             yield
         finally:
             self._withdrawals -= 1
-            self.note()
+            self.write_missing()
 
     def _now(self) -> Checkpoints:
         if self._withdrawals:

@@ -103,7 +103,7 @@ class Source:
         """Keep the source on disk from now on."""
         if self.copy is None:
             self.copy = copies.copy(self.user, self.list_watch, self.store)
-            self.checkpoints.keep(self.copy)
+            self.checkpoints.write_checkpoints_with(self.copy)
         self.copy.use()
         return self.copy
 
@@ -174,7 +174,7 @@ class Source:
                         raise unavailable(f"{self._what}: the hub has evicted its copy", retry_after=1)
                     opened = self._open(wanted, user)
                     if opened.next is None and not opened.view.projection.is_pending:
-                        self.checkpoints.note()
+                        self.checkpoints.write_missing()
                         return opened.view
                     self._settle()
                     await self._settled.wait()

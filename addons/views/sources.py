@@ -204,8 +204,8 @@ class Sources:
 
     def inputs_changed(self, inputs: Collection[InputKey]) -> None:
         """Filter again the objects that read these inputs, as soon as the disk has no checkpoint of any view."""
-        said = [source.checkpoints for source in self if source.checkpoints.say(inputs)]
-        self._withdrawals.begin(said, partial(self._inputs_changed, inputs))
+        affected = [source.checkpoints for source in self if source.checkpoints.may_be_on_disk(inputs)]
+        self._withdrawals.begin(affected, partial(self._inputs_changed, inputs))
 
     def _inputs_changed(self, inputs: Collection[InputKey]) -> None:
         for source in self:

@@ -34,11 +34,11 @@ class Disk:
     def has_checkpoints(self) -> bool:
         return bool(self.held.of_filters)
 
-    def note(self) -> None:
+    def write_checkpoints(self) -> None:
         self.held = self.checkpoints()
 
     async def withdraw(self) -> None:
-        self.note()
+        self.write_checkpoints()
         self.is_asked.set()
         await self.may_write.wait()
 
@@ -53,7 +53,7 @@ class Stored:
         self.disk, self.elsewhere = Disk(), 0
         projections: dict[tuple[Filter, ...], Projection] = {FILTERS: self.projection}
         self.store = CheckpointStore(projections, lambda: RULES, lambda: self.elsewhere)
-        self.store.keep(cast(SourceCopy, self.disk))
+        self.store.write_checkpoints_with(cast(SourceCopy, self.disk))
 
     def change(self) -> None:
         self.inputs[INPUT] = "drop"
@@ -67,20 +67,20 @@ class Stored:
 @pytest.fixture
 def source() -> Stored:
     made = Stored()
-    made.store.note()
+    made.store.write_missing()
     return made
 
 
 async def test_an_input_applies_once_the_disk_has_dropped_the_checkpoint(source: Stored) -> None:
     assert source.held is not None
     assert source.held[:3] == (10, 0, 0)
-    assert source.store.say([INPUT])
-    assert not source.store.say([("p", "another")])
+    assert source.store.may_be_on_disk([INPUT])
+    assert not source.store.may_be_on_disk([("p", "another")])
     withdrawals = Withdrawals()
     withdrawals.begin([source.store], source.change)
     await source.disk.is_asked.wait()
     assert source.projection.get(("a", "x")) is not None
-    assert source.store.say([INPUT]), "the disk may have it yet"
+    assert source.store.may_be_on_disk([INPUT]), "the disk may have it yet"
     source.disk.may_write.set()
     await asyncio.gather(*withdrawals.tasks)
     assert source.projection.get(("a", "x")) is None
