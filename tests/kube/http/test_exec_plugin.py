@@ -113,7 +113,7 @@ def test_a_missing_plugin_is_reported_with_the_install_hint(tmp_path: Path) -> N
             "exec.apiVersion is one of",
         ),
         ({"apiVersion": V1}, "no command"),
-        ({"apiVersion": V1, "command": "x", "interactiveMode": "Always"}, "nobody to ask"),
+        ({"apiVersion": V1, "command": "x", "interactiveMode": "Always"}, "no terminal"),
     ],
 )
 def test_an_unusable_exec_section_is_refused(section: dict[str, Any], message: str) -> None:
