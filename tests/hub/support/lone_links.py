@@ -153,7 +153,8 @@ async def lone_links(folder: Path, *flags: tuple[str, ...]) -> AsyncIterator[Lon
 
 
 def _can_serve(member: Member) -> bool:
-    return bool(member.pool_report()["canLead"])
+    report = member.pool_report()
+    return bool(report["canLead"] and report["members"])
 
 
 async def until(check: Callable[[], object], what: str, patience: float = 3 * SLACK) -> None:
