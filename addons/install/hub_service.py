@@ -31,7 +31,7 @@ UNSIGNED = (
 
 
 class HubService:
-    """The hub below one root. NotReadyError and ServiceError tell why it does not run."""
+    """The hub below one root. NotReadyError and ServiceError have the reason why it does not run."""
 
     def __init__(self, ledger: Ledger, services: Services, say: Callable[[str], None]) -> None:
         self._ledger = ledger
@@ -47,7 +47,7 @@ class HubService:
     def replace(self, spec: InstallSpec, pending: Iterable[FileChange], deadline: float) -> None:
         """Write the hub's files, start the hub, and wait until it is ready.
 
-        Whoever changes a static pod's manifest waits for another hub than the one that answers: kubelet replaces the
+        A changed manifest of a static pod means waiting for another hub than the one that answers: kubelet replaces the
         pod later.
         """
         changed, former = [*pending], None
@@ -70,11 +70,11 @@ class HubService:
 
     @staticmethod
     def unit_of(spec: InstallSpec) -> str:
-        """The unit whose last log line is why the hub ended; "" for a static pod."""
+        """The unit whose last log lines explain why the hub ended; "" for a static pod."""
         return HUB_UNIT if spec.method == "systemd" else ""
 
     def _wait_for_certificate(self, spec: InstallSpec, deadline: float) -> None:
-        """Wait a while until the cluster has signed the TLS port's certificate, and say so where it has not.
+        """Wait until the cluster has signed the TLS port's certificate, and print a warning where it has not in time.
 
         The hub points pods at itself only once they can verify it.
         """

@@ -170,7 +170,7 @@ class Installation:
             raise JoinError(f"{_said(error)}; {outcome}") from error
 
     def settle(self, timeout: float) -> None:
-        """Go back to the former hub where an upgrade was killed: nobody has seen the new one well for long enough.
+        """Go back to the former hub where an upgrade was killed: the new one was not healthy for long enough.
 
         JoinError where files cannot be put back.
         """
@@ -185,7 +185,7 @@ class Installation:
         self._say(outcome)
 
     def _begin_trial(self, trial: Trial) -> None:
-        """Record what to go back to, and start who does so when this process is gone; only then the hub is another."""
+        """Record the former hub on disk, and start the guard. Only then is the hub replaced."""
         self._ledger.trial = trial.to_json()
         self._ledger.save()
         guard = guard_file(trial.former)

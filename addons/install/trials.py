@@ -1,7 +1,7 @@
-"""An upgrade on trial: what to go back to is on disk, and a guard waits beside `edgehub upgrade`.
+"""An upgrade on trial: the former hub's files are on disk, and a guard waits beside `edgehub upgrade`.
 
-Who upgrades holds the ledger, and the guard waits for it: it is systemd's, or kubelet's as a static pod, so it outlives
-that process, and comes back after a reboot. A trial that it finds is one that nobody will end.
+The upgrading process holds the ledger's lock, and the guard waits for it. The guard is a unit of systemd, or a static
+pod, so it outlives that process, and comes back after a reboot. A trial that it then finds was abandoned.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ async def send_complete(request: ServedRequest, flow: http.HTTPFlow) -> None:
 
 
 async def send_long(request: ServedRequest, status: int, fields: AnswerFields, body: bytes) -> None:
-    """Send an answer that is there in whole as its client reads it."""
+    """Send a complete answer piece by piece, as its client reads."""
     others = [field for field in fields if field[0].lower() != b"content-length"]
     request.send_head(status, [*others, (b"Content-Length", b"%d" % len(body))])
     for piece in in_pieces(body):

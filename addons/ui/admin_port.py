@@ -35,7 +35,7 @@ class AdminPort:
 
     async def serve(self, hub: RunningHub, attachments: Attachments) -> None:
         """Wait for the first client, then serve it and all others."""
-        # The page tells of the hours before somebody opens it.
+        # The page shows the hours before it is first opened.
         timeline = Timeline(hub)
         self._looking = background(timeline.run(), "timeline of the page")
         loop, came = asyncio.get_running_loop(), asyncio.Event()

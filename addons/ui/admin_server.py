@@ -163,7 +163,7 @@ class AdminServer:
             return text_answer("405: Method Not Allowed", status=405, headers={"Allow": ",".join(allowed)})
         if method == "GET":
             return await pages[method](request)
-        # Who leaves does not break off what was begun.
+        # A client that leaves does not cancel a write that has begun.
         served.shielded += 1
         try:
             return await pages[method](request)
@@ -186,7 +186,7 @@ class AdminServer:
 
 
 class _Accepted(asyncio.Protocol):
-    """The protocol of a socket until it is known whose it is."""
+    """The protocol of a socket until its client has an `Http1`."""
 
     def __init__(self, server: AdminServer) -> None:
         self._server = server
@@ -211,5 +211,5 @@ async def _send(request: ServedRequest, answer: Answer) -> None:
 def _fields(headers: Mapping[str, str], request: ServedRequest) -> AnswerFields:
     fields = {**headers, "Date": formatdate(usegmt=True)}
     if request.has_body and not request.inbox.has_ended:
-        fields["Connection"] = "close"  # nothing waits behind the rest of a body that nobody reads
+        fields["Connection"] = "close"  # the rest of the body is not read, so no request follows it
     return [(name.encode(), value.encode()) for name, value in fields.items()]

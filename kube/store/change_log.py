@@ -81,7 +81,7 @@ class Logs:
 
 
 def _nothing(_position: int, _change: ProjectedChange) -> None:
-    """Call nobody."""
+    """Ignore a dropped change."""
 
 
 class Log:

@@ -174,7 +174,7 @@ class View(Feed):
             raise expired(f"too old resource version: {since} ({self.version})")
         self._begin_history()
         if resumption is Resumption.FOLLOW:
-            # Nobody knows whether a client that is ahead has the local events: it gets them, and all of the cloud's.
+            # Whether a client that is ahead has the local events is unknown: it gets them, and all of the cloud's.
             is_unsure = self._between[0] < since <= self._between[1] and self.is_ahead(since)
             begin = self.log.position_after(self.projection.store.version if is_unsure else since)
             position = max(begin, self._begin)

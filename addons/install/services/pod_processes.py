@@ -24,7 +24,7 @@ GRACE = 10.0
 
 
 class Container(NamedTuple):
-    """A container's first process, and its pod as namespace/name, or the pod's uid where no log tells the name."""
+    """A container's first process, and its pod as namespace/name, or the pod's uid where no log has the name."""
 
     pod: str
     pid: int
@@ -43,7 +43,7 @@ def containers_at(addresses: Collection[str], root: Path) -> list[Container]:
 
 
 def end(containers: Iterable[Container], grace: float = GRACE) -> None:
-    """End containers as kubelet does, and return when they are gone; kubelet starts them anew as their pods say."""
+    """End containers as kubelet does, and return when they are gone; kubelet restarts them by their pods' policy."""
     with contextlib.ExitStack() as opened:
         running = {}
         for container in containers:

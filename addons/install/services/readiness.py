@@ -15,7 +15,7 @@ from kube.http.client import Client, Unreachable
 from kube.json_type import Json
 
 INTERVAL = 0.2
-"""Seconds between two looks: the hub, another process, notifies nobody when it is ready."""
+"""Seconds between two looks: the hub, another process, sends no notification when it is ready."""
 TIMEOUT = 5.0
 """Seconds for one answer of the hub, or of kubelet."""
 MOST_FAULTS = 15
@@ -31,7 +31,7 @@ OF_KUBELET = frozenset({"leases", "nodes"})
 
 
 class NotReadyError(Exception):
-    """The deadline has passed; the message says what was missing last."""
+    """The deadline has passed; the message names the missing condition."""
 
 
 def runs_on() -> str:
@@ -40,7 +40,7 @@ def runs_on() -> str:
 
 
 async def start_of(hub: Settings) -> str | None:
-    """When the running hub started; "" for an older hub, which does not say so, None where none answers."""
+    """The start time of the running hub; "" for an older hub without this field, None where no hub answers."""
     async with local(hub.admin_url) as admin:
         try:
             return await _start(admin)
@@ -126,7 +126,7 @@ async def count_writes(hub: Settings) -> float:
 
 
 async def wait_until_gone(hub: Settings, deadline: float) -> None:
-    """Return when nobody answers at the hub's admin port, NotReadyError when the time is over before."""
+    """Return when the hub's admin port no longer answers; NotReadyError at the deadline."""
     async with local(hub.admin_url) as admin:
         while hub.admin_port:
             try:
@@ -185,7 +185,8 @@ async def _count(admin: Client) -> float:
 
 
 async def pause(missing: str, deadline: float, ended: Callable[[], str] = runs_on) -> None:
-    """Wait for the next look; NotReadyError with what is `missing`, where the hub has `ended` or the time is over."""
+    """Wait for the next look; NotReadyError with what is `missing`, where the hub has `ended` or the deadline has
+    passed."""
     if log_lines := await asyncio.to_thread(ended):
         raise NotReadyError(f"{missing}; {log_lines}")
     if time.monotonic() >= deadline:

@@ -1,5 +1,4 @@
-"""The units of systemd, or kubelet's static pod, that start the hub on a node, and systemctl, or what takes its
-place."""
+"""The units of systemd, or kubelet's static pod, that start the hub on a node, and systemctl, or its replacement."""
 
 from __future__ import annotations
 
@@ -110,8 +109,8 @@ NEEDS_SOCKETS = "Requires=edgehub.socket\nAfter=edgehub.socket\n"
 def unit(command: Sequence[str], *, makes_address: bool = False, has_sockets: bool = False) -> str:
     """The unit that runs a command line. A hub that gives itself an address for pods has the right to.
 
-    With `has_sockets` systemd hands the hub the sockets of `socket_unit`. ValueError for a word with a line break or
-    another control character: what follows a break is a line of the unit.
+    With `has_sockets` systemd hands the hub the sockets of `socket_unit`. ValueError for an argument with a line break
+    or another control character, which would begin a new line of the unit.
     """
     return UNIT_TEXT.format(
         command=" ".join(map(_quoted, command)),
@@ -135,7 +134,7 @@ def socket_unit(addresses: Iterable[tuple[str, int]]) -> str:
 
 
 def _quoted(argument: str) -> str:
-    """A word of a command line as systemd reads it: `%` and `$` would be replaced, blanks would part it."""
+    """An argument of a command line in systemd's syntax: escapes `%` and `$`, and quotes blanks."""
     if not argument.isprintable():
         raise ValueError(
             f"{argument!r} cannot be a word of the unit's command: it has a character that is not printed"
@@ -157,10 +156,10 @@ def static_pod(
     makes_address: bool = False,
     folders: Iterable[str] = (),
 ) -> str:
-    """The static pod that runs the hub from an image. JSON, which kubelet reads as the YAML that it is.
+    """The static pod that runs the hub from an image. JSON, which kubelet reads as YAML.
 
     `admin` is the address of the hub's admin port. A hub that gives itself an address for pods has the right to.
-    `folders` of the node have further files that the hub reads. Mounted whole, they show it a file that is replaced.
+    `folders` of the node have further files that the hub reads. They are mounted as folders: the hub sees new files.
     """
     host, port = admin
     mounts = [
@@ -228,7 +227,7 @@ class ServiceError(Exception):
 
 
 class Services:
-    """Calls a program as systemctl is called; without one nothing is started or stopped."""
+    """Calls a program with systemctl's arguments; without one nothing is started or stopped."""
 
     def __init__(self, program: str) -> None:
         self.program = program
@@ -247,7 +246,7 @@ class Services:
         self._call("stop", HUB_UNIT)
         if has_sockets and opens_anew:
             self._call("restart", SOCKET_UNIT)
-        # A hub that asks for an identity is not ready for a long time. The installation waits, and says for what.
+        # A hub that asks for an identity is not ready for a long time. The installation waits, and prints why.
         self._call("start", "--no-block", HUB_UNIT)
 
     def stop_hub(self, *, has_sockets: bool = False) -> None:
@@ -293,7 +292,7 @@ class Services:
             logged = self._run("status", "--no-pager", "--full", f"--lines={LAST_LINES}", unit).stdout
         except ServiceError:
             return ""
-        # An empty line is between what systemd knows of the service and what it has logged.
+        # An empty line separates systemd's state of the service from its log.
         lines = logged.rstrip().partition("\n\n")[2]
         how = "has ended" if has_ended else "waits for its start" if is_queued else "runs"
         return f"{unit} {how}, and its last lines are:\n{lines}" if lines else f"{unit} {how}"
