@@ -250,7 +250,7 @@ class Sources:
 
     def _newest_given(self, type_: ResourceType) -> int:
         of_sources = (each.store.newest_given for each in self if each.list_watch.type == type_)
-        return max(self._given.of_cloud(type_.group_resource), *of_sources)
+        return max((self._given.of_cloud(type_.group_resource), *of_sources))
 
     def _client(self, identity: CloudIdentity) -> Client:
         """Return a client with all tokens of the user, this one as the newest."""

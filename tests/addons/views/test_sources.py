@@ -235,6 +235,13 @@ async def test_closing_ends_watches_cleanly(parts: HubWorld) -> None:
     assert list(parts.sources) == []
 
 
+async def test_without_a_source_no_version_was_given(parts: HubWorld) -> None:
+    """A view may ask for the versions of its resource as the last source of it closes."""
+    source = await parts.source()
+    parts.sources.close()
+    assert source.given_by_others() == 0
+
+
 async def test_a_lasting_source_is_never_idle(parts: HubWorld) -> None:
     assert parts.sources.lasting(SERVICES_LIST_WATCH).users == 1
 
