@@ -7,16 +7,20 @@ pod, so it outlives that process, and comes back after a reboot. A trial that it
 from __future__ import annotations
 
 import base64
-import json
 from pathlib import Path
 from typing import NamedTuple
 
 from addons.install.changes import FileChange
 from addons.install.install_spec import STATIC_POD, UNIT_FILE, InstallSpec, read_spec
-from addons.install.services.system_services import GUARD_UNIT, guard_unit
+from addons.install.services.system_services import (
+    GUARD_POD,
+    GUARD_ROOT,
+    GUARD_UNIT,
+    guard_pod,
+    guard_unit,
+)
 from kube.json_type import Json
 
-GUARD_POD = "edgehub-upgrade"
 COMMAND = ("upgrade", "--settle")
 
 
@@ -49,31 +53,5 @@ def guard_file(former: InstallSpec) -> FileChange:
     """The unit or static pod of the guard. It runs the former hub's program, which has run on this node."""
     if former.method == "systemd":
         return FileChange(UNIT_FILE.with_name(GUARD_UNIT), guard_unit([former.program, *COMMAND]).encode())
-    # It writes files of root's, and kubelet does the rest: no capability, and no systemctl.
-    container = {
-        "name": "edgehub",
-        "image": former.image,
-        "command": ["edgehub"],
-        "args": [*COMMAND, "--root", "/host"],
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-            "runAsUser": 0,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "volumeMounts": [{"name": "host", "mountPath": "/host"}],
-    }
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": GUARD_POD, "namespace": "kube-system", "labels": {"app": GUARD_POD}},
-        "spec": {
-            "restartPolicy": "OnFailure",
-            "hostNetwork": True,
-            "priorityClassName": "system-node-critical",
-            "containers": [container],
-            "volumes": [{"name": "host", "hostPath": {"path": "/", "type": "Directory"}}],
-        },
-    }
-    return FileChange(STATIC_POD.with_name(f"{GUARD_POD}.yaml"), json.dumps(pod, indent=2).encode() + b"\n")
+    manifest = guard_pod(former.image, (*COMMAND, "--root", GUARD_ROOT))
+    return FileChange(STATIC_POD.with_name(f"{GUARD_POD}.yaml"), manifest.encode())

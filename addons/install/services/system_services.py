@@ -7,6 +7,8 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from ipaddress import ip_address
 
+from kube.json_type import Json
+
 STATE_DIR = "/var/lib/edgehub"
 """The folder of the unit's StateDirectory."""
 
@@ -168,42 +170,70 @@ def static_pod(
         (STATE_DIR, "DirectoryOrCreate", False, "state"),
         *((folder, "Directory", True, f"files-{number}") for number, folder in enumerate(folders)),
     ]
-    container = {
-        "name": "edgehub",
-        "image": image,
-        "command": ["edgehub"],
-        "args": [argument.replace("$(", "$$(") for argument in arguments],  # Kubernetes replaces `$(NAME)`
-        "env": [{"name": "MALLOC_ARENA_MAX", "value": "1"}, {"name": "HOME", "value": STATE_DIR}],
-        "livenessProbe": {
+    shown = [{"name": name, "mountPath": path, "readOnly": read_only} for path, _, read_only, name in mounts]
+    container = _container(
+        image,
+        arguments,
+        [*shown, TMP_MOUNT],
+        capabilities=("NET_ADMIN",) if makes_address else (),
+        env=[{"name": "MALLOC_ARENA_MAX", "value": "1"}, {"name": "HOME", "value": STATE_DIR}],
+        livenessProbe={
             "httpGet": {"host": host, "port": port, "path": "/healthz"},
             "initialDelaySeconds": 15,
             "failureThreshold": 6,
         },
-        "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}},
+        resources={"requests": {"cpu": "50m", "memory": "128Mi"}},
+    )
+    volumes = [{"name": name, "hostPath": {"path": path, "type": kind}} for path, kind, _, name in mounts]
+    return _pod("edgehub", container, [*volumes, TMP_VOLUME])
+
+
+def guard_pod(image: str, arguments: Sequence[str]) -> str:
+    """The static pod that ends an upgrade whose process is gone. The node's root is at GUARD_ROOT.
+
+    It writes root's files, and kubelet does the rest: it needs no capability, and no systemctl.
+    """
+    container = _container(image, arguments, [{"name": "host", "mountPath": GUARD_ROOT}])
+    volumes = [{"name": "host", "hostPath": {"path": "/", "type": "Directory"}}]
+    return _pod(GUARD_POD, container, volumes, restartPolicy="OnFailure")
+
+
+def _container(
+    image: str,
+    arguments: Sequence[str],
+    mounts: Sequence[Json],
+    *,
+    capabilities: Sequence[str] = (),
+    **fields: object,
+) -> Json:
+    return {
+        "name": "edgehub",
+        "image": image,
+        "command": ["edgehub"],
+        "args": [argument.replace("$(", "$$(") for argument in arguments],  # Kubernetes replaces `$(NAME)`
+        **fields,
         "securityContext": {
             "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"], **({"add": ["NET_ADMIN"]} if makes_address else {})},
+            "capabilities": {"drop": ["ALL"], **({"add": [*capabilities]} if capabilities else {})},
             "readOnlyRootFilesystem": True,
             "runAsUser": 0,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "volumeMounts": [
-            {"name": name, "mountPath": path, "readOnly": read_only} for path, _, read_only, name in mounts
-        ]
-        + [TMP_MOUNT],
+        "volumeMounts": mounts,
     }
+
+
+def _pod(name: str, container: Json, volumes: Sequence[Json], **spec: str) -> str:
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": "edgehub", "namespace": "kube-system", "labels": {"app": "edgehub"}},
+        "metadata": {"name": name, "namespace": "kube-system", "labels": {"app": name}},
         "spec": {
             "hostNetwork": True,
             "priorityClassName": "system-node-critical",
             "containers": [container],
-            "volumes": [
-                {"name": name, "hostPath": {"path": path, "type": kind}} for path, kind, _, name in mounts
-            ]
-            + [TMP_VOLUME],
+            "volumes": volumes,
+            **spec,
         },
     }
     return json.dumps(pod, indent=2) + "\n"
@@ -214,6 +244,8 @@ SOCKET_UNIT = "edgehub.socket"
 KUBELET_UNIT = "kubelet.service"
 PROXY_UNIT = "kube-proxy.service"
 GUARD_UNIT = "edgehub-upgrade.service"
+GUARD_POD = "edgehub-upgrade"
+GUARD_ROOT = "/host"
 TIMEOUT = 120.0
 """Seconds for one command: systemd itself gives a service 90 to start."""
 ENDED = ("failed", "dead", "auto-restart", "auto-restart-queued")
