@@ -29,6 +29,7 @@ from controllers.bindings.workloads import AUTOSCALERS
 from controllers.cluster.admission_reviews import TooManyValues
 from controllers.cluster.node_pools import NODEPOOLS
 from controllers.runtime.admin import MAX_HEADERS, count_refused
+from controllers.runtime.bounded_server import BoundedServer, listen
 from controllers.runtime.controller import Context, Controller, Reviewer
 from controllers.runtime.informer import one_object, without_managed_fields
 from controllers.runtime.unstructured import mapping, metadata, objects, text
@@ -36,7 +37,6 @@ from controllers.runtime.write_client import FIELD_MANAGER
 from controllers.settings import WEBHOOK_CONTROLLER
 from kube.bounds import reached
 from kube.errors import StatusError
-from kube.http.bounded_server import BoundedServer, listen
 from kube.http.client import Unreachable
 from kube.json_type import Json
 from kube.requests.request_info import ResourceType

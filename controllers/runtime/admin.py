@@ -13,11 +13,11 @@ import orjson
 from aiohttp import web
 
 from controllers.runtime import metrics
+from controllers.runtime.bounded_server import BoundedServer, listen
 from controllers.settings import Address
 from kube.bounds import reached
 from kube.errors import StatusError
 from kube.fleet import COLUMNS, FleetHub, read_fleet, read_progress
-from kube.http.bounded_server import BoundedServer, listen
 from kube.http.browser_check import OwnAddress, refuse_web_pages
 from kube.http.client import Client, Unreachable
 

@@ -13,8 +13,8 @@ from typing import Self
 import pytest
 from aiohttp import web
 
-from kube.http import bounded_server
-from kube.http.bounded_server import MAX_CONNECTIONS, BoundedServer, listen
+from controllers.runtime import bounded_server
+from controllers.runtime.bounded_server import MAX_CONNECTIONS, BoundedServer, listen
 from tests.cloud.pki import Authority
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
