@@ -51,12 +51,19 @@ class Egress:
             raise forbidden("tunnels to the cloud not allowed")
         address = request.address.partition("%")[0]
         server = self._lent.lend(request.client_id, request.headers, address, request.host, request.port)
-        request.lent = Lent(partial(self._open_lent, server), partial(self._lent.pace, request.client_id))
+        opened = partial(self._lent.opened, request.client_id)
+        request.lent = Lent(
+            partial(self._open_lent, server, opened), partial(self._lent.pace, request.client_id)
+        )
 
-    async def _open_lent(self, server: Server) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _open_lent(
+        self, server: Server, opened: Callable[[], None]
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if not self._connections.has_capacity(Listener.PEER):
             raise ConnectionError("the hub has too many connections")
-        return await self.link.lend(server)
+        streams = await self.link.lend(server)
+        opened()
+        return streams
 
     def client_disconnected(self, client: connection.Client) -> None:
         if self._lent is not None:

@@ -100,6 +100,8 @@ class TunnelServer:
         self._loans: dict[str, tuple[str, Server]] = {}
         """The borrower of each tunnel, and where it leads."""
         self._of_node: Counter[str] = Counter()
+        self._opening: set[str] = set()
+        """The tunnels whose connection to the server is still to come."""
 
     @property
     def has_path(self) -> bool:
@@ -131,14 +133,20 @@ class TunnelServer:
         if self._of_node[node] >= MAX_TUNNELS_OF_NODE or len(self._loans) >= MAX_TUNNELS:
             raise refused("tunnels", too_many_requests("this hub has the maximum of tunnels", 1))
         self._loans[connection] = node, health.server
+        self._opening.add(connection)
         self._of_node[node] += 1
         self._show(node)
         if self._of_node[node] == 1:
             logger.info("node %s opened a tunnel to the cloud", node)
         return health.server
 
+    def opened(self, connection: str) -> None:
+        """Note that a tunnel has its connection to the server."""
+        self._opening.discard(connection)
+
     def ended(self, connection: str) -> None:
         loan = self._loans.pop(connection, None)
+        self._opening.discard(connection)
         if loan is None:
             return
         node, _ = loan
@@ -151,14 +159,14 @@ class TunnelServer:
 
     def keep_only(self, may_borrow: Callable[[str], bool]) -> None:
         """End the tunnels of nodes that may borrow no longer."""
-        self._end(lambda node, _: not may_borrow(node))
+        self._end(lambda _, node, __: not may_borrow(node))
 
     def cut(self, server: Server) -> int:
-        """End the tunnels to a server; how many there were."""
-        return self._end(lambda _, to: to == server)
+        """End the open tunnels to a server; how many there were. One that cannot be opened gets its own answer."""
+        return self._end(lambda connection, _, to: to == server and connection not in self._opening)
 
-    def _end(self, matches: Callable[[str, Server], bool]) -> int:
-        ended = [connection for connection, loan in self._loans.items() if matches(*loan)]
+    def _end(self, matches: Callable[[str, str, Server], bool]) -> int:
+        ended = [connection for connection, loan in self._loans.items() if matches(connection, *loan)]
         for connection in ended:
             self._close(connection)
         return len(ended)

@@ -129,6 +129,8 @@ def test_tunnels_to_a_server_that_went_down_end() -> None:
     harbour = Harbour()
     harbour.ask("n2 1")
     cloud, plain = (each.server for each in harbour.own)
+    assert harbour.lent.cut(cloud) == 0, "its borrower hears why it cannot be opened"
+    harbour.lent.opened("n2 1")
     assert (harbour.lent.cut(plain), harbour.lent.cut(cloud)) == (0, 1)
     assert harbour.closed == ["n2 1"]
 
