@@ -42,9 +42,9 @@ class Option:
     """The default in words, where that is a rule and no value."""
     group: str
     """The heading under which `--help` and the docs have the option."""
-    field: str = ""
-    parse: Parse = lambda _name, value: value
-    choices: tuple[str, ...] = ()
+    field: str = dataclasses.field(default="", init=False)
+    parse: Parse = dataclasses.field(default=lambda _name, value: value, init=False)
+    choices: tuple[str, ...] = dataclasses.field(default=(), init=False)
 
     @property
     def flag(self) -> str:

@@ -47,30 +47,30 @@ class ServerHealth:
     server: Server
     timeouts: TimeoutEstimator = field(default_factory=TimeoutEstimator)
     condition: Condition = Condition.UNKNOWN
-    reason: str = ""
+    reason: str = field(default="", init=False)
     """In words, and without the numbers of operating systems."""
-    has_answered: bool = False
+    has_answered: bool = field(default=False, init=False)
     """Whether the server has ever answered a probe, with whatever status: to open a connection is not enough."""
-    heard: float = float("-inf")
+    heard: float = field(default=float("-inf"), init=False)
     """When the server last sent anything on any connection, in monotonic seconds."""
-    asked: float = float("-inf")
+    asked: float = field(default=float("-inf"), init=False)
     """When the server was first asked something after that, in monotonic seconds."""
-    is_erring: bool = False
+    is_erring: bool = field(default=False, init=False)
     """Whether the server has answered a request with 5xx, or not in time, since it was last asked how it is."""
-    connections: int = 0
+    connections: int = field(default=0, init=False)
     """Open connections to the server."""
-    node_failed: float = float("-inf")
+    node_failed: float = field(default=float("-inf"), init=False)
     """When a connection last failed for want of something on this node, in monotonic seconds."""
-    resolver_failed: float = float("-inf")
+    resolver_failed: float = field(default=float("-inf"), init=False)
     """When the server's name last could not be resolved, in monotonic seconds."""
-    down_since: float = 0.0
+    down_since: float = field(default=0.0, init=False)
     """When the server last went down, in monotonic seconds; 0 for never."""
-    refuses_node: bool = False
+    refuses_node: bool = field(default=False, init=False)
     """Whether the server answers, and does not know the node's identity: it has ended, or is none."""
     recovery: int = RECOVERY_SUCCESSES
     """Successes in a row that bring the server up again."""
-    _successes: int = 0
-    _errors: int = 0
+    _successes: int = field(default=0, init=False)
+    _errors: int = field(default=0, init=False)
 
     @classmethod
     def untried(cls, server: Server, timeouts: TimeoutEstimator) -> ServerHealth:

@@ -63,38 +63,38 @@ class RequestContext:
     component: str
     listener: Listener
     accept: str | None
-    caller: Caller = Caller(CredentialSource.NONE)
+    caller: Caller = field(default=Caller(CredentialSource.NONE), init=False)
     reads_differences: bool = False
     websocket: WebSocketOffer | None = None
     """The offer of a client that asks for a WebSocket. A server, or a watch of the hub's own, opens one."""
-    route: Route | None = None
-    server: str = ""
-    kubelet_port: int = 0
+    route: Route | None = field(default=None, init=False)
+    server: str = field(default="", init=False)
+    kubelet_port: int = field(default=0, init=False)
     """The port of this node's kubelet, where that answers the request; 0 where it does not."""
-    upstream: RelayUpstream | None = None
+    upstream: RelayUpstream | None = field(default=None, init=False)
     """Where the request goes; None for a request that goes nowhere."""
-    is_unframed: bool = False
+    is_unframed: bool = field(default=False, init=False)
     """Only the end of the server's connection ends its answer: a truncated one looks complete (RFC 9112, 6.3)."""
-    answerer: Answerer | None = None
+    answerer: Answerer | None = field(default=None, init=False)
     """Answers the request in place of a server; None where it goes to the cloud."""
-    relay: Callable[[http.HTTPFlow], None] | None = None
+    relay: Callable[[http.HTTPFlow], None] | None = field(default=None, init=False)
     """Relays the request in the answerer's place, or raises a StatusError; None where it may not be relayed."""
-    failover: Callable[[http.HTTPFlow], None] | None = None
+    failover: Callable[[http.HTTPFlow], None] | None = field(default=None, init=False)
     """Answers the request when its server fails; None where only the cloud can answer."""
-    finish: Callable[[str], None] | None = None
+    finish: Callable[[str], None] | None = field(default=None, init=False)
     """Ends a server's answer, as the server would, with the reason; None while no server answers."""
-    is_write: bool = False
+    is_write: bool = field(default=False, init=False)
     """The cloud's answer has the objects' newest state: cached forms are replaced before the client has it."""
-    asked_at: int = 0
+    asked_at: int = field(default=0, init=False)
     """How many writes had ended when the request came (`addons.offline.accepted.accepted_writes`)."""
-    stream_too_large: Callable[[bytes], bytes] | None = None
+    stream_too_large: Callable[[bytes], bytes] | None = field(default=None, init=False)
     """Handles the pieces of an answer that is too large to hold. None where the hub must hold all of it."""
-    sent: int = 0
+    sent: int = field(default=0, init=False)
     """How many servers may have had the request before the hub answers it."""
-    counted: bool = False
-    peer: str = ""
+    counted: bool = field(default=False, init=False)
+    peer: str = field(default="", init=False)
     """On the peer port: the node whose hub asks."""
-    served: Served = field(default_factory=Served)
+    served: Served = field(default_factory=Served, init=False)
 
     @property
     def is_view(self) -> bool:

@@ -40,15 +40,15 @@ class ProjectedChange:
     after: Item | None
     last: Item | None
     is_local: bool = False
-    reader: object = None
-    at: tuple[int, int] = (0, 0)
+    reader: object = field(default=None, init=False)
+    at: tuple[int, int] = field(default=(0, 0), init=False)
     """The version to which it brings a client, and its sequence: 0 for the cloud's change of this version; the node's
     follow it."""
-    events: dict[tuple[str, str], bytes] = field(default_factory=dict)
+    events: dict[tuple[str, str], bytes] = field(default_factory=dict, init=False)
     """The events as clients get them, by form and type: all views share the bytes."""
-    made: dict[object, ViewEvent] = field(default_factory=dict)
+    made: dict[object, ViewEvent] = field(default_factory=dict, init=False)
     """The events of views, for their watchers."""
-    held: int = 0
+    held: int = field(default=0, init=False)
     """The `size` that a log counts. Filters may pack the object later."""
 
     @property

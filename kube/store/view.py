@@ -219,7 +219,9 @@ class View(Feed):
         for key in sorted(before.keys() | after.keys()):
             was, now = before.get(key), after.get(key)
             if (item := now or was) is not None and differ(was, now):
-                self.changed(ProjectedChange(item.version, key, was, now, was, True, self))
+                change = ProjectedChange(item.version, key, was, now, was, is_local=True)
+                change.reader = self
+                self.changed(change)
 
     def changed(self, change: ProjectedChange) -> None:
         if not self._has_history or (type_ := self.event_type(change)) is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -70,14 +70,14 @@ class PeerHub:
     """One hub at one address. `addons.pool.peers.peer_probes.Peers` makes and probes it."""
 
     health: ServerHealth
-    role: PeerRole = PeerRole.NEIGHBOUR
-    said: PeerAnswer = NOTHING_SAID
-    usable_from: float = 0.0
+    role: PeerRole = field(default=PeerRole.NEIGHBOUR, init=False)
+    said: PeerAnswer = field(default=NOTHING_SAID, init=False)
+    usable_from: float = field(default=0.0, init=False)
     """When a peer that has recovered may be used again, in monotonic seconds."""
-    probed_at: float = float("-inf")
+    probed_at: float = field(default=float("-inf"), init=False)
     """When the last probe began, in monotonic seconds."""
-    _failures: int = 0
-    _failed_at: float = float("-inf")
+    _failures: int = field(default=0, init=False)
+    _failed_at: float = field(default=float("-inf"), init=False)
 
     @classmethod
     def at(cls, server: Server) -> PeerHub:

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from addons.requests.answers import ClientLeft
@@ -46,8 +46,8 @@ class TunnelRequest:
     headers: tuple[tuple[str, str], ...]
     host: str
     port: int
-    lent: Lent | None = None
-    refusal: StatusError | None = None
+    lent: Lent | None = field(default=None, init=False)
+    refusal: StatusError | None = field(default=None, init=False)
 
 
 def parse_connect(client_id: str, address: str, head: bytes) -> TunnelRequest:

@@ -69,8 +69,8 @@ class Leader:
         nobody = Caller(CredentialSource.NONE)
         route = decide(info, "x", nobody, Listener.PEER, accept, self.parts.rules)
         assert route.kind is RouteKind.PEER
-        context = RequestContext(info, "x", Listener.PEER, accept, caller=nobody, route=route, peer=node)
-        context.reads_differences = reads_differences
+        context = RequestContext(info, "x", Listener.PEER, accept, reads_differences)
+        context.caller, context.route, context.peer = nobody, route, node
         async with self.parts.open(context, answerer=self.serving) as response:
             yield response
 

@@ -121,7 +121,8 @@ class HubWorld:
     ) -> RequestContext:
         """A request as the router redirects it; StatusError where it would be refused."""
         info = parse_request("GET", target)
-        made = RequestContext(info, component, Listener.PLAIN, accept, caller)
+        made = RequestContext(info, component, Listener.PLAIN, accept)
+        made.caller = caller
         made.route = decide(info, component, caller, made.listener, accept, self.rules)
         return made
 

@@ -122,7 +122,9 @@ def request_context(
     accept: str | None = "application/json",
 ) -> RequestContext:
     """A request as the first two addons leave it."""
-    return RequestContext(parse_request(method, target), component, listener, accept, caller)
+    made = RequestContext(parse_request(method, target), component, listener, accept)
+    made.caller = caller
+    return made
 
 
 def lead(context: RequestContext, connections: ServerConnections) -> None:

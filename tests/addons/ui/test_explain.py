@@ -75,8 +75,9 @@ async def test_each_decision_about_an_object(sliced: HubWorld) -> None:
 
 
 def peer(name: str, *, is_relay: bool = False, age: float = 0.0) -> PeerHub:
-    health = ServerHealth(Server("https", "10.0.0.2", 10269, name))
-    return PeerHub(health, PeerRole.RELAY if is_relay else PeerRole.LEADER, PeerAnswer(age=age))
+    made = PeerHub(ServerHealth(Server("https", "10.0.0.2", 10269, name)))
+    made.role, made.said = PeerRole.RELAY if is_relay else PeerRole.LEADER, PeerAnswer(age=age)
+    return made
 
 
 @pytest.mark.parametrize(

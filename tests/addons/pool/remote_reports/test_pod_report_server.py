@@ -53,7 +53,8 @@ class Speaker:
     async def open(self, target: str, accept: str = Encoding.JSON) -> AsyncIterator[Exchange]:
         info, nobody = parse_request("GET", target), Caller(CredentialSource.NONE)
         route = decide(info, "x", nobody, Listener.PEER, accept, self.parts.rules)
-        context = RequestContext(info, "x", Listener.PEER, accept, caller=nobody, route=route, peer="n2")
+        context = RequestContext(info, "x", Listener.PEER, accept)
+        context.caller, context.route, context.peer = nobody, route, "n2"
         async with self.parts.open(context, answerer=self.serving) as response:
             yield response
 
