@@ -18,7 +18,7 @@ one. A task would be too early: mitmproxy's loop starts tasks eagerly, in the mi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 
 from addons.offline.tables.disk_access import RETRY, DiskAccess
 from addons.offline.tables.disk_rows import DiskRows
@@ -66,6 +66,8 @@ class WriteBehind:
         """The callback that begins the next batch."""
         self._writing: asyncio.Task[None] | None = None
         self._is_closed = False
+        self._last: Batch | None = None
+        """The batch that `finish` has taken."""
         access.tables[self] = None
 
     # -- the owner's changes ----------------------------------------------------------------------------------------
@@ -112,13 +114,12 @@ class WriteBehind:
             self._next = loop.call_soon(self._begin) if urgent else loop.call_later(LINGER, self._begin)
 
     def finish(self) -> None:
-        """Write pending changes, once."""
-        self._access.tables.pop(self, None)
+        """Write pending changes, once. They are taken now: the owner may drop its rows."""
         self._is_closed = True
-        if self._pending.is_changed:
-            self.change(is_urgent=True)
-        else:
-            self._drop_owner()
+        if (taken := self._take()) is not None:
+            self._last = taken[1]
+            self._run(self._write_last(*taken))
+        self._drop_owner()
 
     # -- the disk's state -------------------------------------------------------------------------------------------
 
@@ -180,6 +181,8 @@ class WriteBehind:
         """Stop writing, and return the pending changes for the process's last write."""
         if self._writing is not None:
             self._writing.cancel()
+        if self._is_closed:
+            return self._last
         if self.waiting:
             self._pending.change()
         taken = self._take()
@@ -190,10 +193,13 @@ class WriteBehind:
     def _begin(self) -> None:
         self._stop_lingering()
         if self._pending.is_changed and not self.is_writing:
-            self._writing = asyncio.get_running_loop().create_task(
-                self._write(), name=f"write behind of {self._table.replace(chr(0), ' ')}"
-            )
-            self._writing.add_done_callback(self._drop_owner)
+            self._run(self._write())
+
+    def _run(self, writing: Coroutine[None, None, None]) -> None:
+        self._writing = asyncio.get_running_loop().create_task(
+            writing, name=f"write behind of {self._table.replace(chr(0), ' ')}"
+        )
+        self._writing.add_done_callback(self._drop_owner)
 
     def _stop_lingering(self) -> None:
         if self._next is not None:
@@ -218,6 +224,10 @@ class WriteBehind:
         if self._pending.is_changed and not self._is_closed:
             # The task is not done yet, as far as the loop knows.
             asyncio.get_running_loop().call_soon(self.change)
+
+    async def _write_last(self, changes: TableChanges, batch: Batch) -> None:
+        if await self._access.write(batch, is_durable=self.is_durable):
+            self._settle(changes)
 
     def _take(self) -> tuple[TableChanges, Batch] | None:
         """All changes since the last batch; None when there are none."""
@@ -244,8 +254,9 @@ class WriteBehind:
 
     def _drop_owner(self, *_: object) -> None:
         """Drop the reference to the owner, which refers to this, once nothing is to be written any more."""
-        if self._is_closed:
+        if self._is_closed and not self.is_writing:
             self._batch, self._pending.all_rows = _no_batch, None
+            self._access.tables.pop(self, None)
 
 
 def _no_batch(_: TableChanges) -> None:

@@ -238,6 +238,19 @@ async def test_urgent_changes_of_a_copy_do_not_linger(tmp_path: Path, event: str
         ]
 
 
+async def test_a_source_that_drops_its_objects_as_it_ends_leaves_the_last_ones_on_disk(
+    tmp_path: Path,
+) -> None:
+    async with copies_in(tmp_path) as copies:
+        copy, store = await copy_and_store(copies)
+        store.apply("ADDED", pod("b", 6))
+        copy.close()
+        store.empty()
+        # The disk closes at once, before any task has run.
+    async with copies_in(tmp_path) as copies:
+        assert shown(await restored(copies)) == {"a": 3, "b": 6}
+
+
 async def test_no_batch_is_taken_in_the_middle_of_a_list(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
