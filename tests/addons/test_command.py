@@ -63,26 +63,6 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Started]:
     logging.getLogger("mitmproxy").setLevel(level)
 
 
-VALUES = {
-    **dict.fromkeys(("probe_interval", "probe_timeout"), "1.5"),
-    "listen": "127.0.0.2",
-    "pod_address": "auto,10.0.0.1",
-    "peer_address": "::1",
-    "local_endpoint": "10.0.0.1",
-    "node": "n2",
-    "server": "https://a:1,https://b:2",
-    "relay": "https://r:1",
-    "leaders": "n2/10.0.0.2",
-    "local_health": "http://127.0.0.1:1/x",
-    "plain_users": "root",
-    "context": "test",
-    "disabled_filters": "endpoints",
-    "uplink": "eth0:5",
-    "link_budget": "20MB/day",
-}
-"""The valid value of each option for which `/x` or 1234 is none."""
-
-
 @pytest.mark.parametrize("interface", ["none", "web"])
 @pytest.mark.parametrize("each", OPTIONS, ids=lambda each: each.name)
 def test_each_flag_reaches_the_settings_beside_each_interface(
@@ -106,9 +86,27 @@ def test_each_flag_reaches_the_settings_beside_each_interface(
 
     write_kubeconfig(tmp_path / "x", "https://cloud:6443")
     value: Any = True
+    # The valid value of each option for which `/x` or 1234 is none.
+    values = {
+        **dict.fromkeys(("probe_interval", "probe_timeout"), "1.5"),
+        "listen": "127.0.0.2",
+        "pod_address": "auto,10.0.0.1",
+        "peer_address": "::1",
+        "local_endpoint": "10.0.0.1",
+        "node": "n2",
+        "server": "https://a:1,https://b:2",
+        "relay": "https://r:1",
+        "leaders": "n2/10.0.0.2",
+        "local_health": "http://127.0.0.1:1/x",
+        "plain_users": "root",
+        "context": "test",
+        "disabled_filters": "endpoints",
+        "uplink": "eth0:5",
+        "link_budget": "20MB/day",
+    }
     if each.kind is not bool:
         other = each.choices[-1] if each.choices else "1234" if each.kind is int else f"{tmp_path}/x"
-        value = each.kind(VALUES.get(each.name, other))
+        value = each.kind(values.get(each.name, other))
     typed = {
         **dict(zip(*[iter((*CLOUD, *_together(each.name, tmp_path)))] * 2, strict=True)),
         each.flag: value,

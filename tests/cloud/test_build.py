@@ -61,12 +61,6 @@ def nothing_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "go", raising=False)
 
 
-def builds(folder: Path) -> list[str]:
-    """The packages that were built."""
-    log = folder / "builds"
-    return [line.split()[-1] for line in log.read_text().splitlines()] if log.exists() else []
-
-
 def test_the_module_pins_all_programs_as_tools() -> None:
     block = re.search(r"^tool \(\n(.*?)^\)", GO_MOD, re.MULTILINE | re.DOTALL)
     assert block is not None
@@ -119,6 +113,11 @@ def test_a_missing_go_is_reported_with_the_remedy(toolchain: Toolchain) -> None:
 def test_only_missing_programs_are_built(
     toolchain: Toolchain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    def builds(folder: Path) -> list[str]:
+        """The packages that were built."""
+        log = folder / "builds"
+        return [line.split()[-1] for line in log.read_text().splitlines()] if log.exists() else []
+
     toolchain()
     paths = ensure_binaries(["kubectl", "etcd"])
     assert {name: path.read_text() for name, path in paths.items()} == {

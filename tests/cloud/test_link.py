@@ -17,8 +17,6 @@ TIMEOUT = 10.0
 """Seconds; for what takes milliseconds."""
 QUIET = 0.15
 """Seconds in which nothing may come: many times what a byte takes through a link that passes."""
-SENT = 50
-"""Bytes that are sent one after the other: were each delayed by itself, a busy machine would be no excuse."""
 
 
 @pytest.fixture
@@ -110,16 +108,18 @@ def test_a_black_hole_hides_the_end_of_a_connection(wire: Link, server: socket.s
 def test_delay_applies_to_each_direction_and_does_not_add_up(wire: Link, server: socket.socket) -> None:
     delay = 0.1
     wire.carry(delay=delay)
+    # Bytes that are sent one after the other: were each delayed by itself, a busy machine would be no excuse.
+    sent = 50
     with connected(wire, server) as (client, served):
         start = time.monotonic()
-        for number in range(SENT):  # one after the other, all under way together
+        for number in range(sent):  # one after the other, all under way together
             client.sendall(bytes([number]))
-        assert receive(served, SENT) == bytes(range(SENT))
+        assert receive(served, sent) == bytes(range(sent))
         there = time.monotonic() - start
         served.sendall(b"x")
         assert receive(client, 1) == b"x"
         both = time.monotonic() - start
-    assert delay <= there < SENT * delay / 2
+    assert delay <= there < sent * delay / 2
     assert both >= 2 * delay
 
 

@@ -11,10 +11,6 @@ import pytest
 from tests.cloud.ports import LOOPBACK, ReservedPort, free_port
 
 
-def connect(port: int) -> None:
-    socket.create_connection((LOOPBACK, port), timeout=5).close()
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has sockets with names that are no files")
 def test_a_free_port_is_claimed_against_parallel_processes() -> None:
     claim = "import socket, sys; socket.socket(socket.AF_UNIX).bind(chr(0) + 'edgehub-port-' + sys.argv[1])"
@@ -25,6 +21,9 @@ def test_a_free_port_is_claimed_against_parallel_processes() -> None:
 
 
 def test_a_reserved_port_refuses_until_a_server_shares_it() -> None:
+    def connect(port: int) -> None:
+        socket.create_connection((LOOPBACK, port), timeout=5).close()
+
     port = ReservedPort()
     with pytest.raises(ConnectionRefusedError):
         connect(port.number)

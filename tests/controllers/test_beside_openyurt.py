@@ -22,7 +22,6 @@ pytestmark = [pytest.mark.real]
 
 GROUP = "apps.openyurt.io"
 CRD = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodepools.{GROUP}"
-BUCKETS = f"/apis/{GROUP}/v1alpha1/nodebuckets"
 KIND = f"nodepools.{GROUP}"
 
 
@@ -54,7 +53,6 @@ FREE = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 OLD_SCHEMA = {"properties": {"spec": FREE, "status": FREE}}
 OLD = crd("nodepools", "NodePool", ["v1beta1", "v1alpha1"], OLD_SCHEMA)
 """NodePool as OpenYurt up to 1.6 has it: no v1beta2."""
-BUCKET = crd("nodebuckets", "NodeBucket", ["v1alpha1"], {"x-kubernetes-preserve-unknown-fields": True})
 
 
 @pytest.fixture
@@ -98,21 +96,21 @@ def test_pools_of_older_versions_are_read_as_they_are(
     scene.sees(POOLS, pool, has_nodes([node, other]))
 
 
-def upgraded(webhook: ConversionWebhook, stored: str) -> Json:
-    """NodePool as OpenYurt 1.7 has it: three versions of different schemas, and a webhook between them."""
-    made = crd("nodepools", "NodePool", ["v1beta2", "v1beta1", "v1alpha1"], OLD_SCHEMA)
-    for version in made["spec"]["versions"]:
-        version["storage"] = version["name"] == stored
-    client = {"conversionReviewVersions": ["v1"], "clientConfig": webhook.client_config}
-    made["spec"]["conversion"] = {"strategy": "Webhook", "webhook": client}
-    return made
-
-
 @pytest.mark.usefixtures("own_kind")
 def test_hub_and_manager_follow_pools_through_an_upgrade_of_openyurt(
     scene: Scene, managed_cloud: RealCloud, start_manager: StartManager, tmp_path: Path
 ) -> None:
     """OpenYurt 1.6 serves no v1beta2. 1.7 converts between three versions, and moves what is stored to the newest."""
+
+    def upgraded(webhook: ConversionWebhook, stored: str) -> Json:
+        """NodePool as OpenYurt 1.7 has it: three versions of different schemas, and a webhook between them."""
+        made = crd("nodepools", "NodePool", ["v1beta2", "v1beta1", "v1alpha1"], OLD_SCHEMA)
+        for version in made["spec"]["versions"]:
+            version["storage"] = version["name"] == stored
+        client = {"conversionReviewVersions": ["v1"], "clientConfig": webhook.client_config}
+        made["spec"]["conversion"] = {"strategy": "Webhook", "webhook": client}
+        return made
+
     managed_cloud.apply([OLD])
     first = start_manager("--no-leader-elect")
     pool, old = scene.name("pool"), POOLS.replace("v1beta2", "v1beta1")
@@ -170,7 +168,8 @@ def no_creation(managed_cloud: RealCloud) -> Iterator[None]:
 def test_triggers_and_grids_run_without_node_pools(
     scene: Scene, managed_cloud: RealCloud, start_manager: StartManager
 ) -> None:
-    managed_cloud.apply([BUCKET])
+    bucket = crd("nodebuckets", "NodeBucket", ["v1alpha1"], {"x-kubernetes-preserve-unknown-fields": True})
+    managed_cloud.apply([bucket])
     start_manager().wait_until_leading()
     grid = scene.grid()
     scene.sees(scene.services, f"{grid}-svc", lambda obj: obj["spec"]["selector"])
@@ -190,11 +189,12 @@ def test_triggers_and_grids_run_without_node_pools(
     name, pool = scene.name("bucket"), scene.name("pool")
     meta = {"name": name, "labels": {"openyurt.io/pool-name": pool}}
     kind = {"apiVersion": f"{GROUP}/v1alpha1", "kind": "NodeBucket"}
-    scene.admin.post(BUCKETS, {**kind, "metadata": meta, "nodes": [{"name": "x"}]})
+    buckets = f"/apis/{GROUP}/v1alpha1/nodebuckets"
+    scene.admin.post(buckets, {**kind, "metadata": meta, "nodes": [{"name": "x"}]})
 
     def refilled() -> bool:
         nodes = [{"name": "b"}, {"name": f"y-{next(causes)}"}]
-        scene.admin.patch(f"{BUCKETS}/{name}", {"nodes": nodes})
+        scene.admin.patch(f"{buckets}/{name}", {"nodes": nodes})
         return bool(scene.trigger(scene.slices, touched))
 
     scene.until(refilled)

@@ -19,18 +19,24 @@ from tests.controllers.support.scene import NODES, PEER, POOL_LABEL, POOLS, Scen
 from tests.hub.support.process import Hub
 
 pytestmark = [pytest.mark.real]
-FOR_PODS = ("--pod-address", "169.254.2.1", "--tls-signer", "cluster")
 
 
 @pytest.mark.usefixtures("manager")
 def test_a_hub_follows_the_pools_of_the_manager(scene: Scene, tmp_path: Path) -> None:
+    def api_server_address(kubelet: RestClient) -> str:
+        """The ClusterIP of default/kubernetes that kubelet gives to pods."""
+        services = kubelet.get("/api/v1/services", resourceVersion="0")["items"]
+        (found,) = (each for each in services if each["metadata"]["name"] == "kubernetes")
+        return str(found["spec"]["clusterIP"])
+
     pool = scene.pool(interConnectivity=True)
     own, other = scene.node(pool, address="10.0.0.77"), scene.node()
     service = scene.service("openyurt.io/nodepool")
     name = scene.slice(service, own, other)
     identity = scene.cloud.node_kubeconfig(own)
+    for_pods = ("--pod-address", "169.254.2.1", "--tls-signer", "cluster")
     with (
-        Hub(tmp_path, scene.cloud.url, node=own, kubeconfig=identity, flags=FOR_PODS) as hub,
+        Hub(tmp_path, scene.cloud.url, node=own, kubeconfig=identity, flags=for_pods) as hub,
         RestClient(hub.url, user_agent="kube-proxy/v1.36.3 (linux/amd64)") as kube_proxy,
     ):
 
@@ -46,13 +52,6 @@ def test_a_hub_follows_the_pools_of_the_manager(scene: Scene, tmp_path: Path) ->
         check_certificate(scene, hub, "serving", "cluster.pem", "10.0.0.77", "169.254.2.1")
         with RestClient(hub.url, user_agent="kubelet/v1.36.3 (linux/amd64)") as kubelet:
             scene.until(lambda: api_server_address(kubelet) == "169.254.2.1")
-
-
-def api_server_address(kubelet: RestClient) -> str:
-    """The ClusterIP of default/kubernetes that kubelet gives to pods."""
-    services = kubelet.get("/api/v1/services", resourceVersion="0")["items"]
-    (found,) = (each for each in services if each["metadata"]["name"] == "kubernetes")
-    return str(found["spec"]["clusterIP"])
 
 
 def test_all_hubs_are_in_one_table(scene: Scene, manager: ManagerProcess, tmp_path: Path) -> None:

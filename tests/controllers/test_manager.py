@@ -35,29 +35,32 @@ from tests.controllers.support.scene import (
 pytestmark = [pytest.mark.real]
 
 MERGE = {"Content-Type": MERGE_PATCH}
-LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/edgehub-manager"
-
-
-class Load(threading.Thread):
-    """Nodes that move between pools all the time, as an admin would move them."""
-
-    def __init__(self, scene: Scene, nodes: list[str], pools: list[str]) -> None:
-        super().__init__(daemon=True)
-        self._scene, self._nodes, self._pools = scene, nodes, pools
-        self._done = threading.Event()
-        self.moves = 0
-
-    def run(self) -> None:
-        while not self._done.wait(0.02):
-            self._scene.relabel(random.choice(self._nodes), random.choice(self._pools))
-            self.moves += 1
-
-    def end(self) -> None:
-        self._done.set()
-        self.join()
 
 
 def test_failover_under_load(scene: Scene, start_manager: StartManager) -> None:
+    def writer_changes(mark: int) -> int:
+        """How often another manager wrote than the one before; the User-Agent names the process."""
+        agents = [event.user_agent for event in scene.writes(mark)]
+        return sum(1 for before, after in itertools.pairwise(agents) if before != after)
+
+    class Load(threading.Thread):
+        """Nodes that move between pools all the time, as an admin would move them."""
+
+        def __init__(self, scene: Scene, nodes: list[str], pools: list[str]) -> None:
+            super().__init__(daemon=True)
+            self._scene, self._nodes, self._pools = scene, nodes, pools
+            self._done = threading.Event()
+            self.moves = 0
+
+        def run(self) -> None:
+            while not self._done.wait(0.02):
+                self._scene.relabel(random.choice(self._nodes), random.choice(self._pools))
+                self.moves += 1
+
+        def end(self) -> None:
+            self._done.set()
+            self.join()
+
     first = start_manager()
     first.wait_until_leading()
     second = start_manager()
@@ -77,15 +80,16 @@ def test_failover_under_load(scene: Scene, start_manager: StartManager) -> None:
     assert not other.leads()
     leader.wait_until(lambda: leader.metric("edgehub_manager_writes_total", code="200") > 0, "writing")
     leader.process.stop(PATIENCE)
+    lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/edgehub-manager"
     # The manager gave the Lease back, so no successor waits until it runs out. Durations are tested on a virtual clock.
-    assert scene.admin.get(LEASE)["spec"]["holderIdentity"] != leader.identity
+    assert scene.admin.get(lease)["spec"]["holderIdentity"] != leader.identity
     other.wait_until_leading()
     load.end()
     scene.node(pools[0])
     settled(scene, pools, [])
 
     # Three managers, one after the other: none wrote after its successor had begun.
-    assert writer_changes(scene, mark) == 2
+    assert writer_changes(mark) == 2
 
 
 def test_one_that_slept_through_its_lease_begins_no_write(scene: Scene, start_manager: StartManager) -> None:
@@ -151,6 +155,10 @@ def test_a_steady_cluster_sees_no_write(scene: Scene, start_manager: StartManage
 def test_a_pool_that_changed_while_no_manager_ran_triggers_hubs_at_the_next_start(
     scene: Scene, start_manager: StartManager
 ) -> None:
+    def knows(record: Json, service: str) -> bool:
+        seen = read_record(record)
+        return seen is not None and (scene.namespace, service) in seen.topologies
+
     manager = start_manager()
     manager.wait_until_leading()
     changed, same = scene.pool(), scene.pool()
@@ -166,7 +174,7 @@ def test_a_pool_that_changed_while_no_manager_ran_triggers_hubs_at_the_next_star
     # The record of both controllers knows the last service that keeps to its pool.
     for name in ("endpoints", "endpointslices"):
         record = f"edgehub-manager-servicetopology-{name}"
-        scene.sees(CONFIG_MAPS, record, lambda obj: knows(obj, scene, service))
+        scene.sees(CONFIG_MAPS, record, lambda obj: knows(obj, service))
     manager.process.stop(PATIENCE)
 
     scene.relabel(joins, changed)
@@ -181,11 +189,6 @@ def test_a_pool_that_changed_while_no_manager_ran_triggers_hubs_at_the_next_star
         scene.sees(scene.slices, each, scene.triggered)
     scene.barrier()
     assert [each for each in left if scene.trigger(scene.slices, each)] == []
-
-
-def knows(record: Json, scene: Scene, service: str) -> bool:
-    seen = read_record(record)
-    return seen is not None and (scene.namespace, service) in seen.topologies
 
 
 @pytest.mark.timeout(240)
@@ -306,12 +309,6 @@ def settled(scene: Scene, pools: list[str], grids: list[str]) -> None:
         scene.until(lambda: wrong(scene, pools, grids) == [])
     except AssertionError as error:
         raise AssertionError(wrong(scene, pools, grids)) from error
-
-
-def writer_changes(scene: Scene, mark: int) -> int:
-    """How often another manager wrote than the one before; the User-Agent names the process."""
-    agents = [event.user_agent for event in scene.writes(mark)]
-    return sum(1 for before, after in itertools.pairwise(agents) if before != after)
 
 
 @pytest.mark.parametrize(

@@ -22,32 +22,31 @@ from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.resources import RESOURCES
 from tests.cloud.sessions import new_session
 
-PATIENCE = 30.0
-"""Seconds for an answer on loopback."""
-
-
-@asynccontextmanager
-async def following(cloud: ScriptableCloud) -> AsyncIterator[Informers]:
-    """Informers of three kinds, each of which has had its answer."""
-    async with new_session() as session:
-        informers = Informers(Client(session, cloud.url, {}))
-        made = [
-            informers.informer_for(NODES),
-            informers.informer_for(NODEPOOLS),
-            informers.informer_for(SERVICEGRIDS),
-        ]
-        tasks = [asyncio.ensure_future(informer.run()) for informer in made]
-        async with asyncio.timeout(PATIENCE):
-            for informer in made:
-                await informer.wait_for_response()
-        yield informers
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-
 
 @pytest.mark.parametrize("refuse", [False, True])
 async def test_missing_kinds_are_made_once(refuse: bool) -> None:
+    # Seconds for an answer on loopback.
+    patience = 30.0
+
+    @asynccontextmanager
+    async def following(cloud: ScriptableCloud) -> AsyncIterator[Informers]:
+        """Informers of three kinds, each of which has had its answer."""
+        async with new_session() as session:
+            informers = Informers(Client(session, cloud.url, {}))
+            made = [
+                informers.informer_for(NODES),
+                informers.informer_for(NODEPOOLS),
+                informers.informer_for(SERVICEGRIDS),
+            ]
+            tasks = [asyncio.ensure_future(informer.run()) for informer in made]
+            async with asyncio.timeout(patience):
+                for informer in made:
+                    await informer.wait_for_response()
+            yield informers
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
     class Created(WriteClient):
         """An API that notes what is created, and may refuse it."""
 

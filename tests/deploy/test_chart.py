@@ -206,6 +206,12 @@ def test_the_plain_manifests_name_one_image_once() -> None:
 
 def test_nodes_get_the_hub_of_the_values(helm: Path, tmp_path: Path) -> None:
     """The manager is told the image that the policy lets its Jobs have."""
+
+    def manager_arguments(rendered: Rendered) -> list[str]:
+        pod = rendered["Deployment", "edgehub-manager"]["spec"]["template"]["spec"]
+        found: list[str] = pod["containers"][0]["args"]
+        return found
+
     values = {"imageRegistry": "registry.example/team", "manager": {"duties": {"nodes": True}}}
     rendered = template(helm, values, tmp_path)
     image = "registry.example/team/edgehub:0.2.0"
@@ -215,12 +221,6 @@ def test_nodes_get_the_hub_of_the_values(helm: Path, tmp_path: Path) -> None:
     repository = {each["name"]: each["expression"] for each in policy["variables"]}["repository"]
     assert repository == "'registry.example/team/edgehub:'", "other tags, for the pools' versions"
     assert not any("--hub-image" in each for each in manager_arguments(template(helm, {}, tmp_path)))
-
-
-def manager_arguments(rendered: Rendered) -> list[str]:
-    pod = rendered["Deployment", "edgehub-manager"]["spec"]["template"]["spec"]
-    found: list[str] = pod["containers"][0]["args"]
-    return found
 
 
 def test_each_object_has_the_labels_that_helms_users_look_for(helm: Path, tmp_path: Path) -> None:

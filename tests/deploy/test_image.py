@@ -16,11 +16,6 @@ from scripts.building.image import DATE, Builder, CannotBuildError, storage_fold
 from tests.cloud.real import RealCloud
 from tests.deploy.support.pod import API, Pod, pod_of
 
-COMPILERS = ("gcc", "cc", "g++", "clang", "ld", "as", "rustc", "go")
-LARGEST = 500_000_000
-"""Bytes of an image, unpacked: what a node with a small disk may lose to it."""
-KUBECONFIG = "/etc/kubernetes/edgehub.conf"
-
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
 
@@ -77,13 +72,16 @@ def test_an_image_runs_unprivileged_and_contains_no_compiler(
     everywhere = ":".join(
         str(image.root / folder.lstrip("/")) for folder in image.environment["PATH"].split(":")
     )
-    assert [name for name in COMPILERS if shutil.which(name, path=everywhere)] == []
+    compilers = ("gcc", "cc", "g++", "clang", "ld", "as", "rustc", "go")
+    assert [name for name in compilers if shutil.which(name, path=everywhere)] == []
     packages = next((image.root / "opt/edgehub/lib").glob("python3*")) / "site-packages"
     assert not {"pip", "setuptools", "pytest"} & {path.name for path in packages.iterdir()}
     size = image.size()
     with capsys.disabled():
         print(f"\nimage {image.configuration['Cmd'][0]}: {size / 1e6:.0f} MB unpacked")
-    assert size < LARGEST
+    # Bytes of an image, unpacked: what a node with a small disk may lose to it.
+    largest = 500_000_000
+    assert size < largest
 
 
 def test_bytecode_is_validated_by_source_digests(image: Image) -> None:
@@ -118,13 +116,14 @@ def test_archives_have_no_timestamps_of_the_build(builder: Builder, tmp_path: Pa
 
 @pytest.mark.usefixtures("plain_manifests")
 def test_the_images_run_as_the_pods_say(image: Image, empty_cloud: RealCloud, tmp_path: Path) -> None:
+    kubeconfig = "/etc/kubernetes/edgehub.conf"
     if image.configuration["Cmd"] == ["edgehub-manager"]:
         path = "/apis/apps/v1/namespaces/kube-system/deployments/edgehub-manager"
         pod = Pod(empty_cloud, pod_of(empty_cloud.admin.get(path)), tmp_path, image.environment, image.root)
     else:
-        arguments = ["--kubeconfig", KUBECONFIG, "--node", "n1"]
-        spec = json.loads(static_pod("edgehub", arguments, KUBECONFIG, ("127.0.0.1", 10267)))
-        identity = {KUBECONFIG: empty_cloud.node_kubeconfig("n1", API)}
+        arguments = ["--kubeconfig", kubeconfig, "--node", "n1"]
+        spec = json.loads(static_pod("edgehub", arguments, kubeconfig, ("127.0.0.1", 10267)))
+        identity = {kubeconfig: empty_cloud.node_kubeconfig("n1", API)}
         pod = Pod(empty_cloud, spec, tmp_path, image.environment, image.root, identity)
     with pod:
         pod.wait_until_ready()

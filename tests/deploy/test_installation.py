@@ -17,9 +17,6 @@ from tests.deploy.support.charts import CHART, Release
 from tests.deploy.support.pod import Pod, pod_of
 
 EDGE = "edge-system"
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-CLUSTER_ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
-OWN_RULES = {"create": True, "name": "own-rules", "data": {"masterservice": "edge-agent"}}
 
 type StartPod = Callable[[str], Pod]
 
@@ -39,18 +36,6 @@ def deployment(cloud: RealCloud, namespace: str) -> Mapping[str, Any]:
     return cloud.admin.get(f"/apis/apps/v1/namespaces/{namespace}/deployments/edgehub-manager")
 
 
-def states(cloud: RealCloud) -> dict[str, str]:
-    """By object of the plain manifests, what changes with the object and not with its status."""
-    files = [f"--filename={each}" for each in served(MANIFESTS)]
-    found = json.loads(cloud.kubectl("get", "--output=json", *files).stdout)["items"]
-    metadata = (each["metadata"] for each in found)
-    return {each["uid"]: str(each.get("generation") or each["resourceVersion"]) for each in metadata}
-
-
-def there(cloud: RealCloud, path: str) -> bool:
-    return cloud.admin.request("GET", path).status == 200
-
-
 def leads(cloud: RealCloud, namespace: str) -> bool:
     path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/edgehub-manager"
     return bool(cloud.admin.get(path)["spec"]["holderIdentity"])
@@ -59,29 +44,35 @@ def leads(cloud: RealCloud, namespace: str) -> bool:
 def test_helm_installs_changes_and_uninstalls(
     empty_cloud: RealCloud, release: Callable[[str], Release], start_pod: StartPod
 ) -> None:
+    def there(cloud: RealCloud, path: str) -> bool:
+        return cloud.admin.request("GET", path).status == 200
+
     # A kind that is there already, OpenYurt's for one, stays as it is.
     foreign = (
         (CHART / "crds" / "nodepools.yaml").read_text().replace("  labels:\n", "  labels:\n    a: b\n", 1)
     )
     empty_cloud.apply(foreign)
     edgehub = release(EDGE)
-    edgehub.install({"rules": OWN_RULES, "hub": {"enabled": True}})
+    own_rules = {"create": True, "name": "own-rules", "data": {"masterservice": "edge-agent"}}
+    edgehub.install({"rules": own_rules, "hub": {"enabled": True}})
     empty_cloud.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
-    kind = empty_cloud.admin.get(f"{CRDS}/nodepools.apps.openyurt.io")
+    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    kind = empty_cloud.admin.get(f"{crds}/nodepools.apps.openyurt.io")
     assert kind["metadata"]["labels"]["a"] == "b"
     rules = empty_cloud.admin.get(f"/api/v1/namespaces/{EDGE}/configmaps/own-rules")
-    assert rules["data"] == OWN_RULES["data"]
+    assert rules["data"] == own_rules["data"]
     assert there(empty_cloud, f"/apis/apps/v1/namespaces/{EDGE}/daemonsets/edgehub")
     with start_pod(EDGE) as pod:
         pod.wait_until_ready()
         pod.wait_for_line(" leads$")
         assert leads(empty_cloud, EDGE)
 
-    assert there(empty_cloud, f"{CLUSTER_ROLES}/edgehub:manager-triggers")
+    cluster_roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+    assert there(empty_cloud, f"{cluster_roles}/edgehub:manager-triggers")
     edgehub.install({"manager": {"replicas": 1, "duties": {"triggers": False}}})
     assert deployment(empty_cloud, EDGE)["spec"]["replicas"] == 1
     for path in (
-        f"{CLUSTER_ROLES}/edgehub:manager-triggers",
+        f"{cluster_roles}/edgehub:manager-triggers",
         f"/api/v1/namespaces/{EDGE}/configmaps/own-rules",
         f"/apis/apps/v1/namespaces/{EDGE}/daemonsets/edgehub",
         f"/apis/policy/v1/namespaces/{EDGE}/poddisruptionbudgets/edgehub-manager",
@@ -95,7 +86,7 @@ def test_helm_installs_changes_and_uninstalls(
     )
     edgehub.uninstall()
     assert edgehub.left(manifest) == []
-    assert there(empty_cloud, f"{CRDS}/nodepools.apps.openyurt.io"), "a kind goes with all its objects"
+    assert there(empty_cloud, f"{crds}/nodepools.apps.openyurt.io"), "a kind goes with all its objects"
 
 
 def test_a_manager_without_duties_is_ready(
@@ -131,6 +122,13 @@ def test_helm_refuses_plain_manifests_and_takes_them_over_on_request(
 
 @pytest.mark.usefixtures("plain_manifests")
 def test_the_plain_manifests_install_the_same(empty_cloud: RealCloud, start_pod: StartPod) -> None:
+    def states(cloud: RealCloud) -> dict[str, str]:
+        """By object of the plain manifests, what changes with the object and not with its status."""
+        files = [f"--filename={each}" for each in served(MANIFESTS)]
+        found = json.loads(cloud.kubectl("get", "--output=json", *files).stdout)["items"]
+        metadata = (each["metadata"] for each in found)
+        return {each["uid"]: str(each.get("generation") or each["resourceVersion"]) for each in metadata}
+
     before = states(empty_cloud)
     empty_cloud.apply(MANIFESTS)
     assert states(empty_cloud) == before, "the second time nothing changes"

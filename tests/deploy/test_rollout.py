@@ -207,6 +207,26 @@ def manager(cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.mark.usefixtures("manager")
 def test_five_nodes_roll_forward_and_back_and_leave(nodes: list[BootedNode], cloud: RealCloud) -> None:
+    @contextmanager
+    def loaded(node: BootedNode) -> Iterator[Counter[str]]:
+        """Clients of the node's hub while this block runs; then, how their requests ended."""
+        ends = Counter[str]()
+        with subprocess.Popen(
+            [*node.enter, PYTHON, "-c", LOAD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as load:
+            assert load.stdin is not None
+            assert load.stdout is not None
+            said = load.stdout
+            lines: list[str] = []
+            reader = threading.Thread(target=lambda: lines.extend(said))
+            reader.start()
+            try:
+                yield ends
+            finally:
+                load.stdin.close()
+                reader.join()
+            ends.update(json.loads(lines[-1]))
+
     rollout = Rollout(cloud)
     with Jobs(cloud, nodes) as jobs:
         nodes[0].until(lambda: all(f"\n{name} " in rollout.fleet() for name in NAMES))
@@ -241,24 +261,3 @@ def test_five_nodes_roll_forward_and_back_and_leave(nodes: list[BootedNode], clo
     for node in nodes:
         assert node.shown(HUB, "LoadState") == {"LoadState": "not-found"}
         cloud.admin.wait_for(NODES, node.node, is_ready, timeout=LIMIT)
-
-
-@contextmanager
-def loaded(node: BootedNode) -> Iterator[Counter[str]]:
-    """Clients of the node's hub while this block runs; then, how their requests ended."""
-    ends = Counter[str]()
-    with subprocess.Popen(
-        [*node.enter, PYTHON, "-c", LOAD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as load:
-        assert load.stdin is not None
-        assert load.stdout is not None
-        said = load.stdout
-        lines: list[str] = []
-        reader = threading.Thread(target=lambda: lines.extend(said))
-        reader.start()
-        try:
-            yield ends
-        finally:
-            load.stdin.close()
-            reader.join()
-        ends.update(json.loads(lines[-1]))

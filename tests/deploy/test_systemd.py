@@ -23,9 +23,6 @@ NODE = "booted"
 HUB = "edgehub.service"
 LIMIT = 400.0
 """Seconds until a node is Ready; it takes some, and many on a busy machine."""
-NET_ADMIN = 1 << 12
-"""The one capability of the hub."""
-EXPIRY = 'edgehub_certificate_expiry_seconds{use="client"} '
 LOAD = """\
 import collections, http.client, sys, threading
 ends, done = collections.Counter(), threading.Event()
@@ -49,7 +46,6 @@ print(__import__("json").dumps(ends))
 """
 """Clients that open a connection for each request, until their input ends; then, how the requests ended."""
 
-DROP_IN = "/run/systemd/system/edgehub.service.d/waiting.conf"
 WAITING = f"""\
 [Service]
 ExecStart=
@@ -74,14 +70,11 @@ conn.request("GET", path, headers={"User-Agent": name, **({"Authorization": f"Be
 answer = conn.getresponse()
 print(answer.status, answer.read().decode())
 """
-PAGE = "import urllib.request as it; print(it.urlopen('http://127.0.0.1:10267/debug/rules').read().decode())"
 READ = """\
 from mitmproxy.io import FlowReader
 for flow in FlowReader(open("/srv/flows", "rb")).stream():
     print(flow.request.path, flow.response.status_code)
 """
-ENDED = "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJodHRwczovL2s4cyIsImV4cCI6MX0.c2lnbmVk"
-"""A token whose end was in 1970."""
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
 
@@ -127,7 +120,9 @@ def test_the_hub_runs_within_the_limits_of_its_unit(installed: BootedNode) -> No
     }
     pid = pid_of_hub(installed)
     status = dict(line.split(":\t", 1) for line in installed.run("cat", f"/proc/{pid}/status").splitlines())
-    assert int(status["CapEff"], 16) == int(status["CapBnd"], 16) == NET_ADMIN
+    # The one capability of the hub.
+    net_admin = 1 << 12
+    assert int(status["CapEff"], 16) == int(status["CapBnd"], 16) == net_admin
     assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
     state = "touch /var/lib/edgehub/x && rm /var/lib/edgehub/x"
     others = "for each in etc usr home; do ! touch /$each/x || exit 1; done"
@@ -171,7 +166,8 @@ def test_a_hub_that_was_killed_comes_back_with_its_address(installed: BootedNode
 
 def test_the_hub_takes_the_certificate_that_kubelet_has_renewed(installed: BootedNode) -> None:
     installed.rotate(2, timedelta(hours=2))
-    installed.until(lambda: 0 < installed.metric(EXPIRY) <= 7200)
+    expiry = 'edgehub_certificate_expiry_seconds{use="client"} '
+    installed.until(lambda: 0 < installed.metric(expiry) <= 7200)
 
 
 def test_the_doctor_finds_no_fault_and_an_upgrade_restarts_the_hub(installed: BootedNode) -> None:
@@ -187,7 +183,8 @@ def test_kubelet_starts_while_the_hub_waits_for_its_identity(
 ) -> None:
     ended = bootstrap_kubeconfig(SERVER, empty_cloud.authority.certificate, "abcdef.0123456789abcdef")
     installed.write("/etc/kubernetes/ended.conf", ended.encode())
-    installed.write(DROP_IN, WAITING.encode())
+    drop_in = "/run/systemd/system/edgehub.service.d/waiting.conf"
+    installed.write(drop_in, WAITING.encode())
     installed.systemctl("daemon-reload")
     installed.systemctl("stop", "kubelet.service", HUB)
     # One transaction, as at boot: kubelet's start comes behind the hub's.
@@ -198,46 +195,49 @@ def test_kubelet_starts_while_the_hub_waits_for_its_identity(
     assert "the cluster has not signed the certificate of this node yet" in shown["StatusText"]
     assert installed.run(PYTHON, "-c", ASK).split() == ["503", "1"]
 
-    installed.run("rm", DROP_IN)
+    installed.run("rm", drop_in)
     installed.systemctl("daemon-reload")
     installed.systemctl("restart", HUB)
     installed.until(lambda: installed.run(PYTHON, "-c", ASK).split()[0] == "200")
     assert installed.shown(HUB, "StatusText") == {"StatusText": ""}
 
 
-class Person:
-    """Finds out on a node what is wrong, by the commands of the hub that runs there."""
-
-    def __init__(self, node: BootedNode) -> None:
-        self.node = node
-
-    def ask(self, component: str, path: str, token: str = "") -> str:
-        """Ask like a component, and return the status and the body."""
-        return self.node.run(PYTHON, "-c", COMPONENT, component, token, path)
-
-    def observed(self, component: str) -> Json:
-        """The last request of a component, as `edgehub observe` tells of it."""
-        output = self.node.run(PROGRAM, "observe", "--component", component, "--since", "5m", "-o", "json")
-        found: Json = json.loads(output.splitlines()[-1])
-        return found
-
-    @contextlib.contextmanager
-    def attached(self) -> Iterator[None]:
-        """The flows of the hub go to a file."""
-        attach = f"echo $$ > /run/attach.pid; exec {PROGRAM} attach -w /srv/flows"
-        with subprocess.Popen([*self.node.enter, "sh", "-c", attach]) as writing:
-            self.node.until(
-                lambda: self.ask("kubelet/v1", "/version") and self.node.run("cat", "/srv/flows", check=False)
-            )
-            yield
-            # The process that enters the node hands no signal on.
-            self.node.run("sh", "-c", "kill -INT $(cat /run/attach.pid)")
-            assert writing.wait(LIMIT) == 0
-
-
 def test_the_five_minute_diagnosis_works_without_a_restart(
     installed: BootedNode, empty_cloud: RealCloud
 ) -> None:
+    class Person:
+        """Finds out on a node what is wrong, by the commands of the hub that runs there."""
+
+        def __init__(self, node: BootedNode) -> None:
+            self.node = node
+
+        def ask(self, component: str, path: str, token: str = "") -> str:
+            """Ask like a component, and return the status and the body."""
+            return self.node.run(PYTHON, "-c", COMPONENT, component, token, path)
+
+        def observed(self, component: str) -> Json:
+            """The last request of a component, as `edgehub observe` tells of it."""
+            output = self.node.run(
+                PROGRAM, "observe", "--component", component, "--since", "5m", "-o", "json"
+            )
+            found: Json = json.loads(output.splitlines()[-1])
+            return found
+
+        @contextlib.contextmanager
+        def attached(self) -> Iterator[None]:
+            """The flows of the hub go to a file."""
+            attach = f"echo $$ > /run/attach.pid; exec {PROGRAM} attach -w /srv/flows"
+            with subprocess.Popen([*self.node.enter, "sh", "-c", attach]) as writing:
+                self.node.until(
+                    lambda: (
+                        self.ask("kubelet/v1", "/version") and self.node.run("cat", "/srv/flows", check=False)
+                    )
+                )
+                yield
+                # The process that enters the node hands no signal on.
+                self.node.run("sh", "-c", "kill -INT $(cat /run/attach.pid)")
+                assert writing.wait(LIMIT) == 0
+
     person, hub = Person(installed), pid_of_hub(installed)
     spec = {"type": "LoadBalancer", "ports": [{"port": 80}]}
     shop = {
@@ -262,7 +262,10 @@ def test_the_five_minute_diagnosis_works_without_a_restart(
     assert line["filters"][0]["filter"] == "discardcloudservice"
     asked = ("--component", "dashboard", "--resource", "services", "--namespace", "default", "--name", "shop")
     assert "discardcloudservice" in installed.run(PROGRAM, "explain", *asked)
-    assert "dashboard" in installed.run(PYTHON, "-c", PAGE)
+    page = (
+        "import urllib.request as it; print(it.urlopen('http://127.0.0.1:10267/debug/rules').read().decode())"
+    )
+    assert "dashboard" in installed.run(PYTHON, "-c", page)
     installed.write("/srv/rules.yaml", b"data: {}\n")
     assert "+ default/shop" in installed.run(PROGRAM, "rules", "try", "/srv/rules.yaml", check=False)
     empty_cloud.apply([{**rules, "data": {}}])
@@ -277,12 +280,14 @@ def test_the_five_minute_diagnosis_works_without_a_restart(
     assert line["seconds"] >= 1, "to the cloud and back"
     assert installed.run(PROGRAM, "status").startswith("Online")
 
+    # A token whose end was in 1970.
+    ended = "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJodHRwczovL2s4cyIsImV4cCI6MX0.c2lnbmVk"
     # A token has ended: its flow says what the cloud answered, and whom.
     with person.attached():
-        assert person.ask("shop/v1", services, ENDED).startswith("401 ")
+        assert person.ask("shop/v1", services, ended).startswith("401 ")
     assert (person.observed("shop")["status"], person.observed("shop")["source"]) == (401, "cloud")
     assert f"{services} 401" in installed.run(PYTHON, "-c", READ)
-    assert ENDED not in installed.run("cat", "/srv/flows")
+    assert ended not in installed.run("cat", "/srv/flows")
     assert pid_of_hub(installed) == hub
 
 

@@ -10,35 +10,6 @@ from kube.differences.records import event_record
 from tests.fuzz.program import TARGETS, target
 from tests.support.cpu_time import own_seconds
 
-TIMES = 16
-SIZE = 8_000
-"""Bytes of the shorter input."""
-MARGIN = 4
-"""How much more than in proportion: what a busy machine does to a measurement."""
-LEAST = 0.004
-"""Seconds of CPU that the shorter input counts for at least: below it the clock says little."""
-
-BEGINNINGS = {
-    "frames": (
-        b"\0\xff",
-        b"\1\xff",
-        b"\0\x10",
-        b'\0\xff{"type":"ADDED","object":{"kind":"C","apiVersion":"v1","a":[',
-    ),
-    "differences": (b"\0\xff", b"\1\xff", b"\1\x10", b"\0\xff\0\0\xff\xff\1"),
-    "bodies": (b"\0", b"\1", b'\0{"kind":"CList","apiVersion":"v1","items":[', b"\1k8s\0"),
-    "targets": (
-        b"\0/api/v1/",
-        b"\0/api/v1/pods?labelSelector=",
-        b"\0/api/v1/pods?",
-        b"\0/version?timeout=",
-        b"\0",
-        b"\0a in (",
-        b"\0a=",
-    ),
-    "rules": (b"endpoints\0", b"filter_endpoints\0", b"cache_agents\0", b""),
-    "http2_input": (b"\xff", b"\x10"),
-}
 PIECES = {
     "frames": (
         b"{",
@@ -105,14 +76,43 @@ def test_time_grows_with_the_bytes(name: str) -> None:
     def seconds(data: bytes) -> float:
         return own_seconds(lambda: run(data))
 
+    times = 16
+    # Bytes of the shorter input.
+    size = 8_000
+    # How much more than in proportion: what a busy machine does to a measurement.
+    margin = 4
+    # Seconds of CPU that the shorter input counts for at least: below it the clock says little.
+    least = 0.004
+    beginnings = {
+        "frames": (
+            b"\0\xff",
+            b"\1\xff",
+            b"\0\x10",
+            b'\0\xff{"type":"ADDED","object":{"kind":"C","apiVersion":"v1","a":[',
+        ),
+        "differences": (b"\0\xff", b"\1\xff", b"\1\x10", b"\0\xff\0\0\xff\xff\1"),
+        "bodies": (b"\0", b"\1", b'\0{"kind":"CList","apiVersion":"v1","items":[', b"\1k8s\0"),
+        "targets": (
+            b"\0/api/v1/",
+            b"\0/api/v1/pods?labelSelector=",
+            b"\0/api/v1/pods?",
+            b"\0/version?timeout=",
+            b"\0",
+            b"\0a in (",
+            b"\0a=",
+        ),
+        "rules": (b"endpoints\0", b"filter_endpoints\0", b"cache_agents\0", b""),
+        "http2_input": (b"\xff", b"\x10"),
+    }
+
     @settings(max_examples=12)
-    @given(st.sampled_from(BEGINNINGS[name]), st.lists(st.sampled_from(PIECES[name]), min_size=1, max_size=3))
+    @given(st.sampled_from(beginnings[name]), st.lists(st.sampled_from(PIECES[name]), min_size=1, max_size=3))
     def check(beginning: bytes, pieces: list[bytes]) -> None:
         piece = b"".join(pieces)
-        count = SIZE // len(piece)
-        short = max(LEAST, min(seconds(beginning + piece * count) for _ in range(2)))
+        count = size // len(piece)
+        short = max(least, min(seconds(beginning + piece * count) for _ in range(2)))
         # The second try is for a machine that was busy with the first.
-        limit = TIMES * MARGIN * short
-        assert any(seconds(beginning + piece * count * TIMES) <= limit for _ in range(2))
+        limit = times * margin * short
+        assert any(seconds(beginning + piece * count * times) <= limit for _ in range(2))
 
     check()

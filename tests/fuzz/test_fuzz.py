@@ -8,27 +8,25 @@ import pytest
 
 from tests.fuzz.program import TARGETS, target
 
-CHANGES = 100
-"""Changed seeds a target."""
-
-
-def changed(seed: bytes, other: bytes, chance: random.Random) -> bytes:
-    """Some bytes set anew, and the end of another seed."""
-    data = bytearray(seed)
-    for _ in range(chance.randint(1, 4)):
-        if data:
-            data[chance.randrange(len(data))] = chance.randrange(256)
-    cut = chance.randint(0, len(data))
-    return bytes(data[:cut]) + other[chance.randint(0, len(other)) :]
-
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_seeds_and_mutations_of_them_run(name: str) -> None:
+    def changed(seed: bytes, other: bytes, chance: random.Random) -> bytes:
+        """Some bytes set anew, and the end of another seed."""
+        data = bytearray(seed)
+        for _ in range(chance.randint(1, 4)):
+            if data:
+                data[chance.randrange(len(data))] = chance.randrange(256)
+        cut = chance.randint(0, len(data))
+        return bytes(data[:cut]) + other[chance.randint(0, len(other)) :]
+
     seeds, run = target(name)
     inputs = list(seeds())
     assert inputs
     for data in (b"", *inputs):
         run(data)
     chance = random.Random(11)
-    for _ in range(CHANGES):
+    # Changed seeds a target.
+    changes = 100
+    for _ in range(changes):
         run(changed(chance.choice(inputs), chance.choice(inputs), chance))

@@ -10,16 +10,14 @@ from tests.histories.pinned import PINNED
 from tests.histories.runner import LENGTH, parsed, play, written
 from tests.histories.steps import made_up
 
-HISTORIES = 100
-"""Histories by chance in each run of the suite: some 15 s of CPU. `scripts/fuzz --histories` plays others."""
-
 
 @pytest.mark.parametrize("name", PINNED)
 def test_pinned_histories_do_not_fail_again(name: str) -> None:
     assert not play(parsed(PINNED[name]))
 
 
-@pytest.mark.parametrize("seed", range(HISTORIES))
+# Histories by chance in each run of the suite: some 15 s of CPU. `scripts/fuzz --histories` plays others.
+@pytest.mark.parametrize("seed", range(100))
 def test_each_client_ends_with_the_state_of_the_cloud(seed: int) -> None:
     history = made_up(random.Random(seed), LENGTH)
     found = play(history, seed)

@@ -15,30 +15,29 @@ from tests.cloud.rights import account, rights, rule, user
 from tests.hub.support.outage import JSON, PROTOBUF, Outage
 from tests.hub.support.process import Hub, started
 
-CSINODES = "/apis/storage.k8s.io/v1/csinodes"
-
-
-def csi_node(name: str, *drivers: str) -> dict[str, Any]:
-    specs = [{"name": driver, "nodeID": name, "topologyKeys": []} for driver in drivers]
-    return {
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "CSINode",
-        "metadata": {"name": name},
-        "spec": {"drivers": specs},
-    }
-
 
 @pytest.mark.parametrize("is_killed", [False, True], ids=["", "kill -9"])
 async def test_the_second_driver_of_a_first_boot_is_there_in_the_outage(
     linked: tuple[Hub, Link], real_cloud: RealCloud, node: str, is_killed: bool
 ) -> None:
     """kubelet read the CSINode between the two; without the cloud it was given the first driver alone."""
+
+    def csi_node(name: str, *drivers: str) -> dict[str, Any]:
+        specs = [{"name": driver, "nodeID": name, "topologyKeys": []} for driver in drivers]
+        return {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "CSINode",
+            "metadata": {"name": name},
+            "spec": {"drivers": specs},
+        }
+
     hub, link = linked
+    csinodes = "/apis/storage.k8s.io/v1/csinodes"
     async with started(hub):
         outage = Outage(hub, link)
-        path = f"{CSINODES}/{node}"
+        path = f"{csinodes}/{node}"
         made = csi_node(node, "one")
-        assert (await outage.ask(CSINODES, method="POST", body=made)).status in (201, 409)
+        assert (await outage.ask(csinodes, method="POST", body=made)).status in (201, 409)
         before = (await outage.ask(path)).json()
         assert (await outage.ask(path, PROTOBUF)).status == 200
         before["spec"]["drivers"].append({"name": "two", "nodeID": node, "topologyKeys": []})

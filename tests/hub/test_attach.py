@@ -26,15 +26,7 @@ from tests.hub.support.process import ROOT, SLACK, Hub, started
 from tests.hub.support.streams import watching
 from tests.support.terminal import Terminal
 
-SERVICES = "/api/v1/services"
 CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
-SECRETS = "/api/v1/namespaces/default/secrets"
-TOKEN = "secret-token-of-a-caller"
-VALUE = "c2VjcmV0"
-MAX_GROWTH = 15 * 1024
-"""KiB of memory that a hub may take more while somebody is attached."""
-MAX_LEFT = 2 * 1024
-"""KiB that two who were attached after another may leave. Each flow held on to would be 50 KB."""
 
 
 def command(hub: Hub, *arguments: str) -> list[str]:
@@ -101,18 +93,22 @@ async def test_the_flows_of_a_running_hub_are_written_to_a_file(
     cloud: ScriptableCloud, tmp_path: Path
 ) -> None:
     cloud.store.create(config_map({"filter_discardcloudservice": "kube-proxy/services#list;watch"}))
-    cloud.store.create(secret(key=VALUE))
+    value = "c2VjcmV0"
+    cloud.store.create(secret(key=value))
     hub, file = Hub(tmp_path, cloud.url), tmp_path / "flows"
+    services = "/api/v1/services"
+    secrets = "/api/v1/namespaces/default/secrets"
+    token = "secret-token-of-a-caller"
     async with started(hub):
-        async with watching(hub.url, SERVICES, component="kube-proxy", resourceVersion="0") as events:
+        async with watching(hub.url, services, component="kube-proxy", resourceVersion="0") as events:
             writing = await attach(hub, "-w", str(file))
             # A first flow in the file shows that the hub feeds it.
             while not file.exists() or not file.stat().st_size:
                 await ask(hub, "/version")
             cloud.store.create(service("web"))
             await events.first("ADDED", "web")
-            await ask(hub, f"{SECRETS}/s?token={TOKEN}", Authorization=f"Bearer {TOKEN}")
-            await ask(hub, f"{SECRETS}/s")
+            await ask(hub, f"{secrets}/s?token={token}", Authorization=f"Bearer {token}")
+            await ask(hub, f"{secrets}/s")
             await ask(hub, "/healthz?the-last")
             await asyncio.to_thread(wait_until_written, file, b"/healthz?the-last")
         # Events are decoded a moment later than they pass, and a watch is written when it has ended.
@@ -122,21 +118,17 @@ async def test_the_flows_of_a_running_hub_are_written_to_a_file(
         assert writing.returncode == 0
         flows = flows_in(file)
         assert f"{file}: {len(flows)} flows" in said.decode()
-        assert stat_of(file) == 0o600
-        (watch,) = [each for each in flows if each.request.path.startswith(SERVICES)]
+        assert (file.stat().st_mode & 511) == 0o600
+        (watch,) = [each for each in flows if each.request.path.startswith(services)]
         assert watch.comment.startswith("kube-proxy ▸ view ▸ discardcloudservice")
         assert watch.request.pretty_url.startswith(hub.url)
         assert watch.websocket is not None
         assert any(b"object: default/web" in each.content for each in watch.websocket.messages)
         assert [each.request.path for each in flows if "secrets" in each.request.path]
-        assert TOKEN.encode() not in file.read_bytes()
-        assert VALUE.encode() not in file.read_bytes()
+        assert token.encode() not in file.read_bytes()
+        assert value.encode() not in file.read_bytes()
         # The file exists: its flows are not overwritten.
         assert await asyncio.to_thread(run, ["attach", "-w", str(file), "--admin", hub.admin_url]) == 1
-
-
-def stat_of(file: Path) -> int:
-    return file.stat().st_mode & 0o777
 
 
 def memory(hub: Hub) -> int:
@@ -148,6 +140,8 @@ def memory(hub: Hub) -> int:
 async def test_a_browser_is_attached_to_a_running_hub(cloud: ScriptableCloud, tmp_path: Path) -> None:
     for number in range(20):
         cloud.store.create(config_map({"text": "x" * 50_000}, name=f"made-{number}"))
+    # KiB of memory that a hub may take more while somebody is attached.
+    max_growth = 15 * 1024
     async with started(Hub(tmp_path, cloud.url, flags=("--allow-hold",))) as hub:
         for _ in range(20):
             await ask(hub, "/api/v1/configmaps")
@@ -157,7 +151,7 @@ async def test_a_browser_is_attached_to_a_running_hub(cloud: ScriptableCloud, tm
                 await ask(hub, "/api/v1/configmaps")
             await ask(hub, "/version?the-last")
             await web.flow("/version?the-last")
-            assert memory(hub) - before < MAX_GROWTH
+            assert memory(hub) - before < max_growth
         await ask(hub, "/version")
 
 
@@ -176,7 +170,9 @@ async def test_attaching_again_leaves_no_further_memory(cloud: ScriptableCloud, 
             writing.send_signal(signal.SIGINT)
             await writing.communicate()
             after.append(memory(hub))
-    assert after[2] - after[0] < MAX_LEFT
+    # KiB that two who were attached after another may leave. Each flow held on to would be 50 KB.
+    max_left = 2 * 1024
+    assert after[2] - after[0] < max_left
 
 
 async def write(hub: Hub, path: str, value: str) -> tuple[int, str]:
@@ -263,6 +259,11 @@ async def test_without_permission_no_flow_is_held_and_the_interface_reports_it(
 
 async def test_the_console_has_the_commands_of_the_hub(tmp_path: Path, cloud: ScriptableCloud) -> None:
     """Only mitmproxy beside the hub itself had them."""
+
+    def ask_as_kube_proxy(hub: Hub) -> None:
+        url, headers = f"{hub.url}/api/v1/services?resourceVersion=0", {"User-Agent": "kube-proxy/v1.36"}
+        assert urllib3.request("GET", url, headers=headers, retries=False).status == 200
+
     cloud.store.create(service("lb", type="LoadBalancer"))
     hub = Hub(tmp_path, cloud.url, flags=("--allow-drills",))
     attached = shlex.join(command(hub, "--ui", "console"))
@@ -290,8 +291,3 @@ async def test_the_console_has_the_commands_of_the_hub(tmp_path: Path, cloud: Sc
             await terminal.press("q")
         await terminal.press("q", "y")
         await terminal.ended()
-
-
-def ask_as_kube_proxy(hub: Hub) -> None:
-    url, headers = f"{hub.url}/api/v1/services?resourceVersion=0", {"User-Agent": "kube-proxy/v1.36"}
-    assert urllib3.request("GET", url, headers=headers, retries=False).status == 200

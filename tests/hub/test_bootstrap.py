@@ -75,10 +75,6 @@ def hub_with(cloud: RealCloud, folder: Path, node: str, token: str) -> Hub:
     return Hub(folder, cloud.url, node=node, flags=("--bootstrap-kubeconfig", str(bootstrap)))
 
 
-def authority_of(cloud: RealCloud) -> x509.Certificate:
-    return x509.load_pem_x509_certificate(cloud.authority.certificate)
-
-
 def serial(hub: Hub) -> int:
     """Which certificate the hub keeps; 0 for none."""
     file = hub.state / "pki" / "node.pem"
@@ -91,20 +87,19 @@ def status_of_node(hub: Hub) -> int:
     return urllib3.request("GET", url, headers={"User-Agent": "kubelet/v1"}, retries=False).status
 
 
-def is_put_off(hub: Hub) -> bool:
-    """Whether the hub has a client ask again."""
-    try:
-        answer = urllib3.request(
-            "GET", f"{hub.url}/version", headers={"User-Agent": "kubelet/v1"}, retries=False
-        )
-    except urllib3.exceptions.HTTPError:
-        return False  # the port is not open yet
-    put_off = (answer.status, answer.headers.get("Retry-After")) == (503, "1")
-    return put_off and "of this node yet" in answer.json()["message"]
-
-
 @pytest.mark.timeout(300)
 def test_an_identity_is_denied_then_given_then_renewed(cloud: RealCloud, tmp_path: Path, node: str) -> None:
+    def is_put_off(hub: Hub) -> bool:
+        """Whether the hub has a client ask again."""
+        try:
+            answer = urllib3.request(
+                "GET", f"{hub.url}/version", headers={"User-Agent": "kubelet/v1"}, retries=False
+            )
+        except urllib3.exceptions.HTTPError:
+            return False  # the port is not open yet
+        put_off = (answer.status, answer.headers.get("Retry-After")) == (503, "1")
+        return put_off and "of this node yet" in answer.json()["message"]
+
     hub = hub_with(cloud, tmp_path, node, make_token(cloud))
     hub.launch()
     try:
@@ -146,7 +141,14 @@ def test_a_node_that_never_joined_comes_behind_its_hub_by_a_token(
     publish_authority(cloud)
     token = make_token(cloud)
     until(lambda: is_signed(cloud, token))
-    given = ["--server", cloud.url, "--token", token, "--ca-hash", hash_of(authority_of(cloud))]
+    given = [
+        "--server",
+        cloud.url,
+        "--token",
+        token,
+        "--ca-hash",
+        hash_of(x509.load_pem_x509_certificate(cloud.authority.certificate)),
+    ]
     with Machine(tmp_path, cloud, cloud.url, node, cloud_programs, has_joined=False) as machine:
         services = ("--systemctl", str(machine.systemctl), "--timeout", "120")
         done = edgehub(machine, "install", *given, "--node", node, *services, hub=True)

@@ -26,9 +26,6 @@ from tests.support.background import beside
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-SERVICES = "/api/v1/services"
-NOTICED = 6.0
-"""Seconds in which a hub notices that its link is gone, as docs/links.md says."""
 EACH = 0.25
 """Seconds between two renewals of a lease."""
 
@@ -78,28 +75,35 @@ async def renewing(cloud: ScriptableCloud, member: Member) -> AsyncIterator[Rene
         seen.at.append(time.monotonic())
 
 
-def cut(member: Member, mode: Mode) -> None:
-    (member.link.refuse if mode is Mode.REFUSE else member.link.black_hole)()
-
-
 @pytest.mark.parametrize("mode", [Mode.REFUSE, Mode.BLACK_HOLE])
 async def test_a_node_with_a_cut_link_borrows_that_of_another_hub(tmp_path: Path, mode: Mode) -> None:
     """The black hole accepts connections, as a firewall does that lets the handshake through."""
+
+    def servers_of(member: Member, path: str) -> set[str]:
+        """From where a member's hub reads a resource: the cloud, or a leader."""
+        return {str(each["server"]) for each in member.hub.sources() if each["path"] == path}
+
+    def cut(member: Member, mode: Mode) -> None:
+        (member.link.refuse if mode is Mode.REFUSE else member.link.black_hole)()
+
+    services = "/api/v1/services"
+    # Seconds in which a hub notices that its link is gone, as docs/links.md says.
+    noticed = 6.0
     async with lone_links(tmp_path, (), ()) as pool:
         lender, borrower = pool.members
         assert await asyncio.to_thread(borrower.via, "own")
         async with (
-            watching(borrower.hub.url, SERVICES, component="kube-proxy") as events,
+            watching(borrower.hub.url, services, component="kube-proxy") as events,
             renewing(pool.cloud, borrower) as renewals,
         ):
             await until(lambda: len(renewals.at) > 2, "the lease is renewed")
             await asyncio.to_thread(cut, borrower, mode)
             await until(lambda: borrower.via(lender.name), "the link is borrowed")
             assert await executed(borrower.hub.url) == b"\x00LS"
-            await until(lambda: servers_of(borrower, SERVICES) == {lender.name}, "the leader is read from")
+            await until(lambda: servers_of(borrower, services) == {lender.name}, "the leader is read from")
             pool.cloud.store.create({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}})
             await events.first("ADDED", "web")
-            await until(lambda: servers_of(borrower, SERVICES) == {lender.name}, "it is read from further")
+            await until(lambda: servers_of(borrower, services) == {lender.name}, "it is read from further")
             readiness = await asyncio.to_thread(borrower.hub.admin, "/readyz?exclude=node")
             assert readiness == f"ok, with the link of node {lender.name}\n"
             assert await asyncio.to_thread(lender.pool_report) | {"lends": {}} != await asyncio.to_thread(
@@ -112,12 +116,7 @@ async def test_a_node_with_a_cut_link_borrows_that_of_another_hub(tmp_path: Path
         # The kubelet's connection outlives those to the proxy and to the server beyond it, which end together.
         assert "has crashed" not in "".join(borrower.hub.process.lines)
         print(f"longest gap of the lease: {renewals.longest_gap:.1f} s")
-        assert renewals.longest_gap < NOTICED + SLACK
-
-
-def servers_of(member: Member, path: str) -> set[str]:
-    """From where a member's hub reads a resource: the cloud, or a leader."""
-    return {str(each["server"]) for each in member.hub.sources() if each["path"] == path}
+        assert renewals.longest_gap < noticed + SLACK
 
 
 async def test_the_next_lender_takes_over_and_a_borrowed_uplink_is_not_lent(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from tests.hub.support.objects import headless
 from tests.hub.support.process import SLACK, Hub, started
 
 ACCOUNT = "proxy"
-UNKNOWN = {401, 503}
 CORE_EVENTS = "/api/v1/namespaces/{}/events"
 EVENTS = "/apis/events.k8s.io/v1/namespaces/{}/events"
 
@@ -84,37 +83,36 @@ def event(note: str, namespace: str) -> dict[str, Json]:
     }
 
 
-def _writers_of_events(cloud: RealCloud, namespace: str) -> Counter[str]:
-    """Count the events that each user created there, by the cloud's audit log."""
-    created = (
-        each.user
-        for each in cloud.audit()
-        if each.stage == "ResponseComplete"
-        and each.verb == "create"
-        and each.code == 201
-        and each.about is not None
-        if (each.about.resource, each.about.namespace) == ("events", namespace)
-    )
-    return Counter(created)
-
-
-def _restart(hub: Hub, *, crash: bool) -> Callable[[], Awaitable[None]]:
-    async def restart() -> None:
-        await asyncio.to_thread(hub.kill if crash else hub.stop)
-        await asyncio.to_thread(hub.start)
-
-    return restart
-
-
 @pytest.mark.parametrize("crash", [False, True], ids=["sigterm", "kill -9"])
 async def test_a_caller_is_known_after_a_restart_without_the_cloud(
     linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str, token: str, crash: bool
 ) -> None:
+    def _restart(hub: Hub, *, crash: bool) -> Callable[[], Awaitable[None]]:
+        async def restart() -> None:
+            await asyncio.to_thread(hub.kill if crash else hub.stop)
+            await asyncio.to_thread(hub.start)
+
+        return restart
+
+    def writers_of_events(cloud: RealCloud, namespace: str) -> Counter[str]:
+        """Count the events that each user created there, by the cloud's audit log."""
+        created = (
+            each.user
+            for each in cloud.audit()
+            if each.stage == "ResponseComplete"
+            and each.verb == "create"
+            and each.code == 201
+            and each.about is not None
+            if (each.about.resource, each.about.namespace) == ("events", namespace)
+        )
+        return Counter(created)
+
     hub, link = linked
     services = f"/api/v1/namespaces/{namespace}/services"
     missing = f"/api/v1/namespaces/{namespace}/configmaps/missing"
     pod, stranger = Pod(hub, token), Pod(hub, token[:-4] + "AAAA")
     restart = _restart(hub, crash=crash)
+    unknown = {401, 503}
     async with started(hub):
         code, before = await pod.get(f"{services}?resourceVersion=0")
         assert (code, [each["metadata"]["name"] for each in before["items"]]) == (200, ["web"])
@@ -129,7 +127,7 @@ async def test_a_caller_is_known_after_a_restart_without_the_cloud(
             await restart()
             code, after = await pod.get(f"{services}?resourceVersion=0")
             assert (code, after["items"]) == (200, before["items"]), after
-            assert (await stranger.get(f"{services}?resourceVersion=0"))[0] in UNKNOWN
+            assert (await stranger.get(f"{services}?resourceVersion=0"))[0] in unknown
             code, reply = await pod.get(missing)
             assert code == 503
             assert "copy" in reply["message"], "a 404 was a yes: it is the object that the node has not"
@@ -138,7 +136,7 @@ async def test_a_caller_is_known_after_a_restart_without_the_cloud(
             code, reply = await pod.post(events.format(namespace), waiting[events])
             assert code == 201, reply
         await restart()
-        assert (await stranger.post(EVENTS.format(namespace), waiting[EVENTS]))[0] in UNKNOWN
+        assert (await stranger.post(EVENTS.format(namespace), waiting[EVENTS]))[0] in unknown
         assert token not in "".join(
             file.read_text("latin-1") for file in hub.state.rglob("*") if file.is_file()
         )
@@ -148,7 +146,7 @@ async def test_a_caller_is_known_after_a_restart_without_the_cloud(
         assert (await pod.get(f"{services}?resourceVersion=0"))[0] == 200
         await asyncio.to_thread(hub.wait_for_metric, "edgehub_journal_entries", 0, SLACK)
         assert await asyncio.to_thread(hub.metric, "edgehub_journal_dropped_total", kind="event") == 0
-        whose = await asyncio.to_thread(_writers_of_events, real_cloud, namespace)
+        whose = await asyncio.to_thread(writers_of_events, real_cloud, namespace)
         assert whose == {f"system:serviceaccount:{namespace}:{ACCOUNT}": 4}
 
         await asyncio.to_thread(
@@ -162,6 +160,6 @@ async def test_a_caller_is_known_after_a_restart_without_the_cloud(
                 await restart()
         link.refuse()
         for _ in range(2):
-            assert (await pod.get(f"{services}?resourceVersion=0"))[0] in UNKNOWN
+            assert (await pod.get(f"{services}?resourceVersion=0"))[0] in unknown
             await restart()
-        assert (await pod.get(f"{services}?resourceVersion=0"))[0] in UNKNOWN
+        assert (await pod.get(f"{services}?resourceVersion=0"))[0] in unknown

@@ -20,18 +20,19 @@ def through(hub: Hub, folder: Path) -> Path:
     return write_kubeconfig(folder / "component.kubeconfig", hub.url)
 
 
-def asked(cloud: RealCloud, since: int, node: str) -> Counter[str]:
-    """How often the hub's identity listed each path since a mark."""
-    return Counter(
-        event.uri.partition("?")[0]
-        for event in cloud.audit(since)
-        if event.stage == "RequestReceived" and event.verb == "list" and event.user == f"system:node:{node}"
-    )
-
-
 def test_a_kubelet_becomes_ready_and_a_kube_proxy_synced(
     hub: Hub, real_cloud: RealCloud, cloud_programs: dict[str, Path], tmp_path: Path
 ) -> None:
+    def asked(cloud: RealCloud, since: int, node: str) -> Counter[str]:
+        """How often the hub's identity listed each path since a mark."""
+        return Counter(
+            event.uri.partition("?")[0]
+            for event in cloud.audit(since)
+            if event.stage == "RequestReceived"
+            and event.verb == "list"
+            and event.user == f"system:node:{node}"
+        )
+
     kubeconfig = through(hub, tmp_path)
     mark = real_cloud.audit_mark()
     with (

@@ -14,7 +14,6 @@ from urllib.parse import quote
 import aiohttp
 import pytest
 import pytest_asyncio
-from mitmproxy import http
 
 from kube.errors import StatusError
 from kube.json_type import Json
@@ -202,6 +201,19 @@ async def test_no_credential_is_shown_or_saved(web: WebHub) -> None:
 
     The last test here: it ends the hub, which writes its flows to a file as it ends.
     """
+
+    @contextlib.asynccontextmanager
+    async def watched(web: WebHub, seconds: str) -> AsyncIterator[None]:
+        """A watch whose first event people see by now."""
+        async with watching(
+            web.hub.url, SERVICES, component="kubelet", resourceVersion="0", timeoutSeconds=seconds
+        ):
+            path = f"{SERVICES}?resourceVersion=0&timeoutSeconds={seconds}&watch=true"
+            await web.flow(
+                path, lambda flow: (flow.get("websocket") or {}).get("messages_meta", {}).get("count")
+            )
+            yield
+
     cloud = web.cloud
     offered = base64.urlsafe_b64encode(POD_TOKEN.encode()).decode().rstrip("=")
     asked = {
@@ -231,23 +243,12 @@ async def test_no_credential_is_shown_or_saved(web: WebHub) -> None:
         assert each not in everything
     assert "n=5" in everything
     assert "10.96.0.9" in everything, "the file has the bodies as people saw them"
-    watches = {flow.request.query["timeoutSeconds"]: flow for flow in flows_in(web.saved) if is_watch(flow)}
+    watches = {
+        flow.request.query["timeoutSeconds"]: flow
+        for flow in flows_in(web.saved)
+        if ("timeoutSeconds" in flow.request.query)
+    }
     for seconds in ("600", "601"):
         socket = watches[seconds].websocket
         assert socket is not None
         assert any(b"10.96.0.9" in each.content for each in socket.messages), "and watches have their events"
-
-
-@contextlib.asynccontextmanager
-async def watched(web: WebHub, seconds: str) -> AsyncIterator[None]:
-    """A watch whose first event people see by now."""
-    async with watching(
-        web.hub.url, SERVICES, component="kubelet", resourceVersion="0", timeoutSeconds=seconds
-    ):
-        path = f"{SERVICES}?resourceVersion=0&timeoutSeconds={seconds}&watch=true"
-        await web.flow(path, lambda flow: (flow.get("websocket") or {}).get("messages_meta", {}).get("count"))
-        yield
-
-
-def is_watch(flow: http.HTTPFlow) -> bool:
-    return "timeoutSeconds" in flow.request.query

@@ -17,7 +17,6 @@ import urllib3
 from tests.cloud.processes import Process
 
 ROOT = Path(__file__).parents[2]
-HUB = ROOT / "scripts" / "hub"
 SHOWN = (
     "node-1 (pool harbour): 10.1.0.1 on node-1",
     "node-2 (pool airport): 10.2.0.1 on node-2",
@@ -77,11 +76,38 @@ LINE = re.compile(
 
 def test_the_demos_own_outage_is_right_in_every_line(tmp_path: Path) -> None:
     """Its kubelet patched a Lease, and read JSON beside copies in protobuf: 503 and 406 were what a visitor saw."""
+
+    def ask(url: str) -> Any:
+        headers = {"Accept": "application/json"}
+        return urllib3.request("GET", url, headers=headers, retries=False).json()
+
+    hub = ROOT / "scripts" / "hub"
+
+    def rehearse(watched: Process, page: str) -> None:
+        """An outage from its beginning to the first lines behind its end, of each kind of request."""
+        with_a_cloud = (
+            "kubelet +get +nodes .* relayed ",
+            "kubelet +patch +nodes/status .* relayed ",
+            "kubelet +update +leases.* viewed .* hub",
+            "inventory +list +configmaps .* viewed .* cloud",
+        )
+        without = (
+            "kubelet +get +nodes .* offline .* copy",
+            "kubelet +patch +nodes/status .* offline .* copy",
+            "kubelet +update +leases.* viewed .* hub",
+            "inventory +list +configmaps .* offline .* copy",
+        )
+        for link, patterns in (("online", with_a_cloud), ("offline", without), ("online", with_a_cloud)):
+            subprocess.run([hub, "link", link, "--admin", page], check=True, capture_output=True)
+            seen = len(watched.lines)
+            for pattern in patterns:
+                watched.wait_for_line(pattern, 60, after=seen)
+
     demo = Process("demo", [ROOT / "scripts" / "demo", "--ui", "web"], tmp_path)
     try:
         page = demo.wait_for_line(r"The hub's page: +http", 60).split()[-1]
         until_shown(f"{page}/readyz", "ok")
-        watched = Process("observe", [HUB, "observe", "--follow", "--admin", page], tmp_path)
+        watched = Process("observe", [hub, "observe", "--follow", "--admin", page], tmp_path)
         try:
             rehearse(watched, page)
         finally:
@@ -97,32 +123,6 @@ def test_the_demos_own_outage_is_right_in_every_line(tmp_path: Path) -> None:
     finally:
         os.kill(demo.pid, signal.SIGINT)
         demo.stop(grace=30)
-
-
-def rehearse(watched: Process, page: str) -> None:
-    """An outage from its beginning to the first lines behind its end, of each kind of request."""
-    with_a_cloud = (
-        "kubelet +get +nodes .* relayed ",
-        "kubelet +patch +nodes/status .* relayed ",
-        "kubelet +update +leases.* viewed .* hub",
-        "inventory +list +configmaps .* viewed .* cloud",
-    )
-    without = (
-        "kubelet +get +nodes .* offline .* copy",
-        "kubelet +patch +nodes/status .* offline .* copy",
-        "kubelet +update +leases.* viewed .* hub",
-        "inventory +list +configmaps .* offline .* copy",
-    )
-    for link, patterns in (("online", with_a_cloud), ("offline", without), ("online", with_a_cloud)):
-        subprocess.run([HUB, "link", link, "--admin", page], check=True, capture_output=True)
-        seen = len(watched.lines)
-        for pattern in patterns:
-            watched.wait_for_line(pattern, 60, after=seen)
-
-
-def ask(url: str) -> Any:
-    headers = {"Accept": "application/json"}
-    return urllib3.request("GET", url, headers=headers, retries=False).json()
 
 
 def until_shown(url: str, text: str) -> None:

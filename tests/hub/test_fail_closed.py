@@ -19,8 +19,6 @@ from tests.cloud.scriptable.access import User
 from tests.hub.support.broken import NAMES
 from tests.hub.support.process import Hub, started
 
-SLICES = "/apis/discovery.k8s.io/v1/endpointslices?resourceVersion=0"
-ONE_SLICE = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/web-1"
 EVERY_REQUEST = {
     "edgehub-resolve.requestheaders",
     "edgehub-identity.requestheaders",
@@ -52,6 +50,42 @@ def test_the_chain_is_guarded() -> None:
 
 
 async def test_a_broken_hook_fails_closed(cloud_objects: ScriptableCloud, tmp_path: Path) -> None:
+    async def answer(url: str, headers: dict[str, str]) -> tuple[int, bytes]:
+        """Status and body; 0 where the connection was closed without an answer."""
+        try:
+            async with aiohttp.ClientSession() as session, session.get(url, headers=headers) as got:
+                return got.status, await got.read()
+        except aiohttp.ClientError:
+            return 0, b""
+
+    slices = "/apis/discovery.k8s.io/v1/endpointslices?resourceVersion=0"
+    one_slice = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/web-1"
+
+    async def check(hub: Hub, cloud: ScriptableCloud, hook: str) -> None:
+        addon, _, name = hook.partition(".")
+        before = await asyncio.to_thread(hub.metric, "edgehub_hook_errors_total", addon=addon, hook=name)
+        answers = [
+            await answer(hub.url + path, {"User-Agent": "kube-proxy/v1"}) for path in (slices, one_slice)
+        ]
+        cloud.requests.clear()
+        own = await answer(
+            hub.url + "/api/v1/namespaces/default/configmaps", {"Authorization": "Bearer pod-token"}
+        )
+        came = {each.user for each in cloud.requests if "/namespaces/default/configmaps" in each.path}
+        counted = await asyncio.to_thread(hub.metric, "edgehub_hook_errors_total", addon=addon, hook=name)
+        for code, body in (*answers, own):
+            assert b"elsewhere" not in body, f"{hook}: an unfiltered object got through"
+            assert code == 0 or code == 200 or code >= 500, hook
+            if code >= 500:
+                assert json.loads(body)["kind"] == "Status", hook
+        assert came <= {"pod"}, f"{hook}: a caller with a token of its own was given another identity"
+        if not hook:
+            assert [code for code, _ in (*answers, own)] == [200, 200, 200]
+        if hook in EVERY_REQUEST - {"edgehub-router.response"}:
+            assert own[0] >= 500, hook
+        if hook in EVERY_REQUEST:
+            assert counted > before, hook
+
     cloud, broken = cloud_objects, tmp_path / "broken"
     kubeconfig = write_kubeconfig(tmp_path / "hub.kubeconfig", cloud.url, token="hub-token")
     broken.touch()
@@ -61,37 +95,4 @@ async def test_a_broken_hook_fails_closed(cloud_objects: ScriptableCloud, tmp_pa
     ) as hub:
         for each in ("", *NAMES, ""):
             broken.write_text(each)
-            await _check(hub, cloud, each)
-
-
-async def _check(hub: Hub, cloud: ScriptableCloud, hook: str) -> None:
-    addon, _, name = hook.partition(".")
-    before = await asyncio.to_thread(hub.metric, "edgehub_hook_errors_total", addon=addon, hook=name)
-    answers = [await answer(hub.url + path, {"User-Agent": "kube-proxy/v1"}) for path in (SLICES, ONE_SLICE)]
-    cloud.requests.clear()
-    own = await answer(
-        hub.url + "/api/v1/namespaces/default/configmaps", {"Authorization": "Bearer pod-token"}
-    )
-    came = {each.user for each in cloud.requests if "/namespaces/default/configmaps" in each.path}
-    counted = await asyncio.to_thread(hub.metric, "edgehub_hook_errors_total", addon=addon, hook=name)
-    for code, body in (*answers, own):
-        assert b"elsewhere" not in body, f"{hook}: an unfiltered object got through"
-        assert code == 0 or code == 200 or code >= 500, hook
-        if code >= 500:
-            assert json.loads(body)["kind"] == "Status", hook
-    assert came <= {"pod"}, f"{hook}: a caller with a token of its own was given another identity"
-    if not hook:
-        assert [code for code, _ in (*answers, own)] == [200, 200, 200]
-    if hook in EVERY_REQUEST - {"edgehub-router.response"}:
-        assert own[0] >= 500, hook
-    if hook in EVERY_REQUEST:
-        assert counted > before, hook
-
-
-async def answer(url: str, headers: dict[str, str]) -> tuple[int, bytes]:
-    """Status and body; 0 where the connection was closed without an answer."""
-    try:
-        async with aiohttp.ClientSession() as session, session.get(url, headers=headers) as got:
-            return got.status, await got.read()
-    except aiohttp.ClientError:
-        return 0, b""
+            await check(hub, cloud, each)

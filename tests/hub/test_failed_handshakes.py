@@ -43,16 +43,22 @@ def leave(hub: Hub, address: str, name: str) -> None:
         assert conn.recv(1)
 
 
-def doctor(hub: Hub, root: Path) -> str:
-    """Run the doctor on a node with this hub, and return its output."""
-    ports = ("--port", str(hub.port), "--tls-port", str(hub.tls_port), "--admin-port", str(hub.admin_port))
-    command = [sys.executable, "-m", "addons.command", "doctor", "--root", str(root), "--", *ports]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
-
-
 async def test_a_client_that_refuses_the_certificate_is_counted_and_named(
     cloud: ScriptableCloud, tmp_path: Path
 ) -> None:
+    def doctor(hub: Hub, root: Path) -> str:
+        """Run the doctor on a node with this hub, and return its output."""
+        ports = (
+            "--port",
+            str(hub.port),
+            "--tls-port",
+            str(hub.tls_port),
+            "--admin-port",
+            str(hub.admin_port),
+        )
+        command = [sys.executable, "-m", "addons.command", "doctor", "--root", str(root), "--", *ports]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+
     async with started(Hub(tmp_path, cloud.url)) as hub:
         assert hub.metric(FAILED) == 0
         assert 'called="kubernetes",said="unknown ca"' in hub.admin("/metrics"), "each series from the start"

@@ -16,32 +16,30 @@ from tests.hub.support.objects import headless, service_names
 from tests.hub.support.process import Hub
 from tests.hub.support.streams import watching
 
-ERRORS = "edgehub_cache_write_errors_total"
-
 service = partial(headless, filler=2000)
-
-
-def limit_files(hub: Hub, size: int) -> None:
-    """Let no file of the hub grow over a size in bytes: to SQLite a disk that fails in the middle of a write."""
-    _, hard = resource.prlimit(hub.process.pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(hub.process.pid, resource.RLIMIT_FSIZE, (size, hard))
 
 
 async def test_writes_that_fail_on_disk_are_reported_and_repeated(
     linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str
 ) -> None:
+    def limit_files(hub: Hub, size: int) -> None:
+        """Let no file of the hub grow over a size in bytes: to SQLite a disk that fails in the middle of a write."""
+        _, hard = resource.prlimit(hub.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(hub.process.pid, resource.RLIMIT_FSIZE, (size, hard))
+
     hub, link = linked
     path = f"/api/v1/namespaces/{namespace}/services"
     await asyncio.to_thread(hub.start)
     await service_names(hub)
-    assert hub.metric(ERRORS) == 0
+    errors = "edgehub_cache_write_errors_total"
+    assert hub.metric(errors) == 0
     limit_files(hub, 4096)
     async with watching(hub.url, path, component="kube-proxy") as events:
         for name in ("a", "b"):
             await asyncio.to_thread(real_cloud.admin.post, path, service(name))
             await events.first("ADDED", name)
         await hub.logged("the disk cannot be used, the hub continues without")
-        assert hub.metric(ERRORS) > 0
+        assert hub.metric(errors) > 0
         assert {"a", "b"} <= await service_names(hub)
         limit_files(hub, resource.RLIM_INFINITY)
         await hub.logged("the disk can be used again")

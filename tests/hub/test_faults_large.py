@@ -17,40 +17,38 @@ from tests.hub.support.process import Hub, started
 from tests.hub.support.streams import listed
 
 MANY = 50_000
-CONFIG_MAPS = "/api/v1/configmaps"
-AT_ONCE = 3
-"""Clients that list them all at the same time."""
-MOST = 190.0
-"""Megabytes that the hub may ever have resident: 150 here, 230 where bodies are made whole for each client."""
-
-
-def fill(cloud: ScriptableCloud) -> None:
-    """Create objects as `cloud.store.create` does, without its defaults and checks."""
-    for number in range(MANY):
-        metadata = {"name": f"c{number}", "namespace": "default", "uid": f"u{number}"}
-        value = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"k": "v" * 200}}
-        cloud.store.storage.write("configmaps", ("default", f"c{number}"), value)
-
-
-def wait_until_stored(database: Path) -> None:
-    """Return when that many objects are on disk; the hub does it behind its clients' backs."""
-    with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
-        for _ in range(600):
-            if connection.execute("SELECT count(*) FROM Cache").fetchone()[0] > MANY:
-                return
-            time.sleep(0.1)
-    raise TimeoutError("not on disk after a minute")
 
 
 @pytest.mark.timeout(240)
 async def test_fifty_thousand_objects(cloud: ScriptableCloud, tmp_path: Path) -> None:
-    fill(cloud)
+    def wait_until_stored(database: Path) -> None:
+        """Return when that many objects are on disk; the hub does it behind its clients' backs."""
+        with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+            for _ in range(600):
+                if connection.execute("SELECT count(*) FROM Cache").fetchone()[0] > MANY:
+                    return
+                time.sleep(0.1)
+        raise TimeoutError("not on disk after a minute")
+
+    def fill() -> None:
+        """Create objects as `cloud.store.create` does, without its defaults and checks."""
+        for number in range(MANY):
+            metadata = {"name": f"c{number}", "namespace": "default", "uid": f"u{number}"}
+            value = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"k": "v" * 200}}
+            cloud.store.storage.write("configmaps", ("default", f"c{number}"), value)
+
+    fill()
+    config_maps = "/api/v1/configmaps"
+    # Clients that list them all at the same time.
+    at_once = 3
+    # Megabytes that the hub may ever have resident: 150 here, 230 where bodies are made whole for each client.
+    most = 190.0
     async with started(Hub(tmp_path, cloud.url, flags=("--wait", "120"))) as hub:
 
         async def many() -> int:
             how = Encoding.PROTOBUF
             return len(
-                await listed(hub.url, CONFIG_MAPS, component="kubelet", encoding=how, resourceVersion="0")
+                await listed(hub.url, config_maps, component="kubelet", encoding=how, resourceVersion="0")
             )
 
         listing = asyncio.create_task(many())
@@ -61,11 +59,11 @@ async def test_fifty_thousand_objects(cloud: ScriptableCloud, tmp_path: Path) ->
             others += 1
         assert await listing == MANY
         assert others > 10
-        assert await asyncio.gather(*(many() for _ in range(AT_ONCE))) == [MANY] * AT_ONCE
-        assert resident_megabytes(hub.process.pid, "VmHWM") < MOST
+        assert await asyncio.gather(*(many() for _ in range(at_once))) == [MANY] * at_once
+        assert resident_megabytes(hub.process.pid, "VmHWM") < most
         await asyncio.to_thread(wait_until_stored, hub.state / "cache" / "cache.db")
         await asyncio.to_thread(hub.kill)
         await cloud.stop()
         await asyncio.to_thread(hub.start)
-        assert await asyncio.gather(*(many() for _ in range(AT_ONCE))) == [MANY] * AT_ONCE
-        assert resident_megabytes(hub.process.pid, "VmHWM") < MOST
+        assert await asyncio.gather(*(many() for _ in range(at_once))) == [MANY] * at_once
+        assert resident_megabytes(hub.process.pid, "VmHWM") < most

@@ -22,25 +22,6 @@ from tests.hub.support.outage import NOTICE
 from tests.hub.support.process import SLACK, Hub, started
 from tests.hub.support.streams import Events, listed, watching
 
-FLAPS = 40
-PHASE = 0.3
-"""Seconds up, and seconds down."""
-SERVICES = "/api/v1/services"
-EVENTS = "/api/v1/namespaces/default/events"
-PER_SECOND = 1 / 0.8
-"""Tries of one source a second: its first backoff step, which no client can shorten."""
-
-
-def state(events: Events) -> set[str]:
-    """The objects of a client that follows this watch, by name."""
-    have: set[str] = set()
-    for each in events.seen:
-        if each.type == "DELETED":
-            have.discard(each.name)
-        elif each.type in ("ADDED", "MODIFIED"):
-            have.add(each.name)
-    return have
-
 
 @pytest.mark.parametrize("component", ["kubelet", "kube-proxy"])
 async def test_readers_of_a_link_that_accepts_and_hangs_up_get_the_copy(
@@ -66,10 +47,25 @@ async def test_readers_of_a_link_that_accepts_and_hangs_up_get_the_copy(
 async def test_a_link_that_flaps_some_forty_times(
     linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str
 ) -> None:
+    def state(events: Events) -> set[str]:
+        """The objects of a client that follows this watch, by name."""
+        have: set[str] = set()
+        for each in events.seen:
+            if each.type == "DELETED":
+                have.discard(each.name)
+            elif each.type in ("ADDED", "MODIFIED"):
+                have.add(each.name)
+        return have
+
     hub, link = linked
     path = f"/api/v1/namespaces/{namespace}/services"
     await asyncio.to_thread(real_cloud.admin.post, path, headless("first"))
     await asyncio.to_thread(hub.start)
+    flaps = 40
+    # Seconds up, and seconds down.
+    phase = 0.3
+    # Tries of one source a second: its first backoff step, which no client can shorten.
+    per_second = 1 / 0.8
     async with (
         watching(hub.url, path, component="kube-proxy", encoding=Encoding.PROTOBUF) as filtered,
         watching(hub.url, path, component="kubelet") as plain,
@@ -78,7 +74,7 @@ async def test_a_link_that_flaps_some_forty_times(
         await plain.first("ADDED", "first")
         mark, accepted = real_cloud.audit_mark(), link.traffic.accepted
         answered, began = 0, time.monotonic()
-        for flap in range(FLAPS):
+        for flap in range(flaps):
             await asyncio.to_thread(link.refuse)
             await asyncio.to_thread(real_cloud.admin.post, path, headless(f"s{flap}"))
             if flap >= 5:
@@ -88,11 +84,11 @@ async def test_a_link_that_flaps_some_forty_times(
             assert "first" in got
             got = await listed(hub.url, f"{path}", component="kubelet")
             answered += "first" in got
-            await asyncio.sleep(PHASE)
+            await asyncio.sleep(phase)
             await asyncio.to_thread(link.carry)
-            await asyncio.sleep(PHASE)
-        assert answered == FLAPS
-        wanted = {"first", *(f"s{number}" for number in range(FLAPS - 5, FLAPS))}
+            await asyncio.sleep(phase)
+        assert answered == flaps
+        wanted = {"first", *(f"s{number}" for number in range(flaps - 5, flaps))}
         for events in (filtered, plain):
             await events.until(lambda _, events=events: state(events) == wanted, 60)  # type: ignore[misc]  # bound
             assert not events.ended
@@ -103,36 +99,37 @@ async def test_a_link_that_flaps_some_forty_times(
         )
         assert sum(tried.values()) > 0
         seconds = time.monotonic() - began
-        assert max(tried.values()) <= seconds * PER_SECOND, tried
+        assert max(tried.values()) <= seconds * per_second, tried
         # One probe a second, and the reads above.
-        assert link.traffic.accepted - accepted <= sum(tried.values()) + 2 * FLAPS + seconds
+        assert link.traffic.accepted - accepted <= sum(tried.values()) + 2 * flaps + seconds
     assert set(await listed(hub.url, path, component="kube-proxy", resourceVersion="0")) == wanted
-
-
-async def get(url: str) -> int:
-    async with aiohttp.ClientSession() as session, session.get(url) as answer:
-        await answer.read()
-        return answer.status
 
 
 async def test_a_black_hole_is_noticed_and_its_streams_are_cut(
     cloud: ScriptableCloud, tmp_path: Path
 ) -> None:
+    async def get(url: str) -> int:
+        async with aiohttp.ClientSession() as session, session.get(url) as answer:
+            await answer.read()
+            return answer.status
+
     port = int(cloud.url.rpartition(":")[2])
+    services = "/api/v1/services"
+    events = "/api/v1/namespaces/default/events"
     with Link(LOOPBACK, port) as link:
         async with started(Hub(tmp_path, f"http://{LOOPBACK}:{link.port}")) as hub:
-            await listed(hub.url, SERVICES, component="kube-proxy", resourceVersion="0")
+            await listed(hub.url, services, component="kube-proxy", resourceVersion="0")
             async with (
-                watching(hub.url, EVENTS, component="reader", resourceVersion="0") as relayed,
-                watching(hub.url, SERVICES, component="kube-proxy", resourceVersion="0") as viewed,
+                watching(hub.url, events, component="reader", resourceVersion="0") as relayed,
+                watching(hub.url, services, component="kube-proxy", resourceVersion="0") as viewed,
             ):
                 await asyncio.to_thread(link.black_hole)
                 await relayed.until(lambda _: relayed.ended, NOTICE + SLACK)
                 assert not viewed.ended, "a view is the node's own and stays open"
-                code = await get(hub.url + EVENTS)
+                code = await get(hub.url + events)
                 assert code == 503
                 # A list from the node's copy does not need the cloud.
-                await listed(hub.url, SERVICES, component="kube-proxy", resourceVersion="0")
+                await listed(hub.url, services, component="kube-proxy", resourceVersion="0")
                 await asyncio.to_thread(link.carry)
                 service = {"metadata": {"name": "late"}, "spec": {"ports": [{"port": 80}]}}
                 cloud.store.create({"apiVersion": "v1", "kind": "Service", **service})

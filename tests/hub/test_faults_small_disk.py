@@ -22,12 +22,8 @@ from tests.hub.support.process import Hub
 from tests.hub.support.site import hub_before
 from tests.hub.support.streams import Events, watching
 
-NODES = "/api/v1/nodes"
-STRATEGIC = "application/strategic-merge-patch+json"
 MOST = 50
 """Services until the disk must have been seen to be full: SQLite's log has little room that it does not use."""
-FILLER = 60_000
-"""Bytes of an event: nearly as large as the journal takes."""
 WAIT_UNTIL_STORED = """
 import sqlite3, sys, time
 from pathlib import Path
@@ -63,19 +59,6 @@ async def fill_up(hub: Hub, disk: SmallDisk, cloud: RealCloud, path: str, events
         await asyncio.to_thread(cloud.admin.post, path, service(names[-1]))
         await events.first("ADDED", names[-1])
     return names
-
-
-async def write_more(outage: Outage, namespace: str) -> None:
-    """Events until the disk takes no more: after a crash SQLite's log takes some megabytes."""
-    number = 0
-    while not outage.hub.metric(ERRORS):
-        assert number < 10 * MOST
-        about = {"kind": "Pod", "namespace": namespace, "name": "p"}
-        metadata = {"name": f"e{number}", "namespace": namespace, "annotations": {"filler": "x" * FILLER}}
-        event = {"apiVersion": "v1", "kind": "Event", "metadata": metadata, "involvedObject": about}
-        taken = await outage.ask(f"/api/v1/namespaces/{namespace}/events", method="POST", body=event)
-        assert taken.status == 201
-        number += 1
 
 
 @pytest.fixture
@@ -154,12 +137,28 @@ async def test_a_hub_that_starts_on_it_without_a_cloud_answers_from_the_copy(
     fault: str,
     crash: bool,
 ) -> None:
+    # Bytes of an event: nearly as large as the journal takes.
+    filler = 60_000
+
+    async def write_more(outage: Outage) -> None:
+        """Events until the disk takes no more: after a crash SQLite's log takes some megabytes."""
+        number = 0
+        while not outage.hub.metric(ERRORS):
+            assert number < 10 * MOST
+            about = {"kind": "Pod", "namespace": namespace, "name": "p"}
+            metadata = {"name": f"e{number}", "namespace": namespace, "annotations": {"filler": "x" * filler}}
+            event = {"apiVersion": "v1", "kind": "Event", "metadata": metadata, "involvedObject": about}
+            taken = await outage.ask(f"/api/v1/namespaces/{namespace}/events", method="POST", body=event)
+            assert taken.status == 201
+            number += 1
+
     hub, link = cramped
     outage = Outage(hub, link)
     breaks, mends = FAULTS[fault]
-    path, node = f"/api/v1/namespaces/{namespace}/services", f"{NODES}/{hub.node}"
+    nodes = "/api/v1/nodes"
+    path, node = f"/api/v1/namespaces/{namespace}/services", f"{nodes}/{hub.node}"
     await asyncio.to_thread(real_cloud.admin.post, path, service("before"))
-    await asyncio.to_thread(real_cloud.admin.post, NODES, {"metadata": {"name": hub.node}})
+    await asyncio.to_thread(real_cloud.admin.post, nodes, {"metadata": {"name": hub.node}})
     await asyncio.to_thread(hub.start)
     before = await service_names(hub)
     seen = {each: (await outage.ask(each)).body for each in (node, "/api", "/version")}
@@ -172,13 +171,14 @@ async def test_a_hub_that_starts_on_it_without_a_cloud_answers_from_the_copy(
     for each, body in seen.items():
         answer = await outage.ask(each)
         assert (answer.status, answer.body) == (200, body)
+    strategic = "application/strategic-merge-patch+json"
     async with watching(hub.url, path, component="kube-proxy", resourceVersion="0") as events:
         await events.first("ADDED", "before")
         # A write is accepted, and reported when it is not stored.
         patch = {"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Offline"}]}}
-        taken = await outage.ask(f"{node}/status", method="PATCH", body=patch, content_type=STRATEGIC)
+        taken = await outage.ask(f"{node}/status", method="PATCH", body=patch, content_type=strategic)
         assert taken.status == 200
-        await write_more(outage, namespace)
+        await write_more(outage)
         await hub.logged("the disk cannot be used, the hub continues without")
         assert await service_names(hub) == before
         await asyncio.to_thread(mends, small_disk)

@@ -15,14 +15,20 @@ from tests.cloud.rights import account, rights, rule
 from tests.hub.support.process import SLACK, Hub
 from tests.hub.support.streams import watching
 
-BAD_TOKENS = 200
-MOST_DESCRIPTORS = 60
-"""A hub with two watches has some 40; each bad token once left one more behind."""
-
 
 async def test_bad_tokens_disturb_neither_the_hub_nor_a_caller_with_a_good_one(
     linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str
 ) -> None:
+    async def listed_with(url: str, number: int) -> int:
+        """The answer to a list with a token that no server issued."""
+        headers = {"Authorization": f"Bearer bad{number}", "User-Agent": "coredns/v1"}
+        query = {"resourceVersion": "0"}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(url, headers=headers, params=query) as answer,
+        ):
+            return answer.status
+
     hub, _ = linked
     readers = [rule("", "configmaps", "list watch")]
     may_read = rights("configmaps", readers, account(namespace, "default"), namespace=namespace)
@@ -32,11 +38,12 @@ async def test_bad_tokens_disturb_neither_the_hub_nor_a_caller_with_a_good_one(
     services = f"/api/v1/namespaces/{namespace}/services"
     await asyncio.to_thread(hub.start)
     good = {"Authorization": f"Bearer {token}"}
+    bad_tokens = 200
     async with (
         watching(hub.url, path, component="coredns", headers=good) as own,
         watching(hub.url, services, component="kubelet") as node,
     ):
-        for number in range(0, BAD_TOKENS, 10):
+        for number in range(0, bad_tokens, 10):
             codes = await asyncio.gather(
                 *(listed_with(hub.url + path, each) for each in range(number, number + 10))
             )
@@ -47,18 +54,8 @@ async def test_bad_tokens_disturb_neither_the_hub_nor_a_caller_with_a_good_one(
         assert not own.ended
         assert not node.ended
     assert await asyncio.to_thread(hub.metric, "edgehub_source_errors_total", reason="broken off") == 0
+    # A hub with two watches has some 40; each bad token once left one more behind.
+    most_descriptors = 60
     # The hub closes its side of each connection that kube-apiserver ended.
-    await until(lambda: descriptors(hub) < MOST_DESCRIPTORS, SLACK)
+    await until(lambda: len(list(Path(f"/proc/{hub.process.pid}/fd").iterdir())) < most_descriptors, SLACK)
     assert await asyncio.to_thread(hub.metric, "edgehub_server_up") == 1
-
-
-def descriptors(hub: Hub) -> int:
-    return len(list(Path(f"/proc/{hub.process.pid}/fd").iterdir()))
-
-
-async def listed_with(url: str, number: int) -> int:
-    """The answer to a list with a token that no server issued."""
-    headers = {"Authorization": f"Bearer bad{number}", "User-Agent": "coredns/v1"}
-    query = {"resourceVersion": "0"}
-    async with aiohttp.ClientSession() as session, session.get(url, headers=headers, params=query) as answer:
-        return answer.status

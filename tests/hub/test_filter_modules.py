@@ -12,15 +12,15 @@ from tests.cloud.scriptable import ScriptableCloud
 from tests.hub.support.process import SLACK, Hub, started
 from tests.hub.support.streams import listed, watching
 
-SERVICES = "/api/v1/services"
 CANARY = {"acme.example/canary": "true"}
 
 
-async def names(hub: Hub) -> list[str]:
-    return sorted(await listed(hub.url, SERVICES, component="kube-proxy", resourceVersion="0"))
-
-
 async def test_a_filter_of_ones_own_lives_as_the_hubs_do(cloud: ScriptableCloud, tmp_path: Path) -> None:
+    services = "/api/v1/services"
+
+    async def names(hub: Hub) -> list[str]:
+        return sorted(await listed(hub.url, services, component="kube-proxy", resourceVersion="0"))
+
     file = tmp_path / "acme.py"
     await asyncio.to_thread(write, file, blocks("python")[0])
     canary = service("api")
@@ -34,7 +34,7 @@ async def test_a_filter_of_ones_own_lives_as_the_hubs_do(cloud: ScriptableCloud,
         assert "acme-canary: service default/api dropped: this node has acme.example/canary=None" in explained
         judged = {"filter": "acme-canary", "resource": "services", "outcome": "dropped"}
         assert await asyncio.to_thread(lambda: hub.metric("edgehub_filter_objects_total", **judged)) > 0
-        async with watching(hub.url, SERVICES, component="kube-proxy", resourceVersion="0") as events:
+        async with watching(hub.url, services, component="kube-proxy", resourceVersion="0") as events:
             await events.until(lambda seen: [each.name for each in seen] == ["web"])
             # A broken file changes nothing, and is reported.
             await asyncio.to_thread(write, file, "FILTERS = (")

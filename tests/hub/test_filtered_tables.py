@@ -23,9 +23,6 @@ from tests.hub.support.objects import service, services, set_rules
 from tests.hub.support.process import SLACK, Hub
 from tests.hub.support.site import hub_before
 
-TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-NUMBERS = itertools.count()
-FROM_THE_STATE = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
 KIND = """
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -159,25 +156,44 @@ def test_a_watch_of_a_table_is_the_clouds_event_for_event(
     real_cloud: RealCloud, hub: Hub, shown: str, include: str
 ) -> None:
     """Columns come in the first event alone; a bookmark has the row of an empty object."""
+
+    def compared(table: Json) -> Json:
+        """A Table without its versions and descriptions, and with an age that is the same a moment later."""
+        table["metadata"].pop("resourceVersion")
+        for column in table["columnDefinitions"] or ():
+            column["description"] = ""
+        for row in table["rows"]:
+            row["cells"] = rows("\n".join(map(str, row["cells"])))
+            obj = row["object"] or {"metadata": {}}
+            for name in ("resourceVersion", "managedFields", "labels"):
+                obj["metadata"].pop(name, None)
+            if not obj.get("spec"):  # of a bookmark: Go writes structs that have nothing
+                obj.pop("spec", None), obj.pop("status", None)
+        return table
+
     path = services(shown)
+
+    table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+    numbers = itertools.count()
+    from_the_state = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
 
     def seen(client: RestClient) -> list[tuple[str, Json]]:
         events = client.watch(
             path,
             timeout=SLACK,
-            accept=TABLE,
+            accept=table,
             labelSelector="!hides",
             fieldSelector="metadata.name!=hidden",
             includeObject=include,
             allowWatchBookmarks="true",
-            **FROM_THE_STATE,
+            **from_the_state,
         )
         found: list[tuple[str, Json]] = []
         with closing(events):
             for event in events:
                 found.append((event.type, compared(event.object)))
                 if event.type == "BOOKMARK":
-                    real_cloud.admin.patch(f"{path}/web", {"metadata": {"labels": {"n": str(next(NUMBERS))}}})
+                    real_cloud.admin.patch(f"{path}/web", {"metadata": {"labels": {"n": str(next(numbers))}}})
                 if event.type == "MODIFIED":
                     return found
         raise AssertionError(found)
@@ -188,18 +204,3 @@ def test_a_watch_of_a_table_is_the_clouds_event_for_event(
     assert [each[0] for each in of_hub] == ["ADDED", "BOOKMARK", "MODIFIED"]
     for (_, made), (_, sent) in zip(of_hub, of_cloud, strict=True):
         assert made == sent
-
-
-def compared(table: Json) -> Json:
-    """A Table without its versions and descriptions, and with an age that is the same a moment later."""
-    table["metadata"].pop("resourceVersion")
-    for column in table["columnDefinitions"] or ():
-        column["description"] = ""
-    for row in table["rows"]:
-        row["cells"] = rows("\n".join(map(str, row["cells"])))
-        obj = row["object"] or {"metadata": {}}
-        for name in ("resourceVersion", "managedFields", "labels"):
-            obj["metadata"].pop(name, None)
-        if not obj.get("spec"):  # of a bookmark: Go writes structs that have nothing
-            obj.pop("spec", None), obj.pop("status", None)
-    return table

@@ -15,7 +15,6 @@ from tests.hub.support.process import Hub, started
 from tests.hub.support.streams import listed, watching
 
 PREFIX = "/k8s/clusters/c-m-1"
-SERVICES = "/api/v1/services"
 
 
 class Gateway:
@@ -61,14 +60,15 @@ class Gateway:
 async def test_a_server_with_a_path_is_a_prefix(cloud: ScriptableCloud, tmp_path: Path) -> None:
     """Rancher's kubeconfigs name such a server; the hub refused to start with one."""
     cloud.store.create({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}})
+    services = "/api/v1/services"
     async with (
         Gateway(cloud).serve() as gateway,
         started(Hub(tmp_path, gateway.url)) as hub,
         aiohttp.ClientSession() as session,
     ):
-        async with watching(hub.url, SERVICES, component="kube-proxy") as events:
+        async with watching(hub.url, services, component="kube-proxy") as events:
             await events.first("ADDED", "web")
-        assert list(await listed(hub.url, SERVICES, component="kubectl")) == ["web"]
+        assert list(await listed(hub.url, services, component="kubectl")) == ["web"]
         body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "new", "namespace": "default"}}
         path = f"{hub.url}/api/v1/namespaces/default/services"
         async with session.post(path, json=body) as answer:

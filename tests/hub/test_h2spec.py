@@ -13,8 +13,6 @@ from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.scriptable import ScriptableCloud
 from tests.hub.support.process import Hub, started
 
-RELAYED = "/version"
-
 
 @pytest.fixture(scope="module")
 def h2spec() -> Path:
@@ -26,8 +24,9 @@ async def test_the_tls_port_passes_each_check_of_h2spec(
     h2spec: Path, cloud: ScriptableCloud, tmp_path: Path
 ) -> None:
     kubeconfig = write_kubeconfig(tmp_path / "hub.kubeconfig", cloud.url)
+    relayed = "/version"
     async with started(Hub(tmp_path, cloud.url, kubeconfig=kubeconfig)) as hub:
-        flags = "--strict", "--tls", "--insecure", "--port", str(hub.tls_port), "--path", RELAYED
+        flags = "--strict", "--tls", "--insecure", "--port", str(hub.tls_port), "--path", relayed
         done = await asyncio.to_thread(
             subprocess.run, [str(h2spec), *flags], capture_output=True, text=True, check=False
         )

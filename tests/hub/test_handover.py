@@ -19,9 +19,6 @@ from tests.hub.support.process import SLACK, Hub
 from tests.hub.support.site import hub_before
 from tests.hub.support.streams import Events, Seen, listed, watching
 
-CLIENTS = 6
-WATCHERS = 10
-READY = "ready$"
 SERVICES = "/api/v1/services"
 ZERO = f"{SERVICES}?resourceVersion=0"
 
@@ -83,15 +80,18 @@ async def test_a_restart_under_load_refuses_no_client(
 ) -> None:
     services, late = f"/api/v1/namespaces/{namespace}/services", f"late-{namespace}"
     await asyncio.to_thread(real_cloud.admin.post, services, headless("first"))
-    load = Load(hub.url, ZERO, "kube-proxy", clients=CLIENTS, connects_anew=True)
-    seen = [list[str]() for _ in range(WATCHERS)]
+    clients = 6
+    load = Load(hub.url, ZERO, "kube-proxy", clients=clients, connects_anew=True)
+    watchers = 10
+    seen = [list[str]() for _ in range(watchers)]
     tasks = [asyncio.create_task(load.run())]
     tasks += [asyncio.create_task(follow(hub, each)) for each in seen]
+    ready = "ready$"
     try:
         await load.answers(50)
         begun = len(hub.process.lines)
         os.kill(hub.pid, signal.SIGHUP)
-        await asyncio.to_thread(hub.process.wait_for_line, READY, 2 * SLACK, begun)
+        await asyncio.to_thread(hub.process.wait_for_line, ready, 2 * SLACK, begun)
         await load.answers(50)
         await asyncio.to_thread(real_cloud.admin.post, services, headless(late))
         await until(

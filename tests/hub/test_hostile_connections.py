@@ -17,10 +17,7 @@ from tests.cloud.scriptable import ScriptableCloud
 from tests.hub.support.process import Hub, started
 from tests.hub.support.streams import listed
 
-DESCRIPTORS = 400
-"""The descriptors that a system with a low hard limit gives a process."""
 IDLE = 600
-BODY = 300_000_000
 GROWTH = 40.0
 """Megabytes that the hub may grow by while it is sent much more than that."""
 WITHIN = 5.0
@@ -40,7 +37,9 @@ async def end(writer: asyncio.StreamWriter) -> None:
 
 
 async def test_idle_connections_lock_out_no_client(cloud: ScriptableCloud, tmp_path: Path) -> None:
-    limited = ("bash", "-c", f'ulimit -n {DESCRIPTORS}; exec "$0" "$@"')
+    # The descriptors that a system with a low hard limit gives a process.
+    descriptors = 400
+    limited = ("bash", "-c", f'ulimit -n {descriptors}; exec "$0" "$@"')
     async with started(Hub(tmp_path, cloud.url, inside=limited)) as hub, AsyncExitStack() as stack:
         assert await is_answered(hub)
         for _ in range(IDLE):
@@ -49,7 +48,7 @@ async def test_idle_connections_lock_out_no_client(cloud: ScriptableCloud, tmp_p
             await asyncio.get_running_loop().sock_connect(idle, ("127.0.0.1", hub.tls_port))
         assert await is_answered(hub)
         refused = await asyncio.to_thread(hub.metric, "edgehub_connections_refused_total")
-        assert refused >= IDLE - DESCRIPTORS
+        assert refused >= IDLE - descriptors
         assert len(hub.process.lines) < 50, "no flood in the log"
 
 
@@ -57,17 +56,18 @@ async def test_idle_connections_lock_out_no_client(cloud: ScriptableCloud, tmp_p
 async def test_the_body_of_a_refused_request_is_not_held(
     cloud: ScriptableCloud, tmp_path: Path, declared: bool
 ) -> None:
+    body = 300_000_000
     async with started(Hub(tmp_path, cloud.url)) as hub:
         assert await is_answered(hub)
         before = resident_megabytes(hub.process.pid)
         context = ssl.create_default_context(cafile=str(hub.authority))
         _, writer = await asyncio.open_connection("127.0.0.1", hub.tls_port, ssl=context)
-        framing = f"Content-Length: {BODY}" if declared else "Transfer-Encoding: chunked"
+        framing = f"Content-Length: {body}" if declared else "Transfer-Encoding: chunked"
         head = f"POST /apis/apps/v1/namespaces/default/deployments HTTP/1.1\r\nHost: localhost\r\n{framing}\r\n\r\n"
         writer.write(head.encode())
         chunk = b"x" * 60_000 if declared else b"ea60\r\n" + b"x" * 60_000 + b"\r\n"
         with contextlib.suppress(ConnectionError):
-            for _ in range(BODY // 60_000):
+            for _ in range(body // 60_000):
                 writer.write(chunk)
                 await writer.drain()
         await end(writer)

@@ -15,26 +15,8 @@ from tests.cloud.rest import RestClient
 from tests.hub.support.process import Hub
 from tests.hub.support.streams import watching
 
-WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-BODY = json.dumps({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
 LISTENS = "0A"
 """The state of a socket that listens, in the kernel's table."""
-ALL_SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
-
-
-def user(answer: urllib3.BaseHTTPResponse) -> str:
-    """The user that the cloud took the request for, "" where it wanted none."""
-    if answer.status in {401, 403}:
-        return ""
-    assert answer.status == 201, answer.data
-    name: str = answer.json()["status"]["userInfo"]["username"]
-    return name
-
-
-def ask(pool: urllib3.PoolManager, url: str, **headers: str) -> str:
-    return user(
-        pool.request("POST", url + WHO, body=BODY, headers={"Content-Type": "application/json", **headers})
-    )
 
 
 @pytest.fixture
@@ -53,6 +35,24 @@ def plain() -> Iterator[urllib3.PoolManager]:
 def test_a_token_is_never_mixed_with_the_nodes_certificate(
     hub: Hub, plain: urllib3.PoolManager, token: str
 ) -> None:
+    def user(answer: urllib3.BaseHTTPResponse) -> str:
+        """The user that the cloud took the request for, "" where it wanted none."""
+        if answer.status in {401, 403}:
+            return ""
+        assert answer.status == 201, answer.data
+        name: str = answer.json()["status"]["userInfo"]["username"]
+        return name
+
+    who = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    body = json.dumps({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
+
+    def ask(pool: urllib3.PoolManager, url: str, **headers: str) -> str:
+        return user(
+            pool.request(
+                "POST", url + who, body=body, headers={"Content-Type": "application/json", **headers}
+            )
+        )
+
     pod = "system:serviceaccount:default:pod"
     seen = [ask(plain, hub.url, **headers) for headers in ({}, {"Authorization": f"Bearer {token}"}) * 3]
     assert seen == [f"system:node:{hub.node}", pod] * 3
@@ -68,9 +68,10 @@ async def test_the_hub_listens_on_its_configured_ports_alone(hub: Hub) -> None:
 
 async def test_no_connection_of_the_hub_leads_to_itself(hub: Hub, plain: urllib3.PoolManager) -> None:
     """While it serves a watch and a list of views, a relay, and what it can answer in the cloud's place."""
-    async with watching(hub.url, ALL_SLICES, component="kube-proxy", resourceVersion="0"):
+    all_slices = "/apis/discovery.k8s.io/v1/endpointslices"
+    async with watching(hub.url, all_slices, component="kube-proxy", resourceVersion="0"):
         lease = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{hub.node}"
-        for path in (f"{ALL_SLICES}?resourceVersion=0", "/version", f"/api/v1/nodes/{hub.node}", lease):
+        for path in (f"{all_slices}?resourceVersion=0", "/version", f"/api/v1/nodes/{hub.node}", lease):
             headers = {"User-Agent": "kubelet/v1"}
             await asyncio.to_thread(plain.request, "GET", hub.url + path, headers=headers)
         rows = await asyncio.to_thread(_sockets_of, hub.process.pid)

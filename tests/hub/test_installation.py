@@ -20,16 +20,15 @@ from tests.cloud.real import RealCloud
 from tests.hub.support.machine import LIMIT, Machine, edgehub
 
 
-def asked(machine: Machine, path: str) -> int:
-    """The code of the hub's answer to kubelet."""
-    return urllib3.request(
-        "GET", machine.url + path, headers={"User-Agent": "kubelet/v1"}, retries=False
-    ).status
-
-
 def test_a_node_comes_behind_its_hub_and_back(
     machine: Machine, real_cloud: RealCloud, to_cloud: Link, tmp_path: Path
 ) -> None:
+    def asked(path: str) -> int:
+        """The code of the hub's answer to kubelet."""
+        return urllib3.request(
+            "GET", machine.url + path, headers={"User-Agent": "kubelet/v1"}, retries=False
+        ).status
+
     services = ("--systemctl", str(machine.systemctl))
     before = machine.files()
     rehearsed = edgehub(machine, "install", "--dry-run", hub=True)
@@ -56,10 +55,10 @@ def test_a_node_comes_behind_its_hub_and_back(
     assert machine.called == calls, "nothing is to be done"
 
     node = f"/api/v1/nodes/{machine.node}"
-    assert asked(machine, node) == 200
+    assert asked(node) == 200
     to_cloud.refuse()
     deadline = time.monotonic() + LIMIT
-    while asked(machine, node) != 200:
+    while asked(node) != 200:
         assert time.monotonic() < deadline, "the node's own copy answers while the cloud is away"
         time.sleep(0.2)
     to_cloud.carry()
@@ -71,7 +70,7 @@ def test_a_node_comes_behind_its_hub_and_back(
     assert upgraded.returncode == 0, upgraded.stdout + upgraded.stderr
     assert machine.pid("edgehub.service") != hub
     assert str(elsewhere) in (machine.root / "etc/systemd/system/edgehub.service").read_text()
-    assert asked(machine, node) == 200
+    assert asked(node) == 200
 
     lease = f"{LEASES}/{machine.node}"
     real_cloud.admin.patch(lease, {"metadata": {"annotations": {ANNOTATION: "{}"}}})

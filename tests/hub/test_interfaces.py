@@ -37,17 +37,6 @@ async def listed(session: aiohttp.ClientSession, hub: Hub) -> None:
         assert '"web"' in await answer.text()
 
 
-async def ready(session: aiohttp.ClientSession, hub: Hub) -> None:
-    """Return when a hub is ready that another program has started."""
-    async with asyncio.timeout(60):
-        while True:
-            with contextlib.suppress(aiohttp.ClientConnectionError):
-                async with session.get(f"{hub.admin_url}/readyz?exclude=node") as answer:
-                    if answer.status == 200:
-                        return
-            await asyncio.sleep(0.1)
-
-
 async def test_a_person_follows_a_watch_in_the_browser(
     tmp_path: Path, cloud: ScriptableCloud, session: aiohttp.ClientSession
 ) -> None:
@@ -114,10 +103,21 @@ async def test_a_person_follows_a_component_through_an_outage_in_the_terminal(
     tmp_path: Path, cloud: ScriptableCloud, session: aiohttp.ClientSession
 ) -> None:
     """Lists, the log and an answer from the copy; no line of the log is written over the screen."""
+
+    async def ready(hub: Hub) -> None:
+        """Return when a hub is ready that another program has started."""
+        async with asyncio.timeout(60):
+            while True:
+                with contextlib.suppress(aiohttp.ClientConnectionError):
+                    async with session.get(f"{hub.admin_url}/readyz?exclude=node") as answer:
+                        if answer.status == 200:
+                            return
+                await asyncio.sleep(0.1)
+
     made = Hub(tmp_path, cloud.url, flags=("--ui", "console"))
     command = shlex.join(made.command)
     async with Terminal(tmp_path, ["sh", "-c", f"exec {command}"]) as terminal:
-        await ready(session, made)
+        await ready(made)
         await listed(session, made)
         shown = await terminal.until(SERVICES, "[1/1]")
         assert any(line.startswith("kube-proxy ") and SERVICES in line for line in shown.splitlines())
@@ -153,8 +153,6 @@ async def test_a_person_follows_a_component_through_an_outage_in_the_terminal(
         await terminal.ended()
 
 
-MOST = 250
-"""Megabytes that the hub may ever have resident: 170 here, 330 where it keeps each flow."""
 REQUESTS, BYTES, CLIENTS = 360, 600_000, 4
 """Each answer is kept whole, while there is room."""
 
@@ -175,8 +173,10 @@ async def test_however_many_requests_leave_a_hub_beside_an_interface_small(
                 assert answer.status == 200, await answer.text()
                 await answer.read()
 
+    # Megabytes that the hub may ever have resident: 170 here, 330 where it keeps each flow.
+    most = 250
     async with started(hub):
         async with aiohttp.ClientSession(headers={"User-Agent": "kubelet/v1.36"}) as session:
             await asyncio.gather(*(client(session) for _ in range(CLIENTS)))
-        assert resident_megabytes(hub.pid, "VmHWM") < MOST
+        assert resident_megabytes(hub.pid, "VmHWM") < most
         assert await asyncio.to_thread(hub.metric, "edgehub_flows_removed_total") > 0

@@ -15,29 +15,27 @@ from tests.cloud.scriptable import ScriptableCloud
 from tests.hub.support.lone_links import until
 from tests.hub.support.process import Hub, started
 
-CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 LARGE = 300_000
 SPENT = "edgehub_link_budget_spent_bytes"
-
-
-async def read_through(hub: Hub) -> None:
-    """Read a large answer through the hub."""
-    async with aiohttp.ClientSession() as session, session.get(hub.url + CONFIG_MAPS) as answer:
-        assert answer.status == 200
-        assert len(await answer.read()) > LARGE
-
-
-def warnings(hub: Hub) -> int:
-    return sum("has spent its budget" in line for line in hub.process.lines)
-
-
-def events_of(cloud: ScriptableCloud) -> list[Json]:
-    return [each for each in cloud.store.list("events") if each["reason"] == "LinkBudgetSpent"]
 
 
 async def test_a_spent_budget_is_reported_once_and_cuts_no_traffic(
     cloud: ScriptableCloud, link: OpenLink, tmp_path: Path
 ) -> None:
+    def events_of() -> list[Json]:
+        return [each for each in cloud.store.list("events") if each["reason"] == "LinkBudgetSpent"]
+
+    def warnings(hub: Hub) -> int:
+        return sum("has spent its budget" in line for line in hub.process.lines)
+
+    config_maps = "/api/v1/namespaces/default/configmaps"
+
+    async def read_through(hub: Hub) -> None:
+        """Read a large answer through the hub."""
+        async with aiohttp.ClientSession() as session, session.get(hub.url + config_maps) as answer:
+            assert answer.status == 200
+            assert len(await answer.read()) > LARGE
+
     named = {"name": "large", "namespace": "default"}
     large = {
         "apiVersion": "v1",
@@ -57,9 +55,9 @@ async def test_a_spent_budget_is_reported_once_and_cuts_no_traffic(
         assert before.up * 0.9 <= up <= after.up * 1.1
         assert LARGE / 2 < before.down * 0.9 <= down <= after.down * 1.1
         assert hub.metric("edgehub_link_budget_bytes") == 300_000
-        assert not events_of(cloud)
+        assert not events_of()
         await read_through(hub)
-        await until(lambda: events_of(cloud), "the Event is there")
+        await until(events_of, "the Event is there")
         await read_through(hub)
         spent = hub.metric(SPENT)
         assert spent > 300_000
@@ -71,6 +69,6 @@ async def test_a_spent_budget_is_reported_once_and_cuts_no_traffic(
         await until(lambda: hub.metric(SPENT) >= spent, "the count outlives the restart")
         await read_through(hub)
         assert warnings(hub) == 0, "it was told in this month"
-    (event,) = events_of(cloud)
+    (event,) = events_of()
     found = event["reason"], event["involvedObject"]["kind"], event["type"]
     assert found == ("LinkBudgetSpent", "Node", "Warning")

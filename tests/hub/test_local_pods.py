@@ -24,7 +24,6 @@ from tests.hub.support.streams import Events, Seen, watching
 
 STRATEGIC = "application/strategic-merge-patch+json"
 CONTROLLERS = ["endpointslice-controller", "endpoints-controller"]
-PODS = ("web-0", "web-1", "web-2", "web-3")
 BOTH = pytest.mark.parametrize("encoding", [Encoding.JSON, Encoding.PROTOBUF], ids=["json", "protobuf"])
 
 
@@ -129,20 +128,21 @@ async def test_endpoints_follow_kubelet_through_an_outage_and_nothing_flaps_afte
     )
     await asyncio.to_thread(admin.post, "/api/v1/nodes", {"metadata": {"name": outage.hub.node}})
     await asyncio.to_thread(admin.post, services(namespace), web())
-    for number, name in enumerate(PODS, 1):
+    pods = ("web-0", "web-1", "web-2", "web-3")
+    for number, name in enumerate(pods, 1):
         await asyncio.to_thread(admin.post, path_of(namespace), new_pod(name, outage.hub.node))
-        if name != PODS[-1]:
+        if name != pods[-1]:
             await asyncio.to_thread(
                 admin.patch, f"{path_of(namespace, name)}/status", status(f"10.1.0.{number}")
             )
-    before = {name: (f"10.1.0.{number}", True) for number, name in enumerate(PODS[:-1], 1)}
+    before = {name: (f"10.1.0.{number}", True) for number, name in enumerate(pods[:-1], 1)}
     # The hub's own slices, which say where a new pod comes, are those of components that read protobuf.
-    changed = PODS if encoding is Encoding.PROTOBUF else PODS[:-1]
+    changed = pods if encoding is Encoding.PROTOBUF else pods[:-1]
     after = {name: (f"10.2.0.{number}", True) for number, name in enumerate(changed, 1)}
 
     async with reading(outage, namespace, encoding) as events:
         await see(events, before)
-        await events["kubelet"].first("ADDED", PODS[-1])
+        await events["kubelet"].first("ADDED", pods[-1])
         await outage.begin()
         # One restarts twice, and one has its first address: its containers took long to come.
         await tell(outage, namespace, "web-0", status("10.2.0.9", "10.1.0.1", ready=False), encoding)
@@ -176,19 +176,19 @@ def cloud_has(expected: dict[str, tuple[str, bool]], found: Json) -> bool:
     }
 
 
-def made_by_hand(*endpoints: tuple[str, str, str]) -> Json:
-    """A slice of the Service, of addresses, pods and their uids."""
-    made = endpoint_slice("web-1", "web")
-    for address, name, uid in endpoints:
-        target = {"kind": "Pod", "name": name, "uid": uid}
-        made["endpoints"].append({"addresses": [address], "nodeName": "any", "targetRef": target})
-    return made
-
-
 async def test_a_pod_report_survives_a_restart_and_an_older_slice_of_the_cloud(
     linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str
 ) -> None:
     """Its controller writes the slice for another pod first."""
+
+    def made_by_hand(*endpoints: tuple[str, str, str]) -> Json:
+        """A slice of the Service, of addresses, pods and their uids."""
+        made = endpoint_slice("web-1", "web")
+        for address, name, uid in endpoints:
+            target = {"kind": "Pod", "name": name, "uid": uid}
+            made["endpoints"].append({"addresses": [address], "nodeName": "any", "targetRef": target})
+        return made
+
     (hub, link), admin, encoding = linked, real_cloud.admin, Encoding.PROTOBUF
     outage = Outage(hub, link)
     await asyncio.to_thread(

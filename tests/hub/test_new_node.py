@@ -15,8 +15,6 @@ from tests.hub.support.objects import set_rules
 from tests.hub.support.outage import STARTED, Outage
 from tests.hub.support.site import controlled_site
 
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-
 
 @pytest.fixture
 def site(tmp_path: Path, cloud_programs: dict[str, Path]) -> Iterator[tuple[RealCloud, Outage]]:
@@ -24,34 +22,35 @@ def site(tmp_path: Path, cloud_programs: dict[str, Path]) -> Iterator[tuple[Real
         yield made
 
 
-def owner(lease: Json) -> str:
-    return str((lease["metadata"].get("ownerReferences") or [{}])[0].get("uid"))
-
-
 def test_its_lease_comes_back_and_names_the_new_node(
     site: tuple[RealCloud, Outage], cloud_programs: dict[str, Path], tmp_path: Path
 ) -> None:
     """The hub made the Lease of the former Node anew each time that the garbage collector had deleted it."""
+
+    def owner(lease: Json) -> str:
+        return str((lease["metadata"].get("ownerReferences") or [{}])[0].get("uid"))
+
     cloud, outage = site
     node = outage.hub.node
     set_rules(cloud, cache_agents="hollow-kubelet")
     kubeconfig = write_kubeconfig(tmp_path / "component.kubeconfig", outage.hub.url)
+    leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
     with HollowKubelet(node, kubeconfig, tmp_path, cloud_programs) as kubelet:
         former = kubelet.wait_ready(cloud.admin)
         uid = former["metadata"]["uid"]
-        first = cloud.admin.wait_for(LEASES, node, lambda lease: owner(lease) == uid, timeout=STARTED)
+        first = cloud.admin.wait_for(leases, node, lambda lease: owner(lease) == uid, timeout=STARTED)
         cloud.admin.delete(f"/api/v1/nodes/{node}")
         made = cloud.admin.post(
             "/api/v1/nodes", {"metadata": {"name": node, "labels": former["metadata"]["labels"]}}
         )
         assert made["metadata"]["uid"] != uid
         new = cloud.admin.wait_for(
-            LEASES, node, lambda lease: owner(lease) == made["metadata"]["uid"], timeout=STARTED
+            leases, node, lambda lease: owner(lease) == made["metadata"]["uid"], timeout=STARTED
         )
         assert new["metadata"]["uid"] != first["metadata"]["uid"]
         renewed = new["spec"]["renewTime"]
         cloud.admin.wait_for(
-            LEASES,
+            leases,
             node,
             lambda lease: (
                 lease["metadata"]["uid"] == new["metadata"]["uid"] and lease["spec"]["renewTime"] > renewed

@@ -66,6 +66,21 @@ def pod_spec(machine: Machine, direction: Direction, version: str = "") -> Json:
 def test_jobs_put_a_node_behind_its_hub_upgrade_it_and_take_it_back(
     machine: Machine, real_cloud: RealCloud
 ) -> None:
+    def check_that_bad_versions_roll_back(static_pods: StaticPods) -> None:
+        """Each leaves the files as they were, the former hub running, and the reason for the fleet."""
+        installed = machine.files()
+        for image, flags, why in (
+            (BROKEN, ("--timeout", "15"), "the hub does not answer"),
+            (FOR_A_WHILE, ("--healthy", "60"), "the hub "),
+        ):
+            failed = run_job(machine, Direction.UPGRADE, image.removeprefix("edgehub:"), *flags)
+            assert failed.returncode == 1
+            assert why in failed.stderr
+            assert "the former program runs again" in failed.stderr, failed.stderr
+            assert machine.files() == installed
+            assert static_pods.images[-2:] == [image, "edgehub:1"]
+            assert read_rollback(machine.state).startswith(f"{image}: {why}")
+
     before = machine.files()
     with StaticPods(machine) as static_pods:
         done = run_job(machine, Direction.INSTALL)
@@ -76,7 +91,7 @@ def test_jobs_put_a_node_behind_its_hub_upgrade_it_and_take_it_back(
         assert static_pods.images == ["edgehub:1"]
         real_cloud.admin.wait_for("/api/v1/nodes", machine.node, is_ready, timeout=LIMIT)
 
-        check_that_bad_versions_roll_back(machine, static_pods)
+        check_that_bad_versions_roll_back(static_pods)
         upgraded = run_job(machine, Direction.UPGRADE, "2", "--healthy", "3")
         assert upgraded.returncode == 0, upgraded.stdout + upgraded.stderr
         assert static_pods.images[-1] == "edgehub:2", "the former hub was not taken for the new one"
@@ -85,22 +100,6 @@ def test_jobs_put_a_node_behind_its_hub_upgrade_it_and_take_it_back(
         undone = run_job(machine, Direction.UNINSTALL)
         assert undone.returncode == 0, undone.stdout + undone.stderr
     assert machine.files() == before
-
-
-def check_that_bad_versions_roll_back(machine: Machine, static_pods: StaticPods) -> None:
-    """Each leaves the files as they were, the former hub running, and the reason for the fleet."""
-    installed = machine.files()
-    for image, flags, why in (
-        (BROKEN, ("--timeout", "15"), "the hub does not answer"),
-        (FOR_A_WHILE, ("--healthy", "60"), "the hub "),
-    ):
-        failed = run_job(machine, Direction.UPGRADE, image.removeprefix("edgehub:"), *flags)
-        assert failed.returncode == 1
-        assert why in failed.stderr
-        assert "the former program runs again" in failed.stderr, failed.stderr
-        assert machine.files() == installed
-        assert static_pods.images[-2:] == [image, "edgehub:1"]
-        assert read_rollback(machine.state).startswith(f"{image}: {why}")
 
 
 def test_a_fault_found_by_the_doctor_changes_nothing_and_is_the_termination_message(machine: Machine) -> None:

@@ -17,7 +17,6 @@ from tests.hub.support.process import ROOT, SLACK, Hub, started
 from tests.hub.support.streams import listed, watching
 
 SERVICES = "/api/v1/services"
-TOKEN = "secret-token-of-a-caller"
 
 
 async def observe(hub: Hub, *arguments: str) -> asyncio.subprocess.Process:
@@ -47,6 +46,7 @@ async def test_a_person_observes_requests_answers_and_hidden_objects_of_a_compon
 ) -> None:
     cloud.store.create(config_map({"filter_discardcloudservice": "kube-proxy/services#list;watch"}))
     cloud.store.create(service("web"))
+    token = "secret-token-of-a-caller"
     async with started(Hub(tmp_path, cloud.url, flags=("--access-log",))) as hub:
         following = await observe(hub, "--component", "kube-proxy", "--events", "--follow", "-o", "json")
         assert following.stdout is not None
@@ -57,7 +57,7 @@ async def test_a_person_observes_requests_answers_and_hidden_objects_of_a_compon
             # The first line shows that the hub has begun to tell, for what comes before that is lost.
             asking = asyncio.create_task(following.stdout.readline())
             while not asking.done():
-                async with session.get(f"{hub.url}/version?token={TOKEN}") as answer:
+                async with session.get(f"{hub.url}/version?token={token}") as answer:
                     await answer.read()
                 await asyncio.wait([asking], timeout=0.2)
             assert json.loads(await asking)["resource"] == "/version"
@@ -77,10 +77,10 @@ async def test_a_person_observes_requests_answers_and_hidden_objects_of_a_compon
         assert by_name["lb"]["filters"][0]["reasons"] == ["load-balancer"]
         assert by_name["api"]["source"] == "cloud"
         # Afterwards, for people; secrets are in neither.
-        headers = {"Authorization": f"Bearer {TOKEN}"}
+        headers = {"Authorization": f"Bearer {token}"}
         async with aiohttp.ClientSession() as session:
-            url = f"{hub.url}/api/v1/namespaces/default/configmaps?access_token={TOKEN}"
-            async with session.post(url, headers=headers, data=TOKEN) as answer:
+            url = f"{hub.url}/api/v1/namespaces/default/configmaps?access_token={token}"
+            async with session.post(url, headers=headers, data=token) as answer:
                 await answer.read()
         text = await past(hub, "--since", "1h", "--events", "-o", "wide")
         assert "watch" in text
@@ -89,10 +89,7 @@ async def test_a_person_observes_requests_answers_and_hidden_objects_of_a_compon
         assert "HIDDEN" not in await past(hub)
         await asyncio.to_thread(hub.process.wait_for_line, "create    configmaps default", SLACK)
         for shown in (text, "\n".join(hub.process.lines), await past(hub, "-o", "json")):
-            assert TOKEN not in shown
-
-
-PROXY = "kube-proxy"
+            assert token not in shown
 
 
 async def link(hub: Hub, *arguments: str) -> int:
@@ -100,23 +97,23 @@ async def link(hub: Hub, *arguments: str) -> int:
     return await asyncio.to_thread(run, ["link", *arguments, "--admin", hub.admin_url])
 
 
-async def relayed(hub: Hub) -> int:
-    """The status of a read that no copy answers."""
-    async with aiohttp.ClientSession() as session, session.get(f"{hub.url}/api/v1/events") as answer:
-        await answer.read()
-        return answer.status
-
-
 async def test_an_outage_is_rehearsed(cloud: ScriptableCloud, tmp_path: Path) -> None:
+    async def relayed(hub: Hub) -> int:
+        """The status of a read that no copy answers."""
+        async with aiohttp.ClientSession() as session, session.get(f"{hub.url}/api/v1/events") as answer:
+            await answer.read()
+            return answer.status
+
     cloud.store.create(service("web"))
+    proxy = "kube-proxy"
     async with started(Hub(tmp_path, cloud.url, flags=("--allow-drills",))) as hub:
         assert await relayed(hub) == 200
-        async with watching(hub.url, SERVICES, component=PROXY, resourceVersion="0") as events:
+        async with watching(hub.url, SERVICES, component=proxy, resourceVersion="0") as events:
             await events.until(lambda seen: [each.name for each in seen] == ["web"])
             assert await link(hub, "offline") == 0
             await asyncio.to_thread(hub.wait_for_metric, "edgehub_server_up", 0, SLACK)
             assert await relayed(hub) == 503
-            assert list(await listed(hub.url, SERVICES, component=PROXY, resourceVersion="0")) == ["web"]
+            assert list(await listed(hub.url, SERVICES, component=proxy, resourceVersion="0")) == ["web"]
             # Metrics, log and pages all show the drill.
             assert await asyncio.to_thread(hub.metric, "edgehub_drill") == 1
             assert 'class="drill">Drill: the link is offline until ' in await asyncio.to_thread(

@@ -47,30 +47,6 @@ def kubeconfig(request: pytest.FixtureRequest, outage: Outage, real_cloud: RealC
     return write_kubeconfig(path, hub.tls_url, authority=hub.authority.read_bytes(), credential=credential)
 
 
-def mounting(name: str, node: str) -> dict[str, Any]:
-    """A pod that cannot start without a Secret and a ConfigMap."""
-    volumes = [{"name": "s", "secret": {"secretName": "own"}}, {"name": "c", "configMap": {"name": "own"}}]
-    mounts = [{"name": each["name"], "mountPath": f"/{each['name']}"} for each in volumes]
-    container = {"name": "main", "image": "any", "volumeMounts": mounts}
-    return {
-        "metadata": {"name": name},
-        "spec": {
-            "nodeName": node,
-            "containers": [container],
-            "volumes": volumes,
-            "automountServiceAccountToken": False,
-            "terminationGracePeriodSeconds": 0,
-        },
-    }
-
-
-def started(kubelet: HollowKubelet, namespace: str, pod: str) -> None:
-    """Return when kubelet has mounted a pod's volumes and runs it."""
-    for what in ("s", "c"):  # in the log quotes are quoted
-        kubelet.process.wait_for_line(rf'MountVolume.SetUp succeeded for volume ."{what}."', STARTED)
-    kubelet.process.wait_for_line('"Type":"ContainerStarted"', STARTED)
-
-
 def test_a_node_lives_through_an_outage_and_a_restart_of_its_kubelet(
     outage: Outage,
     real_cloud: RealCloud,
@@ -79,6 +55,31 @@ def test_a_node_lives_through_an_outage_and_a_restart_of_its_kubelet(
     tmp_path: Path,
     namespace: str,
 ) -> None:
+    def started(kubelet: HollowKubelet, pod: str) -> None:
+        """Return when kubelet has mounted a pod's volumes and runs it."""
+        for what in ("s", "c"):  # in the log quotes are quoted
+            kubelet.process.wait_for_line(rf'MountVolume.SetUp succeeded for volume ."{what}."', STARTED)
+        kubelet.process.wait_for_line('"Type":"ContainerStarted"', STARTED)
+
+    def mounting(name: str, node: str) -> dict[str, Any]:
+        """A pod that cannot start without a Secret and a ConfigMap."""
+        volumes = [
+            {"name": "s", "secret": {"secretName": "own"}},
+            {"name": "c", "configMap": {"name": "own"}},
+        ]
+        mounts = [{"name": each["name"], "mountPath": f"/{each['name']}"} for each in volumes]
+        container = {"name": "main", "image": "any", "volumeMounts": mounts}
+        return {
+            "metadata": {"name": name},
+            "spec": {
+                "nodeName": node,
+                "containers": [container],
+                "volumes": volumes,
+                "automountServiceAccountToken": False,
+                "terminationGracePeriodSeconds": 0,
+            },
+        }
+
     node, admin = outage.hub.node, real_cloud.admin
     core = f"/api/v1/namespaces/{namespace}"
 
@@ -103,7 +104,7 @@ def test_a_node_lives_through_an_outage_and_a_restart_of_its_kubelet(
         with begin() as kubelet:
             for said in ('"Node was previously registered"', '"Successfully registered node"'):
                 kubelet.process.wait_for_line(said, STARTED)
-            started(kubelet, namespace, "app")
+            started(kubelet, "app")
             outage.come_back()
             outage.hub.wait_for_metric("edgehub_journal_entries", 0, STARTED)
             found = admin.wait_for("/api/v1/nodes", node, is_ready, timeout=STARTED)

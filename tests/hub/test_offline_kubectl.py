@@ -30,11 +30,6 @@ def pod(name: str, node: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "labels": {"app": name}}, "spec": spec}
 
 
-def running(address: str) -> dict[str, Any]:
-    state = {"state": {"running": {}}, "ready": True, "restartCount": 2, "image": "i", "imageID": "i"}
-    return {"phase": "Running", "podIPs": [{"ip": address}], "containerStatuses": [{"name": "main", **state}]}
-
-
 @pytest.fixture
 def kubeconfig(outage: Outage, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     """The output of `edgehub kubeconfig`."""
@@ -45,31 +40,38 @@ def kubeconfig(outage: Outage, tmp_path: Path, capsys: pytest.CaptureFixture[str
     return path
 
 
-async def sees_changes(outage: Outage, core: str) -> None:
-    """A Table's watch, as `kubectl get -w` asks for one, follows what kubelet writes."""
-    table = "application/json;as=Table;v=v1;g=meta.k8s.io"
-    listed = (await outage.ask(f"{core}/pods", table, "kubectl")).json()
-    version = listed["metadata"]["resourceVersion"]
-    async with watching(
-        outage.hub.url,
-        f"{core}/pods",
-        component="kubectl",
-        headers={"Accept": table},
-        resourceVersion=version,
-    ) as events:
-        said = {"status": {"phase": "Running", "reason": "Strained"}}
-        content_type = "application/strategic-merge-patch+json"
-        path = f"{core}/pods/app/status"
-        written = await outage.ask(path, PROTOBUF, method="PATCH", body=said, content_type=content_type)
-        assert written.status == 200
-        (event,) = await events.until(bool)
-        cells = json.loads(event.object.encode())["rows"][0]["cells"]
-        assert (event.type, cells[0], cells[2]) == ("MODIFIED", "app", "Strained")
-
-
 async def test_kubectl_reads_the_protobuf_copies_of_components(
     outage: Outage, real_cloud: RealCloud, kubeconfig: Path, namespace: str
 ) -> None:
+    async def sees_changes(core: str) -> None:
+        """A Table's watch, as `kubectl get -w` asks for one, follows what kubelet writes."""
+        table = "application/json;as=Table;v=v1;g=meta.k8s.io"
+        listed = (await outage.ask(f"{core}/pods", table, "kubectl")).json()
+        version = listed["metadata"]["resourceVersion"]
+        async with watching(
+            outage.hub.url,
+            f"{core}/pods",
+            component="kubectl",
+            headers={"Accept": table},
+            resourceVersion=version,
+        ) as events:
+            said = {"status": {"phase": "Running", "reason": "Strained"}}
+            content_type = "application/strategic-merge-patch+json"
+            path = f"{core}/pods/app/status"
+            written = await outage.ask(path, PROTOBUF, method="PATCH", body=said, content_type=content_type)
+            assert written.status == 200
+            (event,) = await events.until(bool)
+            cells = json.loads(event.object.encode())["rows"][0]["cells"]
+            assert (event.type, cells[0], cells[2]) == ("MODIFIED", "app", "Strained")
+
+    def running(address: str) -> dict[str, Any]:
+        state = {"state": {"running": {}}, "ready": True, "restartCount": 2, "image": "i", "imageID": "i"}
+        return {
+            "phase": "Running",
+            "podIPs": [{"ip": address}],
+            "containerStatuses": [{"name": "main", **state}],
+        }
+
     admin, node, core = real_cloud.admin, outage.hub.node, f"/api/v1/namespaces/{namespace}"
 
     def prepare() -> tuple[Any, str]:
@@ -115,7 +117,7 @@ async def test_kubectl_reads_the_protobuf_copies_of_components(
         for asked in (["logs", "app"], ["exec", "app", "--", "true"]):
             refused = await asyncio.to_thread(kubectl, *asked, check=False)
             assert "use crictl on the pod's node" in refused.stderr
-        await sees_changes(outage, core)
+        await sees_changes(core)
         watched = await asyncio.to_thread(kubectl, "get", "pods", "-w", "--request-timeout=5s", check=False)
         assert {line.split()[0] for line in watched.stdout.splitlines()} == {"NAME", "app"}
         assert "Error" not in watched.stderr, watched.stderr

@@ -48,12 +48,6 @@ def user_of(node: str) -> str:
     return f"edgehub:kubelet:{node}"
 
 
-def at_kubelet(node: str) -> list[Any]:
-    """The rights of the hub's certificate: kubelet of this node alone."""
-    only = {**rule("", "nodes/proxy", "get create"), "resourceNames": [node]}
-    return rights(user_of(node), [only], user(user_of(node)))
-
-
 class Person:
     """kubectl with a token at the hub's TLS port."""
 
@@ -79,6 +73,19 @@ class Person:
 def test_a_person_sees_logs_and_enters_containers_without_the_cloud(
     real_cloud: RealCloud, at_node: Outage, namespace: str, cloud_programs: dict[str, Path], tmp_path: Path
 ) -> None:
+    def reviews(cloud: RealCloud, mark: int, user: str) -> list[Any]:
+        """The answered reviews of rights that a user has asked for."""
+        return [
+            each
+            for each in cloud.audit(mark)
+            if "accessreviews" in each.uri and each.user == user and each.stage == "ResponseComplete"
+        ]
+
+    def at_kubelet(node: str) -> list[Any]:
+        """The rights of the hub's certificate: kubelet of this node alone."""
+        only = {**rule("", "nodes/proxy", "get create"), "resourceNames": [node]}
+        return rights(user_of(node), [only], user(user_of(node)))
+
     admin, hub, node = real_cloud.admin, at_node.hub, at_node.hub.node
     core = f"/api/v1/namespaces/{namespace}"
     admin.post(f"{core}/serviceaccounts", {"metadata": {"name": "default"}})
@@ -167,12 +174,3 @@ def test_a_person_sees_logs_and_enters_containers_without_the_cloud(
 
 def has(asked: Callable[[], list[Any]], number: int) -> bool:
     return len(asked()) >= number
-
-
-def reviews(cloud: RealCloud, mark: int, user: str) -> list[Any]:
-    """The answered reviews of rights that a user has asked for."""
-    return [
-        each
-        for each in cloud.audit(mark)
-        if "accessreviews" in each.uri and each.user == user and each.stage == "ResponseComplete"
-    ]

@@ -48,36 +48,35 @@ async def test_a_relayed_answer_is_repeated_offline_in_each_form(
 
 UNFILTERED = "flanneld"
 """A cached component whose reads no rule filters."""
-TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-
-
-async def walked(outage: Outage, path: str, accept: str) -> list[str]:
-    """The names in a list, page by page."""
-    names: list[str] = []
-    target = f"{path}?limit=1"
-    while target:
-        answer = await outage.ask(target, accept, UNFILTERED)
-        assert answer.status == 200, answer.body
-        codec = codec_for(Encoding(answer.headers["Content-Type"]))
-        if b'"kind":"Table"' in answer.body:
-            names += [row["object"]["metadata"]["name"] for row in answer.json()["rows"]]
-        else:
-            names += [codec.peek(raw).name for raw in codec.decode_list(answer.body).items]
-        token = list_head(codec.encoding, answer.body).continue_token
-        target = f"{path}?limit=1&continue={quote(token)}" if token else ""
-    return names
 
 
 async def test_pages_are_those_of_the_cloud_with_it_and_without(
     outage: Outage, real_cloud: RealCloud, namespace: str, offline: Callable[[], Awaitable[None]]
 ) -> None:
+    async def walked(path: str, accept: str) -> list[str]:
+        """The names in a list, page by page."""
+        names: list[str] = []
+        target = f"{path}?limit=1"
+        while target:
+            answer = await outage.ask(target, accept, UNFILTERED)
+            assert answer.status == 200, answer.body
+            codec = codec_for(Encoding(answer.headers["Content-Type"]))
+            if b'"kind":"Table"' in answer.body:
+                names += [row["object"]["metadata"]["name"] for row in answer.json()["rows"]]
+            else:
+                names += [codec.peek(raw).name for raw in codec.decode_list(answer.body).items]
+            token = list_head(codec.encoding, answer.body).continue_token
+            target = f"{path}?limit=1&continue={quote(token)}" if token else ""
+        return names
+
     path = f"/api/v1/namespaces/{namespace}/services"
     for name in ("one", "two", "three"):
         await asyncio.to_thread(real_cloud.admin.post, path, service(name))
-    forms = (JSON, TABLE, PROTOBUF)
-    assert [await walked(outage, path, accept) for accept in forms] == [["one", "three", "two"]] * 3
+    table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+    forms = (JSON, table, PROTOBUF)
+    assert [await walked(path, accept) for accept in forms] == [["one", "three", "two"]] * 3
     await offline()
-    assert [await walked(outage, path, accept) for accept in forms] == [["one", "three", "two"]] * 3
+    assert [await walked(path, accept) for accept in forms] == [["one", "three", "two"]] * 3
     assert (await outage.ask(f"{path}?limit=1&continue=x", component=UNFILTERED)).status == 410
 
 

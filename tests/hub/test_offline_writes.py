@@ -38,54 +38,6 @@ def condition(kind: str, status: str, reason: str = "Test") -> dict[str, str]:
     return {"type": kind, "status": status, "reason": reason, "lastHeartbeatTime": "2026-01-02T03:04:05Z"}
 
 
-def reasons(node: Any) -> dict[str, str]:
-    """The reasons of a Node's conditions, by their type."""
-    return {each["type"]: each["reason"] for each in node["status"]["conditions"]}
-
-
-async def patched(outage: Outage, path: str, patch: Any, accept: str = JSON, kind: str = STRATEGIC) -> Answer:
-    """The answer to a PATCH of a status."""
-    return await outage.ask(f"{path}/status", accept, method="PATCH", body=patch, content_type=kind)
-
-
-def event(name: str, namespace: str, group: str) -> dict[str, Any]:
-    about = {"kind": "Pod", "namespace": namespace, "name": "p"}
-    metadata = {"name": name, "namespace": namespace}
-    if group == "/api/v1":
-        return {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": metadata,
-            "involvedObject": about,
-            "reason": "Test",
-        }
-    return {
-        "apiVersion": "events.k8s.io/v1",
-        "kind": "Event",
-        "metadata": metadata,
-        "regarding": about,
-        "reason": "Test",
-        "action": "Testing",
-        "type": "Normal",
-        "eventTime": "2026-01-02T03:04:05.000000Z",
-        "reportingController": "test/kubelet",
-        "reportingInstance": "test",
-    }
-
-
-def media_type(answer: Answer) -> str:
-    return answer.headers["Content-Type"].partition(";")[0]
-
-
-def single(answer: Answer) -> ApiObject:
-    codec = codec_for(Encoding(media_type(answer)))
-    return decode_object(codec.encoding, *codec.decode_single(answer.body))
-
-
-def has(number: int, seen: list[Seen]) -> bool:
-    return len(seen) == number
-
-
 async def journal_has(outage: Outage, wanted: float) -> None:
     await asyncio.to_thread(outage.hub.wait_for_metric, "edgehub_journal_entries", wanted, 20)
 
@@ -95,6 +47,25 @@ async def test_a_status_is_merged_shown_and_brought_to_the_cloud(
     outage: Outage, real_cloud: RealCloud, node: str, encoding: str
 ) -> None:
     """Strategic-merge, merge and JSON patches and a PUT, on the node's own copy, in both encodings."""
+
+    def has(number: int, seen: list[Seen]) -> bool:
+        return len(seen) == number
+
+    def media_type(answer: Answer) -> str:
+        return answer.headers["Content-Type"].partition(";")[0]
+
+    def single(answer: Answer) -> ApiObject:
+        codec = codec_for(Encoding(media_type(answer)))
+        return decode_object(codec.encoding, *codec.decode_single(answer.body))
+
+    async def patched(path: str, patch: Any, accept: str = JSON, kind: str = STRATEGIC) -> Answer:
+        """The answer to a PATCH of a status."""
+        return await outage.ask(f"{path}/status", accept, method="PATCH", body=patch, content_type=kind)
+
+    def reasons(node: Any) -> dict[str, str]:
+        """The reasons of a Node's conditions, by their type."""
+        return {each["type"]: each["reason"] for each in node["status"]["conditions"]}
+
     form = Encoding(encoding)
     own: dict[str, Any] = {"component": "kubelet", "encoding": form}
     own["fieldSelector"] = f"metadata.name={outage.hub.node}"
@@ -110,7 +81,7 @@ async def test_a_status_is_merged_shown_and_brought_to_the_cloud(
                 ),
             ]
             for number, (kind, patch) in enumerate(patches, len(events.seen) + 1):
-                answer = await patched(outage, node, patch, encoding, kind)
+                answer = await patched(node, patch, encoding, kind)
                 assert (answer.status, media_type(answer)) == (200, encoding), answer.body
                 seen = await events.until(partial(has, number))
                 assert (seen[-1].type, seen[-1].object.version) == ("MODIFIED", version)
@@ -139,14 +110,38 @@ async def test_a_status_is_merged_shown_and_brought_to_the_cloud(
 async def test_events_are_taken_and_brought_to_the_cloud(
     outage: Outage, real_cloud: RealCloud, namespace: str, group: str
 ) -> None:
+    def event(name: str) -> dict[str, Any]:
+        about = {"kind": "Pod", "namespace": namespace, "name": "p"}
+        metadata = {"name": name, "namespace": namespace}
+        if group == "/api/v1":
+            return {
+                "apiVersion": "v1",
+                "kind": "Event",
+                "metadata": metadata,
+                "involvedObject": about,
+                "reason": "Test",
+            }
+        return {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": metadata,
+            "regarding": about,
+            "reason": "Test",
+            "action": "Testing",
+            "type": "Normal",
+            "eventTime": "2026-01-02T03:04:05.000000Z",
+            "reportingController": "test/kubelet",
+            "reportingInstance": "test",
+        }
+
     events = f"{group}/namespaces/{namespace}/events"
     for name in ("before", "expired"):
-        known = event(name, namespace, group)
+        known = event(name)
         assert (await outage.ask(events, method="POST", body=known)).status == 201
     async with outage.away():
         # As after an hour, of which the hub cannot know.
         await asyncio.to_thread(real_cloud.admin.delete, f"{events}/expired")
-        made = await outage.ask(events, method="POST", body=event("during", namespace, group))
+        made = await outage.ask(events, method="POST", body=event("during"))
         assert (made.status, made.json()["metadata"]["name"]) == (201, "during")
         series = {"series": {"count": 5, "lastObservedTime": "2026-01-02T03:05:05.000000Z"}}
         for name in ("before", "expired", "during"):

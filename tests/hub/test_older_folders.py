@@ -26,22 +26,7 @@ from tests.hub.support.objects import endpoint_slice, nodes_of, service
 from tests.hub.support.process import Hub, started
 from tests.hub.support.streams import listed
 
-FOLDERS = sorted((Path(__file__).parent / "state_folders").glob("*.db.gz"))
 ALL_SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
-READS = (
-    "/api/v1/pods?fieldSelector=spec.nodeName%3Dnode-1&resourceVersion=0",
-    "/api/v1/nodes/node-1",
-    "/api/v1/namespaces/default/configmaps/mounted",
-    "/version",
-)
-
-
-def put(folder: Path, state: Path) -> None:
-    """Fill a state folder with the files of a hub of another format."""
-    database = state / "cache" / "cache.db"
-    database.parent.mkdir(parents=True)
-    state.chmod(0o700)
-    database.write_bytes(gzip.decompress(folder.read_bytes()))
 
 
 async def shown(hub: Hub, encoding: Encoding) -> dict[str, list[str]]:
@@ -56,15 +41,33 @@ async def status_of(hub: Hub, path: str) -> int:
         return answer.status
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+@pytest.mark.parametrize(
+    "folder",
+    sorted((Path(__file__).parent / "state_folders").glob("*.db.gz")),
+    ids=lambda folder: folder.name,
+)
 async def test_a_state_folder_of_an_earlier_format_serves_an_outage(folder: Path, tmp_path: Path) -> None:
     """Filters ask for objects that that hub did not read yet, and there is no cloud to send them."""
+
+    def put(folder: Path, state: Path) -> None:
+        """Fill a state folder with the files of a hub of another format."""
+        database = state / "cache" / "cache.db"
+        database.parent.mkdir(parents=True)
+        state.chmod(0o700)
+        database.write_bytes(gzip.decompress(folder.read_bytes()))
+
     hub = Hub(tmp_path, f"http://127.0.0.1:{free_port()}")
     await asyncio.to_thread(put, folder, hub.state)
+    reads = (
+        "/api/v1/pods?fieldSelector=spec.nodeName%3Dnode-1&resourceVersion=0",
+        "/api/v1/nodes/node-1",
+        "/api/v1/namespaces/default/configmaps/mounted",
+        "/version",
+    )
     async with started(hub):
         for encoding in Encoding:
             assert await shown(hub, encoding) == {"web-1": ["node-1", "node-2"], "pool-1": []}
-        assert [await status_of(hub, path) for path in READS] == [200] * len(READS)
+        assert [await status_of(hub, path) for path in reads] == [200] * len(reads)
         waiting = await asyncio.to_thread(hub.metric, "edgehub_journal_entries")
         log = await asyncio.to_thread((tmp_path / "hub.log").read_text)
     lost = [line for line in log.splitlines() if "dropping the journal's entry" in line]

@@ -12,8 +12,6 @@ from tests.cloud.scriptable.faults import Refuse
 from tests.hub.support.process import Hub, started
 from tests.support.browser import Browser, find_browser
 
-SERVICES = "/api/v1/services?resourceVersion=0"
-
 
 async def test_the_page_answers_the_questions_of_a_new_operator(
     cloud: ScriptableCloud, tmp_path: Path
@@ -22,6 +20,7 @@ async def test_the_page_answers_the_questions_of_a_new_operator(
     cloud.store.create(service("web"))
     cloud.store.create(cloud_service("lb"))
     cloud.store.create(config_map({"cache_agents": "reader"}))
+    services = "/api/v1/services?resourceVersion=0"
     async with (
         started(Hub(tmp_path, cloud.url)) as hub,
         aiohttp.ClientSession() as session,
@@ -30,13 +29,13 @@ async def test_the_page_answers_the_questions_of_a_new_operator(
         await page.open(hub.admin_url)
         await page.until("document.getElementById('state').innerText.includes('Online for')")
         for component in ("kube-proxy", "reader"):
-            async with session.get(hub.url + SERVICES, headers={"User-Agent": component}) as answer:
+            async with session.get(hub.url + services, headers={"User-Agent": component}) as answer:
                 assert answer.status == 200
         # Who asks: the page hears of it by itself.
         await page.until("document.getElementById('components').innerText.includes('reader')")
         # Who reads a table by keys goes on there when the table changes.
         await page.run("document.querySelector('#components .scroll').focus()")
-        async with session.get(hub.url + SERVICES, headers={"User-Agent": "kubelet"}) as answer:
+        async with session.get(hub.url + services, headers={"User-Agent": "kubelet"}) as answer:
             assert answer.status == 200
         await page.until("document.getElementById('components').innerText.includes('kubelet')")
         assert await page.run("document.activeElement.matches('#components .scroll')")
@@ -57,7 +56,7 @@ async def test_the_page_answers_the_questions_of_a_new_operator(
         # Sixty components are ten lines, until a person asks for all of them or searches.
         for number in range(60):
             named = {"User-Agent": f"agent-{number:02}"}
-            async with session.get(hub.url + SERVICES, headers=named) as answer:
+            async with session.get(hub.url + services, headers=named) as answer:
                 assert answer.status == 200
         shown = "[...document.querySelectorAll('#components tbody tr')].filter(e => !e.hidden)"
         await page.until("document.querySelector('#components .tools button')?.innerText === 'Show all 64'")

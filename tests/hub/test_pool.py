@@ -84,6 +84,19 @@ async def test_a_node_without_a_cloud_and_without_copies_begins_from_its_leader(
 
 
 async def test_a_node_that_was_never_online_begins_from_its_operators_leaders(settled: Site) -> None:
+    async def listed_when_inputs_are_known(newcomer: Member) -> dict[str, ApiObject]:
+        """Services, when a new hub has read what its filters ask for: on busy cores 503 tells kube-proxy to wait."""
+        async with asyncio.timeout(WAIT):
+            while True:
+                try:
+                    return await listed(
+                        newcomer.hub.url, SERVICES, component="kube-proxy", resourceVersion="0"
+                    )
+                except AssertionError as error:
+                    if not str(error).startswith("503"):
+                        raise
+                await asyncio.sleep(1)
+
     leaders = ",".join(f"{each.name}/{each.address}" for each in settled.members[:2])
     newcomer = Member(settled, 4, given=True, flags=("--leaders", leaders))
     newcomer.link.refuse()
@@ -107,18 +120,6 @@ async def test_a_node_that_was_never_online_begins_from_its_operators_leaders(se
     finally:
         await asyncio.to_thread(newcomer.hub.stop)
         await asyncio.to_thread(newcomer.link.close)
-
-
-async def listed_when_inputs_are_known(newcomer: Member) -> dict[str, ApiObject]:
-    """Services, when a new hub has read what its filters ask for: on busy cores 503 tells kube-proxy to wait."""
-    async with asyncio.timeout(WAIT):
-        while True:
-            try:
-                return await listed(newcomer.hub.url, SERVICES, component="kube-proxy", resourceVersion="0")
-            except AssertionError as error:
-                if not str(error).startswith("503"):
-                    raise
-            await asyncio.sleep(1)
 
 
 async def test_a_follower_reads_shared_resources_alone_from_a_leader(settled: Site) -> None:
@@ -158,39 +159,35 @@ async def test_an_edit_of_shared_resources_moves_running_sources(settled: Site) 
         await goes_on(settled.members[2], events, make, lists)
 
 
-NO_POOL = [
-    {"enable-leader-election": "false"},
-    {"interconnectivity": "false"},
-    {"interconnectivity": "yes", "leaders": "nobody"},
-    {"leaders": ",,/"},
-    None,
-]
-"""Data of the ConfigMap that make no pool of these hubs; None: there is no ConfigMap."""
-
-
 async def test_a_dissolved_pool_reads_from_the_cloud_and_a_new_one_from_a_leader(settled: Site) -> None:
+    def is_at_leader(follower: Member) -> bool:
+        return follower.server(SLICES) not in ("", "cloud")
+
+    def is_alone(member: Member) -> bool:
+        """It reads from the cloud, and serves no hub."""
+        found = member.pool()
+        return (found["role"], found["followers"], member.server(SLICES) or "cloud") == ("none", {}, "cloud")
+
     follower = settled.members[2]
+    # Data of the ConfigMap that make no pool of these hubs; None: there is no ConfigMap.
+    no_pool = [
+        {"enable-leader-election": "false"},
+        {"interconnectivity": "false"},
+        {"interconnectivity": "yes", "leaders": "nobody"},
+        {"leaders": ",,/"},
+        None,
+    ]
     async with followed(settled, follower) as (events, make):
         lists = await asyncio.to_thread(follower.lists, SLICES)
-        for data in NO_POOL:
+        for data in no_pool:
             await asyncio.to_thread(settled.configure, data)
             for each in settled.members:
-                await asyncio.to_thread(eventually, partial(_is_alone, each), f"{each.name}, {data}")
+                await asyncio.to_thread(eventually, partial(is_alone, each), f"{each.name}, {data}")
             await goes_on(follower, events, make, lists)
             await asyncio.to_thread(settled.configure, {})
             await asyncio.to_thread(settled.lead, *settled.members[:2])
-            await asyncio.to_thread(eventually, partial(_is_at_leader, follower), f"a leader after {data}")
+            await asyncio.to_thread(eventually, partial(is_at_leader, follower), f"a leader after {data}")
             await goes_on(follower, events, make, lists)
-
-
-def _is_alone(member: Member) -> bool:
-    """It reads from the cloud, and serves no hub."""
-    found = member.pool()
-    return (found["role"], found["followers"], member.server(SLICES) or "cloud") == ("none", {}, "cloud")
-
-
-def _is_at_leader(follower: Member) -> bool:
-    return follower.server(SLICES) not in ("", "cloud")
 
 
 # -- failing over --------------------------------------------------------------------------------------------------

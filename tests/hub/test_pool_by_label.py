@@ -30,6 +30,10 @@ def site(tmp_path_factory: pytest.TempPathFactory, cloud_programs: dict[str, Pat
 
 async def test_the_nodes_with_the_label_of_a_pool_are_its_members(site: Site) -> None:
     """A follower reads from the leader while its node has the label, and without it from the cloud."""
+
+    def reads_from(follower: Member) -> str:
+        return follower.server(SLICES)
+
     leader, follower = site.members
     everybody = [each.name for each in site.members]
     await asyncio.to_thread(eventually, lambda: leader.pool()["role"] == "leader", "the first node leads")
@@ -37,13 +41,11 @@ async def test_the_nodes_with_the_label_of_a_pool_are_its_members(site: Site) ->
         eventually, lambda: leader.pool()["members"] == everybody, "its members are known"
     )
     async with followed(site, follower) as (events, make):
-        await asyncio.to_thread(eventually, lambda: _reads_from(follower) == leader.name, "a leader's slices")
+        await asyncio.to_thread(eventually, lambda: reads_from(follower) == leader.name, "a leader's slices")
         lists = await asyncio.to_thread(follower.lists, SLICES)
         for _ in range(2):
             await asyncio.to_thread(site.enrol, leader)
-            await asyncio.to_thread(
-                eventually, lambda: _reads_from(follower) == "cloud", "the cloud's slices"
-            )
+            await asyncio.to_thread(eventually, lambda: reads_from(follower) == "cloud", "the cloud's slices")
             await asyncio.to_thread(
                 eventually, lambda: leader.pool()["members"] == [leader.name], "the leader knows that it left"
             )
@@ -51,10 +53,6 @@ async def test_the_nodes_with_the_label_of_a_pool_are_its_members(site: Site) ->
             await goes_on(follower, events, make, lists)
             await asyncio.to_thread(site.enrol, leader, follower)
             await asyncio.to_thread(
-                eventually, lambda: _reads_from(follower) == leader.name, "the leader's slices again"
+                eventually, lambda: reads_from(follower) == leader.name, "the leader's slices again"
             )
             await goes_on(follower, events, make, lists)
-
-
-def _reads_from(follower: Member) -> str:
-    return follower.server(SLICES)

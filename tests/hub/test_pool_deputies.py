@@ -15,9 +15,6 @@ from tests.hub.support.pool_scene import changing, followed, goes_on, has_each_o
 from tests.hub.support.pool_site import SLICES, Member, Site, eventually
 from tests.hub.support.streams import Events
 
-CHANGES = 5
-"""Changes that are made before a fault, and after all have gone elsewhere."""
-
 
 @pytest.fixture(scope="module")
 def site(real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
@@ -131,11 +128,13 @@ async def test_one_follower_reads_from_the_cloud_for_the_pool_when_its_only_lead
     The cloud sees one more watch, the deputy's. The other follower begins one, too, where the deputy does not answer a
     probe in time on a busy machine.
     """
+    # Changes that are made before a fault, and after all have gone elsewhere.
+    changes = 5
     with changing(scene.site.cloud) as made:
-        await scene.until(lambda: len(made) >= CHANGES, "changes")
+        await scene.until(lambda: len(made) >= changes, "changes")
         await asyncio.to_thread(fault, scene.leader)
         await scene.until_served_by("cloud", scene.deputy.name)
-        enough = len(made) + CHANGES
+        enough = len(made) + changes
         await scene.until(lambda: len(made) >= enough, "more changes")
     for name, events in scene.clients.items():
         longest = await has_each_once(events, made)

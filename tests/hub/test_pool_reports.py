@@ -28,8 +28,6 @@ from tests.hub.test_local_pods import (
     web,
 )
 
-NAMESPACE = "default"
-
 
 @pytest.fixture
 def site(tmp_path: Path, cloud_programs: dict[str, Path]) -> Iterator[Site]:
@@ -42,27 +40,31 @@ def site(tmp_path: Path, cloud_programs: dict[str, Path]) -> Iterator[Site]:
 
 
 async def test_endpoints_of_a_site_follow_its_kubelets_through_an_outage(site: Site) -> None:
+    def no_neighbours(site: Site) -> bool:
+        return not any(each.pool()["neighbours"] for each in site.members)
+
     admin, encoding = site.cloud.admin, Encoding.PROTOBUF
     account = {"metadata": {"name": "default"}}
-    await asyncio.to_thread(admin.post, f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", account)
-    await asyncio.to_thread(admin.post, services(NAMESPACE), web())
+    namespace = "default"
+    await asyncio.to_thread(admin.post, f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
+    await asyncio.to_thread(admin.post, services(namespace), web())
     nodes = [Outage(each.hub, each.link) for each in site.members]
     first, second, third = nodes
     for number, node in enumerate(nodes):
         pod = f"web-{number}"
-        await asyncio.to_thread(admin.post, path_of(NAMESPACE), new_pod(pod, node.hub.node))
-        await asyncio.to_thread(admin.patch, f"{path_of(NAMESPACE, pod)}/status", status(f"10.1.0.{number}"))
+        await asyncio.to_thread(admin.post, path_of(namespace), new_pod(pod, node.hub.node))
+        await asyncio.to_thread(admin.patch, f"{path_of(namespace, pod)}/status", status(f"10.1.0.{number}"))
     before = {f"web-{number}": (f"10.1.0.{number}", True) for number in range(3)}
 
     async with AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(reading(node, NAMESPACE, encoding)) for node in nodes]
+        clients = [await stack.enter_async_context(reading(node, namespace, encoding)) for node in nodes]
         for events in clients:
             await see(events, before)
         assert no_neighbours(site), "there is a cloud"
         await asyncio.gather(*(node.begin() for node in nodes))
         # A pod restarts on its node, and another one on another node, which is not ready at first.
-        await tell(first, NAMESPACE, "web-0", status("10.2.0.0", "10.1.0.0"), encoding)
-        await tell(second, NAMESPACE, "web-1", status("10.2.0.1", "10.1.0.1", ready=False), encoding)
+        await tell(first, namespace, "web-0", status("10.2.0.0", "10.1.0.0"), encoding)
+        await tell(second, namespace, "web-1", status("10.2.0.1", "10.1.0.1", ready=False), encoding)
         after = before | {"web-0": ("10.2.0.0", True), "web-1": ("10.2.0.1", False)}
         for events in clients:
             await see(events, after)
@@ -73,14 +75,14 @@ async def test_endpoints_of_a_site_follow_its_kubelets_through_an_outage(site: S
 
         # A hub that is silent takes nothing away, and one that begins anew says the same.
         await asyncio.to_thread(first.hub.kill)
-        await tell(second, NAMESPACE, "web-1", status("10.2.0.1"), encoding)
+        await tell(second, namespace, "web-1", status("10.2.0.1"), encoding)
         after["web-1"] = ("10.2.0.1", True)
         for events in clients[1:]:
             await see(events, after)
         await asyncio.to_thread(first.hub.start)
-        again = await stack.enter_async_context(reading(first, NAMESPACE, encoding))
+        again = await stack.enter_async_context(reading(first, namespace, encoding))
         await see(again, after)
-        await tell(first, NAMESPACE, "web-0", status("10.2.1.0", "10.2.0.0"), encoding)
+        await tell(first, namespace, "web-0", status("10.2.1.0", "10.2.0.0"), encoding)
         after["web-0"] = ("10.2.1.0", True)
         clients[0] = again
         for events in clients:
@@ -91,17 +93,13 @@ async def test_endpoints_of_a_site_follow_its_kubelets_through_an_outage(site: S
         for node in nodes:
             await asyncio.to_thread(node.hub.wait_for_metric, "edgehub_journal_entries", 0, STARTED)
         await asyncio.to_thread(
-            admin.wait_for, slices(NAMESPACE), name, partial(cloud_has, after), timeout=STARTED
+            admin.wait_for, slices(namespace), name, partial(cloud_has, after), timeout=STARTED
         )
         # What a kubelet says next comes with everything before it.
-        await tell(second, NAMESPACE, "web-1", status("10.3.0.1", "10.2.0.1"), encoding)
+        await tell(second, namespace, "web-1", status("10.3.0.1", "10.2.0.1"), encoding)
         last = after | {"web-1": ("10.3.0.1", True)}
         for events, mark in zip(clients, marks, strict=True):
             await see(events, last)
             for kind in ("kube-proxy", "coredns"):
                 assert shown(events[kind].seen[mark[kind] - 1 :]) == [after, last]
     await asyncio.to_thread(eventually, partial(no_neighbours, site), "nobody asks any more")
-
-
-def no_neighbours(site: Site) -> bool:
-    return not any(each.pool()["neighbours"] for each in site.members)

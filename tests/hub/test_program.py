@@ -87,35 +87,35 @@ async def test_json_lines_and_a_level(tmp_path: Path, cloud: ScriptableCloud) ->
 
 async def test_the_listed_file_may_change_under_a_hub(tmp_path: Path, cloud: ScriptableCloud) -> None:
     """With `mitmdump -s` mitmproxy watches the file; an upgrade in place replaces it."""
+
+    def replaced_under_mitmdump(folder: Path, server: str) -> None:
+        for name in ("addons", "kube"):
+            shutil.copytree(ROOT / name, folder / name)
+        hub, admin, plain = folder / "addons" / "hub.py", free_port(), free_port()
+        options = {
+            "server": server,
+            "node": "n1",
+            "state_dir": str(folder / "state"),
+            "admin_port": admin,
+            "port": plain,
+            "tls_port": 0,
+            "peer_port": 0,
+        }
+        settings = [part for name, value in options.items() for part in ("--set", f"hub_{name}={value}")]
+        command = [str(MITMDUMP), "-s", str(hub), *settings]
+        process = Process("mitmdump", command, folder, {"PYTHONPATH": str(folder)})
+        try:
+            process.wait_for_line("ready", 30)
+            hub.write_text("raise RuntimeError('half an upgrade')\n")
+            time.sleep(2.5)  # mitmproxy looks once a second
+            for url in (f"http://{LOOPBACK}:{admin}/healthz", f"http://{LOOPBACK}:{plain}/version"):
+                assert urllib3.request("GET", url, timeout=5, retries=False).status == 200, url
+            assert sum("Loading script" in line for line in process.lines) == 1
+            assert not any("Traceback" in line for line in process.lines)
+        finally:
+            process.stop()
+
     await asyncio.to_thread(replaced_under_mitmdump, tmp_path, cloud.url)
-
-
-def replaced_under_mitmdump(folder: Path, server: str) -> None:
-    for name in ("addons", "kube"):
-        shutil.copytree(ROOT / name, folder / name)
-    hub, admin, plain = folder / "addons" / "hub.py", free_port(), free_port()
-    options = {
-        "server": server,
-        "node": "n1",
-        "state_dir": str(folder / "state"),
-        "admin_port": admin,
-        "port": plain,
-        "tls_port": 0,
-        "peer_port": 0,
-    }
-    settings = [part for name, value in options.items() for part in ("--set", f"hub_{name}={value}")]
-    command = [str(MITMDUMP), "-s", str(hub), *settings]
-    process = Process("mitmdump", command, folder, {"PYTHONPATH": str(folder)})
-    try:
-        process.wait_for_line("ready", 30)
-        hub.write_text("raise RuntimeError('half an upgrade')\n")
-        time.sleep(2.5)  # mitmproxy looks once a second
-        for url in (f"http://{LOOPBACK}:{admin}/healthz", f"http://{LOOPBACK}:{plain}/version"):
-            assert urllib3.request("GET", url, timeout=5, retries=False).status == 200, url
-        assert sum("Loading script" in line for line in process.lines) == 1
-        assert not any("Traceback" in line for line in process.lines)
-    finally:
-        process.stop()
 
 
 def test_a_hub_whose_exec_plugin_fails_does_not_start(tmp_path: Path) -> None:

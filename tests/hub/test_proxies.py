@@ -25,8 +25,6 @@ from tests.hub.support.streams import listed, watching
 
 SERVER = "https://cloud.example:6443"
 """A name that the proxies alone can resolve."""
-SERVICES = "/api/v1/services"
-BASIC = "Basic dTpwdw=="
 
 
 def proxied(kubeconfig: Path, proxy_url: str, name: str) -> Path:
@@ -55,10 +53,12 @@ async def test_a_hub_reaches_its_cloud_through_a_proxy_alone(tmp_path: Path, by:
     context.load_cert_chain(*authority.issue_server("127.0.0.1", ["127.0.0.1"]).write(tmp_path, "server"))
     context.load_verify_locations(cadata=authority.certificate.decode())
     context.verify_mode = ssl.CERT_OPTIONAL
+    services = "/api/v1/services"
+    basic = "Basic dTpwdw=="
     async with (
         ScriptableCloud(tls=context) as cloud,
         ConnectProxy(
-            int(cloud.url.rpartition(":")[2]), authorization=BASIC, tls=context if by == "https" else None
+            int(cloud.url.rpartition(":")[2]), authorization=basic, tls=context if by == "https" else None
         ) as proxy,
     ):
         cloud.access.certificates["system:node:node-1"] = User("system:node:node-1")
@@ -68,12 +68,12 @@ async def test_a_hub_reaches_its_cloud_through_a_proxy_alone(tmp_path: Path, by:
         env = {"HTTPS_PROXY": url} if by == "environment" else {}
         env |= {"SSL_CERT_FILE": str(tmp_path / "ca.pem")}
         async with started(Hub(tmp_path, SERVER, kubeconfig=kubeconfig, env=env)) as hub:
-            async with watching(hub.url, SERVICES, component="kube-proxy") as events:
+            async with watching(hub.url, services, component="kube-proxy") as events:
                 await events.first("ADDED", "web")
             # Watches keep the connections that they came by: the first request may open one more.
-            await listed(hub.url, SERVICES, component="kubectl")
+            await listed(hub.url, services, component="kubectl")
             before = len(proxy.asked)
-            assert list(await listed(hub.url, SERVICES, component="kubectl")) == ["web"]
+            assert list(await listed(hub.url, services, component="kubectl")) == ["web"]
             assert len(proxy.asked) == before, "a relayed request goes by the hub's own connection"
             assert {each.split("\r\n")[0] for each in proxy.asked} == {"CONNECT cloud.example:6443 HTTP/1.1"}
             assert "pw" not in "".join(hub.process.lines)

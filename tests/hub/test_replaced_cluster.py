@@ -33,7 +33,6 @@ READERS = {
     "/api/v1/namespaces": "coredns",
 }
 """Lists, and who reads them: by views, from copies and from kept answers."""
-ONE = "/api/v1/namespaces/shop/configmaps/of-the-former"
 
 
 @pytest.fixture(scope="module")
@@ -42,56 +41,55 @@ def cloud(tmp_path_factory: pytest.TempPathFactory, cloud_programs: dict[str, Pa
         yield made
 
 
-def fill(cloud: RealCloud, name: str, node: str) -> None:
-    """Make objects of a name, and let the node read them."""
-    verbs = [rule("", "configmaps namespaces", "get list watch")]
-    cloud.apply(HUB_RBAC)
-    cloud.apply(rights("reader", verbs, user(f"system:node:{node}")))
-    cloud.admin.post("/api/v1/namespaces", {"metadata": {"name": "shop"}})
-    cloud.admin.post("/api/v1/namespaces", {"metadata": {"name": name}})
-    cloud.admin.post("/api/v1/namespaces/shop/configmaps", {"metadata": {"name": name}})
-    cloud.admin.post(services("shop"), headless(name))
-    cloud.admin.post(slices("shop"), endpoint_slice(name, name, node))
-
-
-class Readers:
-    """The components of a node, and whether one of them was shown the new cluster."""
-
-    def __init__(self, outage: Outage) -> None:
-        self._outage = outage
-        self.is_proved = False
-
-    async def see(self, path: str) -> str:
-        """Return `former` or `new` as a list shows, or "" where it shows nothing."""
-        answer = await self._outage.ask(f"{path}?resourceVersion=0", PROTOBUF, READERS[path])
-        found = {name for name in ("former", "new") if f"of-the-{name}".encode() in answer.body}
-        assert len(found) < 2, f"{path} shows both"
-        shown = found.pop() if found else ""
-        assert not (self.is_proved and shown == "former"), f"{path} shows the former cluster"
-        self.is_proved |= shown == "new" and path == SERVICES
-        return shown
-
-    async def see_all(self) -> set[str]:
-        return {await self.see(path) for path in READERS}
-
-
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("is_new", [False, True], ids=["versions from below", "all versions above"])
 @pytest.mark.parametrize("then", ["the link stays", "an outage", "kill -9 and an outage"])
 async def test_nothing_of_the_former_cluster_is_shown_once_one_source_has_proved_another(
     cloud: RealCloud, tmp_path: Path, then: str, is_new: bool
 ) -> None:
+    class Readers:
+        """The components of a node, and whether one of them was shown the new cluster."""
+
+        def __init__(self, outage: Outage) -> None:
+            self._outage = outage
+            self.is_proved = False
+
+        async def see(self, path: str) -> str:
+            """Return `former` or `new` as a list shows, or "" where it shows nothing."""
+            answer = await self._outage.ask(f"{path}?resourceVersion=0", PROTOBUF, READERS[path])
+            found = {name for name in ("former", "new") if f"of-the-{name}".encode() in answer.body}
+            assert len(found) < 2, f"{path} shows both"
+            shown = found.pop() if found else ""
+            assert not (self.is_proved and shown == "former"), f"{path} shows the former cluster"
+            self.is_proved |= shown == "new" and path == SERVICES
+            return shown
+
+        async def see_all(self) -> set[str]:
+            return {await self.see(path) for path in READERS}
+
+    def fill(cloud: RealCloud, name: str, node: str) -> None:
+        """Make objects of a name, and let the node read them."""
+        verbs = [rule("", "configmaps namespaces", "get list watch")]
+        cloud.apply(HUB_RBAC)
+        cloud.apply(rights("reader", verbs, user(f"system:node:{node}")))
+        cloud.admin.post("/api/v1/namespaces", {"metadata": {"name": "shop"}})
+        cloud.admin.post("/api/v1/namespaces", {"metadata": {"name": name}})
+        cloud.admin.post("/api/v1/namespaces/shop/configmaps", {"metadata": {"name": name}})
+        cloud.admin.post(services("shop"), headless(name))
+        cloud.admin.post(slices("shop"), endpoint_slice(name, name, node))
+
     replace = partial(cloud.replace, is_new=is_new)
     if "of-the-new" in await asyncio.to_thread(lambda: cloud.kubectl("get", "namespaces").stdout):
         await asyncio.to_thread(replace)
     await asyncio.to_thread(fill, cloud, "of-the-former", "edge")
+    one = "/api/v1/namespaces/shop/configmaps/of-the-former"
     with Link(cloud.host, cloud.port) as link:
         hub = await asyncio.to_thread(hub_before, cloud, tmp_path, "edge", "--wait", "4", link=link)
         outage, readers = Outage(hub, link), Readers(Outage(hub, link))
         await asyncio.to_thread(hub.start)
         try:
             assert await readers.see_all() == {"former"}
-            assert (await outage.ask(ONE)).status == 200
+            assert (await outage.ask(one)).status == 200
             await asyncio.to_thread(hub.wait_until_stored, "of-the-former", len(READERS))
             await outage.begin()
             await asyncio.to_thread(replace)
@@ -110,7 +108,7 @@ async def test_nothing_of_the_former_cluster_is_shown_once_one_source_has_proved
                 await asyncio.to_thread(hub.start, ready=False)  # rules of a doubted history are no rules
             for _ in range(3):
                 await readers.see_all()
-                assert (await outage.ask(ONE)).status != 200
+                assert (await outage.ask(one)).status != 200
             link.carry()
             async with asyncio.timeout(WAIT):
                 while await readers.see_all() != {"new"}:

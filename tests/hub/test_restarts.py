@@ -13,7 +13,6 @@ from tests.hub.support.objects import headless
 from tests.hub.support.process import Hub, started
 from tests.hub.support.streams import listed, watching
 
-SERVICES = "/api/v1/services"
 PROTOBUF = Encoding.PROTOBUF
 
 
@@ -62,10 +61,12 @@ async def test_a_hub_restarted_online_resumes_from_its_version(
     hub, _ = linked
     await asyncio.to_thread(make_services, real_cloud, namespace, 300)
 
+    services = "/api/v1/services"
+
     async def copy() -> None:
         """Start, and return when a client has its list."""
         await asyncio.to_thread(hub.start)
-        got = await listed(hub.url, SERVICES, component="kube-proxy", encoding=PROTOBUF, resourceVersion="0")
+        got = await listed(hub.url, services, component="kube-proxy", encoding=PROTOBUF, resourceVersion="0")
         assert {"s0", "s299"} <= got.keys()
 
     try:
@@ -90,7 +91,7 @@ async def test_a_hub_restarted_online_resumes_from_its_version(
         ]
         lists = [event.uri for event in asked if event.verb == "list"]
         # One object and a number tell that the cloud was not restored meanwhile: neither the objects nor their names.
-        of_services = [uri for uri in lists if uri.startswith(SERVICES)]
+        of_services = [uri for uri in lists if uri.startswith(services)]
         assert all(uri.endswith("limit=1") for uri in of_services), lists
         assert len(of_services) <= 2
     finally:

@@ -19,10 +19,6 @@ from tests.hub.support.machine import LIMIT, Machine, edgehub
 
 pytestmark = [pytest.mark.real]
 
-ENDS = "#!/bin/sh\nexit 3\n"
-NEVER_READY = "#!/bin/sh\nexec sleep 600\n"
-FOR_A_WHILE = '#!/bin/sh\nexec timeout --signal=KILL 12 {program} "$@"\n'
-
 
 @pytest.fixture
 def installed(machine: Machine) -> Machine:
@@ -44,13 +40,30 @@ def made(folder: Path, name: str, text: str) -> str:
 def test_a_failing_upgrade_is_rolled_back_without_a_cloud(
     installed: Machine, real_cloud: RealCloud, to_cloud: Link, tmp_path: Path
 ) -> None:
+    def fleet(kubeconfig: str) -> str:
+        command = [sys.executable, "-m", "addons.command", "fleet", "--kubeconfig", kubeconfig]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+
+    def renew(machine: Machine) -> bool:
+        """Renew the node's Lease as kubelet does; the hollow one has a name of its own, and the hub relays it."""
+        path = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{machine.node}"
+        with urllib3.PoolManager(headers={"User-Agent": "kubelet/v1"}, retries=False) as http:
+            lease = http.request("GET", machine.url + path)
+            return (
+                lease.status == 200
+                and http.request("PUT", machine.url + path, json=lease.json()).status == 200
+            )
+
     before, state = installed.files(), installed.state
     services = ("--systemctl", str(installed.systemctl))
     to_cloud.refuse()
+    ends = "#!/bin/sh\nexit 3\n"
+    never_ready = "#!/bin/sh\nexec sleep 600\n"
+    for_a_while = '#!/bin/sh\nexec timeout --signal=KILL 12 {program} "$@"\n'
     for name, text, flags, why in (
-        ("ends", ENDS, ("--timeout", "10"), "the hub does not answer"),
-        ("never-ready", NEVER_READY, ("--timeout", "10"), "the hub does not answer"),
-        ("for-a-while", FOR_A_WHILE, ("--timeout", "60", "--healthy", "60"), "the hub "),
+        ("ends", ends, ("--timeout", "10"), "the hub does not answer"),
+        ("never-ready", never_ready, ("--timeout", "10"), "the hub does not answer"),
+        ("for-a-while", for_a_while, ("--timeout", "60", "--healthy", "60"), "the hub "),
     ):
         program = made(tmp_path, name, text)
         failed = edgehub(installed, "upgrade", *services, *flags, "--program", program)
@@ -106,18 +119,3 @@ def test_a_killed_upgrade_is_rolled_back(
     installed.process(GUARD_UNIT).wait_for_line("the former program runs again", LIMIT)
     assert installed.files() == before, "byte for byte, the ledger too"
     assert read_rollback(installed.state) == f"{good}: the upgrade was killed"
-
-
-def renew(machine: Machine) -> bool:
-    """Renew the node's Lease as kubelet does; the hollow one has a name of its own, and the hub relays it."""
-    path = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{machine.node}"
-    with urllib3.PoolManager(headers={"User-Agent": "kubelet/v1"}, retries=False) as http:
-        lease = http.request("GET", machine.url + path)
-        return (
-            lease.status == 200 and http.request("PUT", machine.url + path, json=lease.json()).status == 200
-        )
-
-
-def fleet(kubeconfig: str) -> str:
-    command = [sys.executable, "-m", "addons.command", "fleet", "--kubeconfig", kubeconfig]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout

@@ -23,7 +23,6 @@ from tests.hub.support.streams import watching
 SHORT = timedelta(seconds=30)
 """The life of the certificate that ends under load; a busy machine may take half of it to replace the certificate."""
 KUBERNETES = "/api/v1/namespaces/default/services/kubernetes"
-EXPIRY = "edgehub_certificate_expiry_seconds"
 
 
 class NodeFiles:
@@ -78,22 +77,23 @@ async def test_a_certificate_is_renewed_under_load(
     authority = real_cloud.authority
     load = Load(hub.url, KUBERNETES, "kubelet", clients=4)
     loading = [asyncio.create_task(load.run())]
+    expiry = "edgehub_certificate_expiry_seconds"
     try:
         await load.answers(20)
         short = authority.issue_node(hub.node, SHORT)
         ends = time.monotonic() + SHORT.total_seconds() + 1
         files.tear(short, authority.issue_node(hub.node))
         await load.answers(20)
-        assert hub.metric(EXPIRY, use="client") > SHORT.total_seconds(), "the former is in use"
+        assert hub.metric(expiry, use="client") > SHORT.total_seconds(), "the former is in use"
         files.rotate(short)
         # These connections never show another certificate than the short one.
         loading.append(asyncio.create_task(load.run()))
         async with watching(hub.url, services, component="kubectl") as events:
             await load.answers(40)
-            assert hub.metric(EXPIRY, use="client") < SHORT.total_seconds(), "the new one is in use"
+            assert hub.metric(expiry, use="client") < SHORT.total_seconds(), "the new one is in use"
             files.rotate(authority.issue_node(hub.node))
             await load.answers(40)
-            assert hub.metric(EXPIRY, use="client") > LIFETIME.total_seconds() / 2
+            assert hub.metric(expiry, use="client") > LIFETIME.total_seconds() / 2
             await asyncio.sleep(max(0.0, ends - time.monotonic()))
             await load.answers(40)
             made = {"metadata": {"name": "late"}, "spec": {"ports": [{"port": 80}]}}

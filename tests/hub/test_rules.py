@@ -22,19 +22,18 @@ from tests.hub.support.process import SLACK, Hub, started
 from tests.hub.support.settled import caught_up
 from tests.hub.support.streams import Seen, watching
 
-GARBAGE = {
-    "servicetopology": "flanneld, ../x, -, a b",
-    "filter_servicetopology": "x/pods#list,y/endpointslices#shout,\x07",
-    "filter_nonsense": "kubelet/pods",
-    "no-such-filter": "kubelet",
-}
-
 
 def test_the_valid_part_of_a_bad_configmap_applies_and_the_rest_is_reported(
     hub: Hub, real_cloud: RealCloud
 ) -> None:
     before = hub.metric("edgehub_rule_errors_total")
-    set_rules(real_cloud, **GARBAGE)
+    garbage = {
+        "servicetopology": "flanneld, ../x, -, a b",
+        "filter_servicetopology": "x/pods#list,y/endpointslices#shout,\x07",
+        "filter_nonsense": "kubelet/pods",
+        "no-such-filter": "kubelet",
+    }
+    set_rules(real_cloud, **garbage)
     try:
         events = "/api/v1/namespaces/kube-system/events"
         hub.process.wait_for_line("rules: key 'no-such-filter'", SLACK)
@@ -89,16 +88,6 @@ async def test_a_request_that_rules_could_filter_waits_for_the_rules(
         await asyncio.to_thread(hub.process.wait_for_line, "rules .* are in force", 2 * SLACK)
 
 
-def showing(name: str, *nodes: str) -> Callable[[list[Seen]], bool]:
-    """Whether the last event of a slice tells of these nodes."""
-
-    def shows(seen: list[Seen]) -> bool:
-        about = [each for each in seen if each.name == name]
-        return bool(about) and nodes_of(about[-1].object) == list(nodes)
-
-    return shows
-
-
 @pytest.fixture
 def web(real_cloud: RealCloud, hub: Hub, namespace: str) -> str:
     """A Service for this node only, with endpoints here and elsewhere; the namespace it is in."""
@@ -112,6 +101,15 @@ def web(real_cloud: RealCloud, hub: Hub, namespace: str) -> str:
 async def test_an_edit_of_the_rules_reaches_open_watches_at_once(
     hub: Hub, real_cloud: RealCloud, web: str
 ) -> None:
+    def showing(name: str, *nodes: str) -> Callable[[list[Seen]], bool]:
+        """Whether the last event of a slice tells of these nodes."""
+
+        def shows(seen: list[Seen]) -> bool:
+            about = [each for each in seen if each.name == name]
+            return bool(about) and nodes_of(about[-1].object) == list(nodes)
+
+        return shows
+
     await asyncio.to_thread(set_rules, real_cloud)
     async with (
         watching(

@@ -36,14 +36,6 @@ kind: Service
 metadata: {name: NAME, namespace: NAMESPACE}
 spec: {ports: [{port: 80}]}
 """
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-LONG = 120.0
-"""Seconds that a kubelet may take to become Ready on a satellite: each of its steps is some round trips."""
-
-
-def renewed(cloud: RealCloud, node: str) -> str:
-    """When the node's lease was last renewed, as the cloud has it."""
-    return str(cloud.admin.get(f"{LEASES}/{node}")["spec"]["renewTime"])
 
 
 @pytest.mark.since(36, "kubemark's kube-proxy of 1.33 ends with a fault of its own at the first Node")
@@ -55,6 +47,12 @@ def test_components_start_over_a_satellite_and_outlast_a_link_that_worsens(
     namespace: str,
     tmp_path: Path,
 ) -> None:
+    leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+
+    def renewed(cloud: RealCloud, node: str) -> str:
+        """When the node's lease was last renewed, as the cloud has it."""
+        return str(cloud.admin.get(f"{leases}/{node}")["spec"]["renewTime"])
+
     hub, link = linked
     link.carry(delay=0.9, jitter=0.2)
     hub.start()
@@ -65,13 +63,15 @@ def test_components_start_over_a_satellite_and_outlast_a_link_that_worsens(
     operator = write_kubeconfig(
         tmp_path / "operator.kubeconfig", hub.tls_url, authority=hub.authority.read_bytes(), token=token
     )
+    # Seconds that a kubelet may take to become Ready on a satellite: each of its steps is some round trips.
+    long = 120.0
     with (
         HollowKubelet(hub.node, kubeconfig, tmp_path, cloud_programs) as kubelet,
         HollowProxy(hub.node, kubeconfig, tmp_path, cloud_programs) as proxy,
     ):
-        kubelet.wait_ready(real_cloud.admin, LONG)
-        proxy.wait_synced(LONG)
-        real_cloud.admin.wait_for(LEASES, hub.node, bool, timeout=LONG)
+        kubelet.wait_ready(real_cloud.admin, long)
+        proxy.wait_synced(long)
+        real_cloud.admin.wait_for(leases, hub.node, bool, timeout=long)
         for name, worse in (
             ("far", partial(link.carry, delay=1.45, jitter=0.1)),
             ("lossy", partial(link.carry, delay=0.1, jitter=0.1, loss=0.05)),
@@ -84,7 +84,7 @@ def test_components_start_over_a_satellite_and_outlast_a_link_that_worsens(
                 written = writer.submit(create, stdin=manifest)
                 worse()
                 assert "created" in written.result().stdout
-            proxy.process.wait_for_line("OnServiceAdd", LONG, after=known)
+            proxy.process.wait_for_line("OnServiceAdd", long, after=known)
             before = renewed(real_cloud, hub.node)
             while renewed(real_cloud, hub.node) == before:
                 time.sleep(0.5)

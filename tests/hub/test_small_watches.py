@@ -22,30 +22,6 @@ from tests.hub.support.process import Hub, started
 from tests.hub.support.site import hub_before
 from tests.hub.support.streams import Seen, watching
 
-DRIVERS = "/apis/storage.k8s.io/v1/csidrivers"
-NODES = "/api/v1/nodes"
-NODE = "edge-small"
-LOOK = 0.5
-"""Seconds between looks into the audit log. The first bookmark comes after a minute, or after two."""
-
-
-def asked(cloud: RealCloud, mark: int, verb: str) -> list[AuditEvent]:
-    """The hub's requests for the kind since a mark."""
-    return [
-        event
-        for event in cloud.audit(mark)
-        if event.user == f"system:node:{NODE}"
-        and (event.verb, event.stage) == (verb, "RequestReceived")
-        and event.uri.startswith(DRIVERS)
-    ]
-
-
-async def goes_on_without_bookmarks(cloud: RealCloud) -> None:
-    until = time.monotonic() + 240
-    while all("allowWatchBookmarks" in event.uri for event in asked(cloud, 0, "watch")):
-        assert time.monotonic() < until
-        await asyncio.sleep(LOOK)
-
 
 @pytest.fixture
 def own_cloud(tmp_path: Path, cloud_programs: dict[str, Path]) -> Iterator[RealCloud]:
@@ -53,18 +29,40 @@ def own_cloud(tmp_path: Path, cloud_programs: dict[str, Path]) -> Iterator[RealC
         yield cloud
 
 
-def make(cloud: RealCloud, name: str) -> None:
-    cloud.admin.post(DRIVERS, {"metadata": {"name": name}, "spec": {"attachRequired": False}})
-
-
 async def test_a_small_watch_has_one_bookmark_and_outlasts_a_restart_of_kube_apiserver(
     own_cloud: RealCloud, tmp_path: Path
 ) -> None:
-    hub = await asyncio.to_thread(hub_before, own_cloud, tmp_path / "hub", NODE)
+    drivers = "/apis/storage.k8s.io/v1/csidrivers"
+
+    def make(cloud: RealCloud, name: str) -> None:
+        cloud.admin.post(drivers, {"metadata": {"name": name}, "spec": {"attachRequired": False}})
+
+    node = "edge-small"
+
+    def asked(cloud: RealCloud, mark: int, verb: str) -> list[AuditEvent]:
+        """The hub's requests for the kind since a mark."""
+        return [
+            event
+            for event in cloud.audit(mark)
+            if event.user == f"system:node:{node}"
+            and (event.verb, event.stage) == (verb, "RequestReceived")
+            and event.uri.startswith(drivers)
+        ]
+
+    # Seconds between looks into the audit log. The first bookmark comes after a minute, or after two.
+    look = 0.5
+
+    async def goes_on_without_bookmarks(cloud: RealCloud) -> None:
+        until = time.monotonic() + 240
+        while all("allowWatchBookmarks" in event.uri for event in asked(cloud, 0, "watch")):
+            assert time.monotonic() < until
+            await asyncio.sleep(look)
+
+    hub = await asyncio.to_thread(hub_before, own_cloud, tmp_path / "hub", node)
     await asyncio.to_thread(make, own_cloud, "first")
     async with (
         started(hub),
-        watching(hub.url, DRIVERS, component="kubelet", resourceVersion="0") as events,
+        watching(hub.url, drivers, component="kubelet", resourceVersion="0") as events,
     ):
         await events.first("ADDED", "first")
         await goes_on_without_bookmarks(own_cloud)
@@ -85,15 +83,45 @@ async def test_a_status_that_kubelet_writes_crosses_the_link_once(
     linked: tuple[Hub, Link], real_cloud: RealCloud
 ) -> None:
     """The answer to the patch repeats nothing of the event, and is what the cloud has."""
+    nodes = "/api/v1/nodes"
+
+    async def report(hub: Hub, beat: str) -> ApiObject:
+        """Write a heartbeat as kubelet does; the node in the answer."""
+        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": beat}
+        status = {"$setElementOrder/conditions": [{"type": "Ready"}], "conditions": [ready]}
+        headers = {
+            "User-Agent": "kubelet/v1",
+            "Content-Type": "application/strategic-merge-patch+json",
+            "Accept": f"{Encoding.PROTOBUF},{Encoding.JSON}",
+        }
+        async with (
+            aiohttp.ClientSession() as session,
+            session.patch(
+                f"{hub.url}{nodes}/{hub.node}/status?timeout=10s",
+                data=json.dumps({"status": status}),
+                headers=headers,
+            ) as answer,
+        ):
+            assert (answer.status, answer.content_type) == (200, Encoding.PROTOBUF)
+            return decode_object(
+                Encoding.PROTOBUF, *codec_for(Encoding.PROTOBUF).decode_single(await answer.read())
+            )
+
+    def ends_with(version: int, seen: list[Seen]) -> bool:
+        return seen[-1].object.version >= version
+
     (hub, link), large = linked, "x" * 20_000
     # In the status, since the hub's own watch of its Node, for the pool, has the metadata alone.
     filler = {"type": "Filler", "status": "False", "message": large}
     node = {"metadata": {"name": hub.node}, "status": {"conditions": [filler]}}
-    await asyncio.to_thread(real_cloud.admin.post, NODES, node)
+    await asyncio.to_thread(real_cloud.admin.post, nodes, node)
+    # The first may come before the hub's own watch of the node is open, whose event the answer is made of; and on a
+    # busy machine an event may take longer than the hub waits for it, or the hub may still read what it reads first.
+    reports = 4
     async with (
         started(hub),
         watching(
-            *(hub.url, NODES),
+            *(hub.url, nodes),
             component="kubelet",
             encoding=Encoding.PROTOBUF,
             resourceVersion="0",
@@ -102,45 +130,13 @@ async def test_a_status_that_kubelet_writes_crosses_the_link_once(
     ):
         await events.first("ADDED", hub.node)
         crossed = []
-        for second in range(REPORTS):
+        for second in range(reports):
             before = link.traffic.down
             answer = await report(hub, f"2026-01-01T00:00:0{second}Z")
             await events.until(partial(ends_with, answer.version))
             crossed.append(link.traffic.down - before)
-            there = await asyncio.to_thread(real_cloud.admin.get, f"{NODES}/{hub.node}")
+            there = await asyncio.to_thread(real_cloud.admin.get, f"{nodes}/{hub.node}")
             assert answer.version == int(there["metadata"]["resourceVersion"])
             conditions = answer.fields.child("status").children("conditions")
             assert large in [each.text("message") for each in conditions]
         assert len(large) < min(crossed) < 1.5 * len(large), crossed
-
-
-REPORTS = 4
-"""The first may come before the hub's own watch of the node is open, whose event the answer is made of; and on a busy
-machine an event may take longer than the hub waits for it, or the hub may still read what it reads at its start."""
-
-
-def ends_with(version: int, seen: list[Seen]) -> bool:
-    return seen[-1].object.version >= version
-
-
-async def report(hub: Hub, beat: str) -> ApiObject:
-    """Write a heartbeat as kubelet does; the node in the answer."""
-    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": beat}
-    status = {"$setElementOrder/conditions": [{"type": "Ready"}], "conditions": [ready]}
-    headers = {
-        "User-Agent": "kubelet/v1",
-        "Content-Type": "application/strategic-merge-patch+json",
-        "Accept": f"{Encoding.PROTOBUF},{Encoding.JSON}",
-    }
-    async with (
-        aiohttp.ClientSession() as session,
-        session.patch(
-            f"{hub.url}{NODES}/{hub.node}/status?timeout=10s",
-            data=json.dumps({"status": status}),
-            headers=headers,
-        ) as answer,
-    ):
-        assert (answer.status, answer.content_type) == (200, Encoding.PROTOBUF)
-        return decode_object(
-            Encoding.PROTOBUF, *codec_for(Encoding.PROTOBUF).decode_single(await answer.read())
-        )

@@ -13,18 +13,6 @@ from tests.cloud.ports import LOOPBACK
 from tests.cloud.scriptable import ScriptableCloud
 from tests.hub.support.process import SLACK, Hub
 
-REQUEST = b"GET /api/v1/services HTTP/1.1\r\nHost: localhost\r\nUser-Agent: kube-proxy/v1\r\n\r\n"
-
-
-async def accepted(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection, as soon as there is one."""
-    async with asyncio.timeout(SLACK):
-        while True:
-            try:
-                return await asyncio.open_connection(LOOPBACK, port)
-            except ConnectionRefusedError:
-                await asyncio.sleep(0.02)
-
 
 @pytest.fixture
 def kubeconfig(tmp_path: Path) -> Path:
@@ -36,12 +24,22 @@ def kubeconfig(tmp_path: Path) -> Path:
 async def test_a_client_that_connects_before_the_hub_is_ready_gets_an_answer(
     cloud: ScriptableCloud, tmp_path: Path, kubeconfig: Path
 ) -> None:
+    async def accepted(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection, as soon as there is one."""
+        async with asyncio.timeout(SLACK):
+            while True:
+                try:
+                    return await asyncio.open_connection(LOOPBACK, port)
+                except ConnectionRefusedError:
+                    await asyncio.sleep(0.02)
+
     hub = Hub(tmp_path / "hub", cloud.url, kubeconfig=kubeconfig)
     await asyncio.to_thread(hub.launch)
+    request = b"GET /api/v1/services HTTP/1.1\r\nHost: localhost\r\nUser-Agent: kube-proxy/v1\r\n\r\n"
     try:
         reader, writer = await accepted(hub.port)
         _, other = await accepted(hub.tls_port)
-        writer.write(REQUEST)
+        writer.write(request)
         assert hub.process.lines == [], "the hub has not said that it starts"
         text = write_kubeconfig(tmp_path / "written", cloud.url).read_text()
         await asyncio.to_thread(kubeconfig.write_text, text)

@@ -23,12 +23,6 @@ from tests.hub.support.process import ROOT, Hub
 from tests.hub.test_local_pods import CONTROLLERS, new_pod, path_of, reading, see, status, tell, web
 from tests.hub.test_older_folders import shown, status_of
 
-SECRET = "/api/v1/namespaces/default/secrets/mounted"
-
-
-GETS_OF_OLDER_FORMAT = frozenset({"0.1.0"})
-"""Versions that do not find the copies of single objects that this one writes. They ask the cloud for them again."""
-
 
 @pytest.fixture(scope="module", params=RELEASED)
 def version(request: pytest.FixtureRequest) -> str:
@@ -61,9 +55,12 @@ async def test_a_state_folder_is_upgraded_and_downgraded_in_an_outage(
     expected = {"web-1": ["n1"]}
     hub.use(former)
     await asyncio.to_thread(hub.start)
+    secret = "/api/v1/namespaces/default/secrets/mounted"
+    # Versions that do not find the copies of single objects that this one writes. They ask the cloud for them again.
+    gets_of_older_format = frozenset({"0.1.0"})
     try:
         assert await shown(hub, Encoding.PROTOBUF) == expected
-        assert await status_of(hub, SECRET) == 200
+        assert await status_of(hub, secret) == 200
         await asyncio.to_thread(hub.wait_until_stored, "mounted", 1)
         await cloud.stop()
         for checkout in (ROOT, former, ROOT):
@@ -71,8 +68,8 @@ async def test_a_state_folder_is_upgraded_and_downgraded_in_an_outage(
             hub.use(checkout)
             await asyncio.to_thread(hub.start)
             assert await shown(hub, Encoding.PROTOBUF) == expected, checkout
-            is_lost = checkout is former and version in GETS_OF_OLDER_FORMAT
-            assert await status_of(hub, SECRET) == (503 if is_lost else 200), checkout
+            is_lost = checkout is former and version in gets_of_older_format
+            assert await status_of(hub, secret) == (503 if is_lost else 200), checkout
     finally:
         await asyncio.to_thread(hub.stop)
 
@@ -98,13 +95,20 @@ def mixed(
 @pytest.mark.real
 async def test_hubs_of_two_versions_lead_each_other(mixed: tuple[Site, Member, Member]) -> None:
     """The follower has no cloud, so each change that its client sees came by the leader's peer port."""
+
+    def reads_from(follower: Member, leader: Member) -> bool:
+        return follower.server(SLICES) == leader.name
+
+    def follows(follower: Member, leader: Member) -> bool:
+        return [each["node"] for each in follower.pool()["follows"]] == [leader.name]
+
     site, old, new = mixed
     for leader, follower in ((old, new), (new, old)):
         await asyncio.to_thread(site.lead, leader)
         await asyncio.to_thread(eventually, partial(leads, leader), "it leads")
-        await asyncio.to_thread(eventually, partial(_follows, follower, leader), "it follows")
+        await asyncio.to_thread(eventually, partial(follows, follower, leader), "it follows")
         async with followed(site, follower) as (events, make):
-            await asyncio.to_thread(eventually, partial(_reads_from, follower, leader), "it reads there")
+            await asyncio.to_thread(eventually, partial(reads_from, follower, leader), "it reads there")
             follower.link.refuse()
             for _ in range(5):
                 await events.first("ADDED", await asyncio.to_thread(make))
@@ -112,18 +116,6 @@ async def test_hubs_of_two_versions_lead_each_other(mixed: tuple[Site, Member, M
             faults = partial(follower.hub.metric, "edgehub_source_errors_total", reason="difference")
             assert not await asyncio.to_thread(faults)
             follower.link.carry()
-
-
-def _follows(follower: Member, leader: Member) -> bool:
-    return [each["node"] for each in follower.pool()["follows"]] == [leader.name]
-
-
-def _reads_from(follower: Member, leader: Member) -> bool:
-    return follower.server(SLICES) == leader.name
-
-
-WITHOUT_REPORTS = frozenset({"0.1.0"})
-"""Versions whose hubs change no endpoints by what kubelets say, and tell other hubs nothing of it."""
 
 
 @pytest.mark.real
@@ -143,6 +135,8 @@ async def test_hubs_of_two_versions_exchange_pod_reports_in_an_outage(
         await asyncio.to_thread(admin.patch, path_of(namespace, pod) + "/status", status(f"10.1.0.{number}"))
     before = {f"web-{number}": (f"10.1.0.{number}", True) for number in range(2)}
     after = {f"web-{number}": (f"10.2.0.{number}", True) for number in range(2)}
+    # Versions whose hubs change no endpoints by what kubelets say, and tell other hubs nothing of it.
+    without_reports = frozenset({"0.1.0"})
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(reading(node, namespace, encoding)) for node in nodes]
         for events in clients:
@@ -151,7 +145,7 @@ async def test_hubs_of_two_versions_exchange_pod_reports_in_an_outage(
         for number, node in enumerate(nodes):
             changed = status(f"10.2.0.{number}", f"10.1.0.{number}")
             await tell(node, namespace, f"web-{number}", changed, encoding)
-        if version in WITHOUT_REPORTS:
+        if version in without_reports:
             await see(clients[1], before | {"web-1": after["web-1"]})
         else:
             for events in clients:

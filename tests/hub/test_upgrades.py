@@ -12,20 +12,20 @@ from tests.cloud.scriptable import ScriptableCloud
 from tests.hub.support.process import Hub, started
 
 EXEC = "/api/v1/namespaces/default/pods/web/exec?command=sh&stdin=true&stdout=true"
-PROTOCOL = "v5.channel.k8s.io"
 MESSAGES, SIZE = 150, 500_000
 """The 75 MB that a client sends through one connection and gets back, as a copy of files would."""
-GROWTH = 40.0
-"""Megabytes that the hub may grow by meanwhile."""
 
 
 async def test_a_websocket_passes_in_both_directions(cloud: ScriptableCloud, tmp_path: Path) -> None:
+    protocol = "v5.channel.k8s.io"
+    # Megabytes that the hub may grow by meanwhile.
+    growth = 40.0
     async with (
         started(Hub(tmp_path, cloud.url)) as hub,
         aiohttp.ClientSession() as session,
-        session.ws_connect(hub.url + EXEC, protocols=(PROTOCOL,)) as socket,
+        session.ws_connect(hub.url + EXEC, protocols=(protocol,)) as socket,
     ):
-        assert socket.protocol == PROTOCOL
+        assert socket.protocol == protocol
         for name in (b"\x00ls", b"\x00" + b"y" * 60_000):
             await socket.send_bytes(name)
             assert await asyncio.wait_for(socket.receive_bytes(), 10) == name.upper()
@@ -34,4 +34,4 @@ async def test_a_websocket_passes_in_both_directions(cloud: ScriptableCloud, tmp
             for _ in range(MESSAGES):
                 await socket.send_bytes(bytes(SIZE))
                 assert len(await socket.receive_bytes()) == SIZE
-        assert resident_megabytes(hub.process.pid, "VmHWM") - before < GROWTH
+        assert resident_megabytes(hub.process.pid, "VmHWM") - before < growth

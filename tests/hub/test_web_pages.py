@@ -17,18 +17,6 @@ from tests.cloud.scriptable.access import User
 from tests.hub.support.process import Hub
 
 SECRETS = "/api/v1/namespaces/default/secrets"
-EVIL = "https://evil.example"
-BY_A_PAGE = (
-    {
-        "Origin": EVIL,
-        "Upgrade": "websocket",
-        "Connection": "Upgrade",
-        "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
-    },
-    {"Host": "evil.example:10261"},
-    {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"},
-    {"Origin": "null"},
-)
 
 
 @pytest.fixture
@@ -47,6 +35,18 @@ async def hub(tmp_path: Path, cloud: ScriptableCloud) -> AsyncIterator[Hub]:
 
 
 async def test_a_page_reads_nothing(hub: Hub, cloud: ScriptableCloud) -> None:
+    evil = "https://evil.example"
+    by_a_page = (
+        {
+            "Origin": evil,
+            "Upgrade": "websocket",
+            "Connection": "Upgrade",
+            "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+        },
+        {"Host": "evil.example:10261"},
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"},
+        {"Origin": "null"},
+    )
     async with aiohttp.ClientSession() as session:
 
         async def get(url: str, headers: dict[str, str]) -> tuple[int, str]:
@@ -58,7 +58,7 @@ async def test_a_page_reads_nothing(hub: Hub, cloud: ScriptableCloud) -> None:
         assert "djE=" in body, "components of the node may"
         assert (await get(hub.url + SECRETS, {"Host": "hub.example"}))[0] == 200
         cloud.requests.clear()
-        for headers in BY_A_PAGE:
+        for headers in by_a_page:
             code, body = await get(hub.url + SECRETS, headers)
             assert (code, '"kind":"Status"' in body) == (403, True), headers
             for page in ("/metrics", "/debug/sources", "/healthz"):

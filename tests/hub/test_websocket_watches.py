@@ -32,36 +32,10 @@ from tests.hub.support.site import hub_before
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 SERVICES = "/api/v1/services"
-KUBERNETES = f"{SERVICES}?fieldSelector=metadata.name%3Dkubernetes"
 CACHED = {"User-Agent": "cached/v1"}
 RULES = {"cache_agents": "cached", "discardcloudservice": "filtered"}
 WAIT = 30.0
-PROTOBUF = f"{Encoding.PROTOBUF};stream=watch"
 BEARER = "base64url.bearer.authorization.k8s.io."
-READERS: Json = {
-    "apiVersion": "rbac.authorization.k8s.io/v1",
-    "kind": "Role",
-    "metadata": {"name": "websocket-readers", "namespace": "default"},
-    "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"]}],
-}
-GRANT: Json = {
-    "apiVersion": "rbac.authorization.k8s.io/v1",
-    "kind": "RoleBinding",
-    "metadata": {"name": "websocket-readers", "namespace": "default"},
-    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "websocket-readers"},
-    "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": "default"}],
-}
-CODES = {
-    "whole": b"101",
-    "a subprotocol": b"101",
-    "a token": b"101",
-    "a token alone": b"401",
-    "a bad token": b"401",
-    "no origin": b"403",
-    "no connection": b"200",
-    "another protocol": b"200",
-}
-TOKEN = BEARER + base64.urlsafe_b64encode(b"known").decode().rstrip("=")
 
 type Socket = aiohttp.ClientWebSocketResponse[bool]
 
@@ -156,7 +130,8 @@ async def test_filters_apply(outage: Outage, cloud: ScriptableCloud) -> None:
 
 async def test_protobuf_comes_in_binary_messages(outage: Outage, cloud: ScriptableCloud) -> None:
     cloud.store.create(named("first"))
-    async with watch(outage.hub.url, headers=CACHED | {"Accept": PROTOBUF}) as socket:
+    protobuf = f"{Encoding.PROTOBUF};stream=watch"
+    async with watch(outage.hub.url, headers=CACHED | {"Accept": protobuf}) as socket:
         message = await asyncio.wait_for(socket.receive(), WAIT)
         assert message.type is aiohttp.WSMsgType.BINARY
         framed = len(message.data).to_bytes(4) + message.data
@@ -170,12 +145,13 @@ async def test_a_token_among_the_subprotocols_is_the_callers(outage: Outage, clo
     cloud.access.tokens["known"] = User("reader")
     cloud.store.create(named("first"))
     context = await asyncio.to_thread(ssl.create_default_context, cafile=outage.hub.authority)
-    async with watch(outage.hub.tls_url, protocols=(TOKEN, "v1.channel"), context=context) as socket:
+    token = BEARER + base64.urlsafe_b64encode(b"known").decode().rstrip("=")
+    async with watch(outage.hub.tls_url, protocols=(token, "v1.channel"), context=context) as socket:
         assert socket.protocol == "v1.channel"
         assert await event(socket) == ("ADDED", "first")
     cloud.access.allowed["reader"] = lambda info: info.type is None or info.type.resource != "services"
     with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
-        async with watch(outage.hub.tls_url, SERVICES, protocols=(TOKEN, "v1.channel"), context=context):
+        async with watch(outage.hub.tls_url, SERVICES, protocols=(token, "v1.channel"), context=context):
             pass
     assert refused.value.status == 403
     cloud.access.tokens.clear()
@@ -228,19 +204,6 @@ async def test_unread_pongs_of_a_websocket_are_bounded(outage: Outage, cloud: Sc
     await asyncio.to_thread(outage.hub.wait_for_metric, "edgehub_watchers", 0, WAIT, resource="configmaps")
 
 
-async def raw_answer(
-    url: str, context: ssl.SSLContext | None, *lines: str
-) -> tuple[bytes, dict[bytes, bytes]]:
-    """Status and headers of the answer to a watch with these lines."""
-    host, _, port = url.partition("://")[2].partition(":")
-    reader, writer = await asyncio.open_connection(host, int(port), ssl=context)
-    head = (f"GET {CONFIGMAPS}?watch=true&timeoutSeconds=1 HTTP/1.1", f"Host: {host}:{port}", *lines)
-    writer.write("\r\n".join((*head, "", "")).encode())
-    first, *fields = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), WAIT)).strip().split(b"\r\n")
-    writer.transport.abort()
-    return first.split()[1], dict(field.lower().split(b": ", 1) for field in fields if b": " in field)
-
-
 @pytest.fixture
 def rules(real_cloud: RealCloud) -> Iterator[Callable[..., None]]:
     """Sets the rules; they are as before after the test."""
@@ -251,10 +214,45 @@ def rules(real_cloud: RealCloud) -> Iterator[Callable[..., None]]:
 async def test_it_is_opened_and_refused_as_by_kube_apiserver(
     real_cloud: RealCloud, rules: Callable[..., None], tmp_path: Path
 ) -> None:
+    async def raw_answer(
+        url: str, context: ssl.SSLContext | None, *lines: str
+    ) -> tuple[bytes, dict[bytes, bytes]]:
+        """Status and headers of the answer to a watch with these lines."""
+        host, _, port = url.partition("://")[2].partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port), ssl=context)
+        head = (f"GET {CONFIGMAPS}?watch=true&timeoutSeconds=1 HTTP/1.1", f"Host: {host}:{port}", *lines)
+        writer.write("\r\n".join((*head, "", "")).encode())
+        first, *fields = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), WAIT)).strip().split(b"\r\n")
+        writer.transport.abort()
+        return first.split()[1], dict(field.lower().split(b": ", 1) for field in fields if b": " in field)
+
     token = await asyncio.to_thread(real_cloud.token, "default", "default")
-    await asyncio.to_thread(real_cloud.apply, [READERS, GRANT])
+    readers: Json = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": "websocket-readers", "namespace": "default"},
+        "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"]}],
+    }
+    grant: Json = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "websocket-readers", "namespace": "default"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "websocket-readers"},
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": "default"}],
+    }
+    await asyncio.to_thread(real_cloud.apply, [readers, grant])
     await asyncio.to_thread(rules, cache_agents="cached")
     straight = await asyncio.to_thread(ssl.create_default_context, cafile=real_cloud.authority_file)
+    codes = {
+        "whole": b"101",
+        "a subprotocol": b"101",
+        "a token": b"101",
+        "a token alone": b"401",
+        "a bad token": b"401",
+        "no origin": b"403",
+        "no connection": b"200",
+        "another protocol": b"200",
+    }
     async with started(await asyncio.to_thread(hub_before, real_cloud, tmp_path, "edge-websocket")) as hub:
         at_hub = await asyncio.to_thread(ssl.create_default_context, cafile=hub.authority)
         upgrade = ("Connection: keep-alive, Upgrade", "Upgrade: WebSocket")
@@ -281,7 +279,7 @@ async def test_it_is_opened_and_refused_as_by_kube_apiserver(
                 asked = (f"User-Agent: {agent}/v1", *lines)
                 wanted, wanted_fields = await raw_answer(real_cloud.url, straight, *asked)
                 found, found_fields = await raw_answer(hub.tls_url, at_hub, *asked)
-                assert found == wanted == CODES.get(name, b"400"), (agent, name)
+                assert found == wanted == codes.get(name, b"400"), (agent, name)
                 if wanted == b"101":
                     shown = [[of.get(field) for field in fields] for of in (wanted_fields, found_fields)]
                     assert shown[0] == shown[1], (agent, name)
@@ -290,17 +288,18 @@ async def test_it_is_opened_and_refused_as_by_kube_apiserver(
 async def test_a_relayed_one_ends_when_the_rules_come_to_filter_it(
     real_cloud: RealCloud, rules: Callable[..., None], tmp_path: Path
 ) -> None:
+    kubernetes = f"{SERVICES}?fieldSelector=metadata.name%3Dkubernetes"
     async with started(
         await asyncio.to_thread(hub_before, real_cloud, tmp_path, "edge-websocket-rules")
     ) as hub:
         agent = {"User-Agent": "other/v1"}
-        async with watch(hub.url, KUBERNETES, agent) as socket:
+        async with watch(hub.url, kubernetes, agent) as socket:
             assert await event(socket) == ("ADDED", "kubernetes")
             await asyncio.to_thread(rules, discardcloudservice="other")
             async with asyncio.timeout(WAIT):
                 async for _ in socket:
                     pass  # events on their way come before the end
             assert socket.closed
-        async with watch(hub.url, KUBERNETES, agent) as socket:
+        async with watch(hub.url, kubernetes, agent) as socket:
             assert await event(socket) == ("ADDED", "kubernetes")
         assert hub.metric("edgehub_requests_total", component="other", route="view", code="101") == 1

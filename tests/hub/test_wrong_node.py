@@ -34,6 +34,14 @@ async def test_the_identity_of_another_node_is_not_ready(tmp_path: Path, cloud: 
 async def test_a_node_that_is_about_to_register_does_it_through_its_hub(
     tmp_path: Path, cloud: ScriptableCloud
 ) -> None:
+    async def until(session: aiohttp.ClientSession, hub: Hub, code: int) -> None:
+        """Return when the hub answers so: it notifies nobody."""
+        for _ in range(3000):
+            if (await asked(session, hub))[0] == code:
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError(await asked(session, hub))
+
     async with (
         started(Hub(tmp_path, cloud.url, node="new")) as hub,
         aiohttp.ClientSession(headers={"User-Agent": "kubelet/v1"}) as session,
@@ -51,12 +59,3 @@ async def test_a_node_that_is_about_to_register_does_it_through_its_hub(
 async def asked(session: aiohttp.ClientSession, hub: Hub) -> tuple[int, str]:
     async with session.get(f"{hub.admin_url}/readyz") as answer:
         return answer.status, (await answer.text()).strip()
-
-
-async def until(session: aiohttp.ClientSession, hub: Hub, code: int) -> None:
-    """Return when the hub answers so: it notifies nobody."""
-    for _ in range(3000):
-        if (await asked(session, hub))[0] == code:
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError(await asked(session, hub))

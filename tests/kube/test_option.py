@@ -11,18 +11,17 @@ import pytest
 from kube.option import Files, FlagParser, add_flags, as_flags, option, options_of, read
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Three options of two groups."""
-
-    peers: Files = option("", "Named [in the docs](x.md), as hub_mode says.", name="peer", begins="One")
-    mode: Literal["a", "b"] = option("a", "Of `a` and 10 % `b`.", begins="Two")
-    is_loud: bool = option(False, "Whether.")
-
-
 def test_flags_are_made_of_the_fields_and_settings_of_what_was_typed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    @dataclass(frozen=True)
+    class Settings:
+        """Three options of two groups."""
+
+        peers: Files = option("", "Named [in the docs](x.md), as hub_mode says.", name="peer", begins="One")
+        mode: Literal["a", "b"] = option("a", "Of `a` and 10 % `b`.", begins="Two")
+        is_loud: bool = option(False, "Whether.")
+
     parser = FlagParser(prog="hub")
     add_flags(parser, options_of(Settings))
     typed = vars(parser.parse_args(["--peer", "x,y", "--is-loud"]))

@@ -17,8 +17,6 @@ from tests.node.support.callers import LONG, Caller
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
 DISCOVERY = "discovery"
-ADDRESS = "169.254.2.1"
-"""The hub's address, for pods that are started behind it."""
 RELEASE, OTHER = "/opt/edgehub", "/opt/other"
 COPY = f"""\
 cp -a {RELEASE} {OTHER}
@@ -32,24 +30,38 @@ AUDIENCE = "oidc-discovery-test"
 def test_pods_have_the_api_server_from_before_the_installation_until_after_its_end(
     node: Machine, clouds: Machine, manager: None, prepared: None, tmp_path: Path
 ) -> None:
+    def exchange(program: str, running: list[Caller]) -> None:
+        """Upgrade to another program."""
+        former = hub.pid(node)
+        node.run(program, "upgrade")
+        assert program in node.run("systemctl", "show", "edgehub", "--property=ExecStart")
+        assert hub.pid(node) != former
+        for caller in running:
+            caller.wait_for_calls()
+
+    def kubelet_asks_hub() -> bool:
+        return "127.0.0.1" in node.run("grep", "server:", "/etc/kubernetes/kubelet.conf")
+
     before, after = Caller("before", node, clouds), Caller("after", node, clouds)
     before.start()
     hub.install_program(node, tmp_path / "release")
+    # The hub's address, for pods that are started behind it.
+    address = "169.254.2.1"
     try:
         with answered_throughout("installation", before):
             said = hub.install(node)
         assert "warning: the cluster has not signed" not in said
-        assert kubelet_asks_hub(node)
+        assert kubelet_asks_hub()
         before.wait_for_calls()
         after.start()
         hub.start_pods_anew(clouds, node.name)
-        assert {call.address for call in after.calls()} == {ADDRESS}
-        assert ADDRESS not in {call.address for call in before.calls()}
+        assert {call.address for call in after.calls()} == {address}
+        assert address not in {call.address for call in before.calls()}
         discover_issuer(node, clouds)
         node.run("sh", "-euc", COPY)
         for what, folder in {"upgrade": OTHER, "rollback": RELEASE}.items():
             with answered_throughout(what, before, after):
-                exchange(node, f"{folder}/bin/edgehub", [before, after])
+                exchange(f"{folder}/bin/edgehub", [before, after])
         restarts, since = after.restarts(), time.time()
         with answered_throughout("uninstallation", before):
             said = hub.uninstall(node)
@@ -58,19 +70,15 @@ def test_pods_have_the_api_server_from_before_the_installation_until_after_its_e
         after.wait_for_calls()
     finally:
         hub.uninstall(node)
-    assert not kubelet_asks_hub(node)
+    assert not kubelet_asks_hub()
     assert after.restarts() == restarts + 1
     calls = [call for call in after.calls() if call.began >= since]
     assert [call for call in calls if call.api != "yes"] == []  # DNS is away while coredns restarts, too
-    assert calls[-1].address != ADDRESS
+    assert calls[-1].address != address
     before.wait_for_calls()
     assert cloud.kubectl(
         clouds, "get", "node", node.name, "--output=jsonpath={.status.conditions[-1].status}"
     )
-
-
-def kubelet_asks_hub(node: Machine) -> bool:
-    return "127.0.0.1" in node.run("grep", "server:", "/etc/kubernetes/kubelet.conf")
 
 
 def discover_issuer(node: Machine, clouds: Machine) -> None:
@@ -104,13 +112,3 @@ def discover_issuer(node: Machine, clouds: Machine) -> None:
 
     until("the token is checked", lambda: phase() in ("Succeeded", "Failed"), LONG)
     assert phase() == "Succeeded", cloud.kubectl(clouds, "logs", DISCOVERY)
-
-
-def exchange(node: Machine, program: str, running: list[Caller]) -> None:
-    """Upgrade to another program."""
-    former = hub.pid(node)
-    node.run(program, "upgrade")
-    assert program in node.run("systemctl", "show", "edgehub", "--property=ExecStart")
-    assert hub.pid(node) != former
-    for caller in running:
-        caller.wait_for_calls()

@@ -17,7 +17,6 @@ from tests.node.support.callers import LONG, Caller
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
 POOL, POOL_LABEL = "labelled", "apps.openyurt.io/nodepool"
-LABEL = "openyurt.io/is-edge-worker"
 FILES = """\
 find /etc/kubernetes /etc/systemd -type f -exec sha256sum {} + | sort
 ls /sys/class/net | grep edgehub || true
@@ -40,64 +39,61 @@ def bare(instance: Instance, clouds: Machine, manager: None, prepared: None) -> 
 
 
 def test_a_label_installs_a_hub_by_a_job_and_its_end_removes_it(bare: Machine, clouds: Machine) -> None:
+    def check_job(node: str) -> None:
+        """The Job ran with the host's processes, network and root, and the hub is a static pod of the Job's image."""
+        listed = (
+            "--namespace=kube-system",
+            "get",
+            "pods",
+            f"--field-selector=spec.nodeName={node}",
+            "--output=json",
+        )
+        pods = {
+            pod["metadata"]["labels"].get("edgehub.io/job") or pod["metadata"]["name"]: pod
+            for pod in json.loads(cloud.kubectl(clouds, *listed))["items"]
+        }
+        job, static = pods["node"], pods[f"edgehub-{node}"]
+        assert (job["status"]["phase"], job["spec"]["hostPID"]) == ("Succeeded", True)
+        for pod in (job, static):
+            assert [each["image"] for each in pod["spec"]["containers"]] == [hub_image.NAME]
+        assert static["status"]["phase"] == "Running"
+
+    def files(node: Machine) -> str:
+        """The files that an installation changes, with what is in them, and the interfaces."""
+        return node.run("sh", "-euc", FILES)
+
+    def fleet() -> list[Json]:
+        """The rows of the fleet."""
+        asked = ("edgehub", "fleet", f"--kubeconfig={cloud.ADMIN}", "--json")
+        return list(json.loads(clouds.run(*asked)))
+
+    def reason(node: str) -> str:
+        """The reason of the Node's condition `HubInstalled`."""
+        path = '--output=jsonpath={.status.conditions[?(@.type=="HubInstalled")].reason}'
+        return cloud.kubectl(clouds, "get", "node", node, path)
+
     before = Caller("before", bare, clouds)
     before.start()
     former = files(bare)
 
-    cloud.kubectl(clouds, "label", "node", bare.name, f"{LABEL}=true")
-    until("the hub is installed", lambda: reason(clouds, bare.name) == "Installed", LONG)
+    label = "openyurt.io/is-edge-worker"
+    cloud.kubectl(clouds, "label", "node", bare.name, f"{label}=true")
+    until("the hub is installed", lambda: reason(bare.name) == "Installed", LONG)
     assert "https://127.0.0.1:10268" in bare.run("grep", "server:", "/etc/kubernetes/kubelet.conf")
-    check_job(clouds, bare.name)
-    (row,) = (each for each in fleet(clouds) if each["node"] == bare.name)
+    check_job(bare.name)
+    (row,) = (each for each in fleet() if each["node"] == bare.name)
     assert row["status"]["pool"] == POOL
     behind = Caller("behind", bare, clouds)
     behind.start()
     before.wait_for_calls()
 
     restarts = behind.restarts()
-    cloud.kubectl(clouds, "label", "node", bare.name, f"{LABEL}-")
-    until("the hub is removed", lambda: reason(clouds, bare.name) == "Uninstalled", LONG)
+    cloud.kubectl(clouds, "label", "node", bare.name, f"{label}-")
+    until("the hub is removed", lambda: reason(bare.name) == "Uninstalled", LONG)
     cloud.kubectl(clouds, "wait", "--for=condition=Ready", f"--timeout={LONG:.0f}s", f"node/{bare.name}")
     assert files(bare) == former
-    assert bare.name not in {each["node"] for each in fleet(clouds)}
+    assert bare.name not in {each["node"] for each in fleet()}
     behind.wait_for_calls()
     assert behind.restarts() == restarts + 1
     assert behind.calls()[-1].address == before.calls()[-1].address
     before.wait_for_calls()
-
-
-def reason(clouds: Machine, node: str) -> str:
-    """The reason of the Node's condition `HubInstalled`."""
-    path = '--output=jsonpath={.status.conditions[?(@.type=="HubInstalled")].reason}'
-    return cloud.kubectl(clouds, "get", "node", node, path)
-
-
-def fleet(clouds: Machine) -> list[Json]:
-    """The rows of the fleet."""
-    asked = ("edgehub", "fleet", f"--kubeconfig={cloud.ADMIN}", "--json")
-    return list(json.loads(clouds.run(*asked)))
-
-
-def files(node: Machine) -> str:
-    """The files that an installation changes, with what is in them, and the interfaces."""
-    return node.run("sh", "-euc", FILES)
-
-
-def check_job(clouds: Machine, node: str) -> None:
-    """The Job ran with the host's processes, network and root, and the hub is a static pod of the Job's image."""
-    listed = (
-        "--namespace=kube-system",
-        "get",
-        "pods",
-        f"--field-selector=spec.nodeName={node}",
-        "--output=json",
-    )
-    pods = {
-        pod["metadata"]["labels"].get("edgehub.io/job") or pod["metadata"]["name"]: pod
-        for pod in json.loads(cloud.kubectl(clouds, *listed))["items"]
-    }
-    job, static = pods["node"], pods[f"edgehub-{node}"]
-    assert (job["status"]["phase"], job["spec"]["hostPID"]) == ("Succeeded", True)
-    for pod in (job, static):
-        assert [each["image"] for each in pod["spec"]["containers"]] == [hub_image.NAME]
-    assert static["status"]["phase"] == "Running"

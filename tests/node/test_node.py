@@ -23,10 +23,6 @@ def reaches_cloud(node: Machine) -> bool:
     return node.try_run(*asked).stdout == "ok"
 
 
-def service_rules(node: Machine) -> int:
-    return node.run("iptables-save", "-t", "nat").count("-A KUBE-SEP")
-
-
 def test_kubelet_is_the_one_that_kubeadm_started(node: Machine, clouds: Machine) -> None:
     drop_ins = node.run("systemctl", "show", "kubelet", "--property=DropInPaths", "--value")
     assert "10-kubeadm.conf" in drop_ins
@@ -50,6 +46,9 @@ def test_a_cut_lasts_until_it_is_healed(node: Machine, clouds: Machine, how: Cut
 def test_a_reboot_takes_rules_and_processes_and_keeps_the_disk(
     instance: Instance, node: Machine, clouds: Machine
 ) -> None:
+    def service_rules() -> int:
+        return node.run("iptables-save", "-t", "nat").count("-A KUBE-SEP")
+
     node.write("/var/lib/kept", "kept")
     before = node.run("cat", "/proc/sys/kernel/random/boot_id")
     try:
@@ -57,14 +56,18 @@ def test_a_reboot_takes_rules_and_processes_and_keeps_the_disk(
         assert node.run("cat", "/var/lib/kept") == "kept"
         assert node.run("cat", "/proc/sys/kernel/random/boot_id") != before
         assert not reaches_cloud(node)
-        assert service_rules(node) == 0
+        assert service_rules() == 0
     finally:
         network.heal(clouds, NODE)
-    until("kube-proxy has written its rules", lambda: service_rules(node), LONG)
+    until("kube-proxy has written its rules", service_rules, LONG)
     cloud.wait_until_ready(clouds, [NODE])
 
 
 def test_kubelet_changes_no_setting_of_this_machine(node: Machine) -> None:
+    def read(name: str) -> str:
+        with open(f"/proc/sys/{name}") as file:
+            return file.read()
+
     changed = [name for name in OWN_SYSCTLS if node.run("cat", f"/proc/sys/{name}") != read(name)]
     assert "vm/overcommit_memory" in changed
 
@@ -73,8 +76,3 @@ def test_a_moved_clock_is_one_program_s_alone(node: Machine) -> None:
     asked = ("date", "+%s")
     later, now = int(node.run(*units.LATER.split(), "86400", *asked)), int(node.run(*asked))
     assert 86400 - LONG < later - now <= 86400
-
-
-def read(name: str) -> str:
-    with open(f"/proc/sys/{name}") as file:
-        return file.read()

@@ -13,7 +13,6 @@ from tests.node.support import hub
 from tests.node.support.callers import LONG, Caller
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(900), pytest.mark.usefixtures("behind_hub", "prepared")]
-SERVING = "--field-selector=spec.signerName=kubernetes.io/kubelet-serving"
 PKI, CONFIGURATION = "/var/lib/kubelet/pki", "/var/lib/kubelet/config.yaml"
 REQUEST = f"""\
 openssl req -new -key {PKI}/kubelet-$1-current.pem -subj "/O=system:nodes/CN=system:node:$(hostname)"
@@ -46,13 +45,22 @@ def test_kubelet_renews_its_certificate_and_the_hub_goes_on_with_the_new_one(
 def test_kubelet_has_a_serving_certificate_and_renews_it_through_the_hub(
     node: Machine, clouds: Machine
 ) -> None:
+    serving = "--field-selector=spec.signerName=kubernetes.io/kubelet-serving"
+
+    def approved() -> bool:
+        """Approve what kubelet has asked for, as a person does, and look whether it has its serving certificate."""
+        names = cloud.kubectl(clouds, "get", "csr", "--output=name", serving).split()
+        if names:
+            cloud.kubectl(clouds, "certificate", "approve", *names)
+        return holds_a_day(node, "server")
+
     former = node.run("cat", CONFIGURATION)
     node.write(CONFIGURATION, f"{former}serverTLSBootstrap: true\n")
     try:
         node.run("systemctl", "restart", "kubelet")
-        until("kubelet has a serving certificate", lambda: approved(node, clouds), LONG)
+        until("kubelet has a serving certificate", approved, LONG)
         make_old(node, clouds, "server")
-        until("kubelet has another serving certificate", lambda: approved(node, clouds), LONG)
+        until("kubelet has another serving certificate", approved, LONG)
         assert_serves(node, clouds)
     finally:
         node.write(CONFIGURATION, former)
@@ -100,14 +108,6 @@ def holds_a_day(node: Machine, use: str) -> bool:
     """Return whether kubelet has a certificate that is not soon over."""
     file = f"{PKI}/kubelet-{use}-current.pem"
     return node.try_run("openssl", "x509", "-noout", "-checkend", "86400", "-in", file).returncode == 0
-
-
-def approved(node: Machine, clouds: Machine) -> bool:
-    """Approve what kubelet has asked for, as a person does, and look whether it has its serving certificate."""
-    names = cloud.kubectl(clouds, "get", "csr", "--output=name", SERVING).split()
-    if names:
-        cloud.kubectl(clouds, "certificate", "approve", *names)
-    return holds_a_day(node, "server")
 
 
 def assert_serves(node: Machine, clouds: Machine) -> None:

@@ -58,10 +58,30 @@ def both(node: Machine, second: Machine, clouds: Machine) -> list[Caller]:
 
 
 def test_a_follower_goes_on_when_the_leader_dies(node: Machine, second: Machine, clouds: Machine) -> None:
+    def share() -> None:
+        """Give a Service without a selector an endpoint."""
+        apply(
+            clouds,
+            {
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": {"name": SHARED},
+                "spec": {"ports": [{"port": 80}]},
+            },
+            {
+                "apiVersion": "discovery.k8s.io/v1",
+                "kind": "EndpointSlice",
+                "metadata": {"name": SHARED, "labels": {"kubernetes.io/service-name": SHARED}},
+                "addressType": "IPv4",
+                "ports": [{"port": 80}],
+                "endpoints": [{"addresses": [OTHER]}],
+            },
+        )
+
     dead, follower = (node, second) if leader(clouds) == node.name else (second, node)
     dead.run("systemctl", "kill", "--signal=STOP", "edgehub")
     try:
-        share(clouds)
+        share()
         until("the follower's kube-proxy has the new endpoint", lambda: OTHER in rules(follower), LONG)
     finally:
         dead.run("systemctl", "kill", "--signal=CONT", "edgehub")
@@ -104,27 +124,6 @@ def leader(clouds: Machine) -> str:
     listed = ("--namespace=kube-system", "get", "configmap", f"leader-hub-{POOL}", "--ignore-not-found")
     said = cloud.kubectl(clouds, *listed, "--output=jsonpath={.data.leaders}")
     return said.partition("/")[0]
-
-
-def share(clouds: Machine) -> None:
-    """Give a Service without a selector an endpoint."""
-    apply(
-        clouds,
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"name": SHARED},
-            "spec": {"ports": [{"port": 80}]},
-        },
-        {
-            "apiVersion": "discovery.k8s.io/v1",
-            "kind": "EndpointSlice",
-            "metadata": {"name": SHARED, "labels": {"kubernetes.io/service-name": SHARED}},
-            "addressType": "IPv4",
-            "ports": [{"port": 80}],
-            "endpoints": [{"addresses": [OTHER]}],
-        },
-    )
 
 
 def apply(clouds: Machine, *manifests: object) -> None:

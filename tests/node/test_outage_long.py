@@ -40,11 +40,29 @@ def cut_off(node: Machine, clouds: Machine, caller: Caller) -> None:
 def test_pods_run_after_a_reboot_much_later_but_for_those_whose_token_is_over(
     cut_off: None, instance: Instance, node: Machine, caller: Caller, later: str
 ) -> None:
+    def proxy_log() -> str:
+        """The first letter and the day of each line that kube-proxy has written since the boot."""
+        return node.run("sh", "-c", "tail -qn 5 /var/log/pods/kube-system_kube-proxy-*/kube-proxy/*.log")
+
+    def today() -> str:
+        """The day by the node's moved clock, as klog begins a line."""
+        return node.run("date", "--utc", "+I%m%d").strip()
+
     lifecycle.reboot(instance, node.name, offline=True, later=later)
-    until("kube-proxy has written its rules", lambda: "-A KUBE-SEP" in rules(node), LONG)
+    until(
+        "kube-proxy has written its rules",
+        lambda: "-A KUBE-SEP" in node.run("iptables-save", "-t", "nat"),
+        LONG,
+    )
     caller.wait_for_calls()
-    assert today(node) in proxy_log(node)
-    until("kubelet has been refused the token", lambda: SHORT in refusals(node), LONG)
+    assert today() in proxy_log()
+    until(
+        "kubelet has been refused the token",
+        lambda: (
+            SHORT in node.run("journalctl", "--no-pager", "--boot", "--unit=kubelet", "--grep=fetch token")
+        ),
+        LONG,
+    )
     assert not status.runs(node, SHORT)
 
 
@@ -80,21 +98,3 @@ def short(node: Machine) -> dict[str, object]:
             "volumes": [{"name": SHORT, "projected": {"sources": [token]}}],
         },
     }
-
-
-def rules(node: Machine) -> str:
-    return node.run("iptables-save", "-t", "nat")
-
-
-def today(node: Machine) -> str:
-    """The day by the node's moved clock, as klog begins a line."""
-    return node.run("date", "--utc", "+I%m%d").strip()
-
-
-def proxy_log(node: Machine) -> str:
-    """The first letter and the day of each line that kube-proxy has written since the boot."""
-    return node.run("sh", "-c", "tail -qn 5 /var/log/pods/kube-system_kube-proxy-*/kube-proxy/*.log")
-
-
-def refusals(node: Machine) -> str:
-    return node.run("journalctl", "--no-pager", "--boot", "--unit=kubelet", "--grep=fetch token")

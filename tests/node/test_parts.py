@@ -110,6 +110,11 @@ def test_kubeadm_gets_the_cgroup_driver_of_the_machine() -> None:
 
 
 def test_an_archive_has_what_an_image_is_made_of(tmp_path: Path) -> None:
+    def file(archive: tarfile.TarFile, name: str) -> bytes:
+        held = archive.extractfile(name)
+        assert held is not None
+        return held.read()
+
     program_file = tmp_path / "program"
     program_file.write_text("the program")
     program_file.chmod(0o755)
@@ -118,19 +123,13 @@ def test_an_archive_has_what_an_image_is_made_of(tmp_path: Path) -> None:
     )
     images.write_archive(tmp_path / "all.tar", [made])
     with tarfile.open(tmp_path / "all.tar") as archive:
-        (listed,) = json.loads(_file(archive, "manifest.json"))
+        (listed,) = json.loads(file(archive, "manifest.json"))
         assert listed["RepoTags"] == ["example/one:1"]
-        assert json.loads(_file(archive, listed["Config"]))["config"]["Entrypoint"] == ["/bin/program"]
-        with tarfile.open(fileobj=io.BytesIO(_file(archive, listed["Layers"][0]))) as layer:
-            assert _file(layer, "bin/program") == b"the program"
+        assert json.loads(file(archive, listed["Config"]))["config"]["Entrypoint"] == ["/bin/program"]
+        with tarfile.open(fileobj=io.BytesIO(file(archive, listed["Layers"][0]))) as layer:
+            assert file(layer, "bin/program") == b"the program"
             assert layer.getmember("bin/other").linkname == "program"
             assert layer.getmember("bin").isdir()
-
-
-def _file(archive: tarfile.TarFile, name: str) -> bytes:
-    held = archive.extractfile(name)
-    assert held is not None
-    return held.read()
 
 
 def test_libraries_of_a_program_are_read_from_ldd() -> None:

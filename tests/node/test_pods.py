@@ -15,39 +15,38 @@ from scripts.node_machine.machine import Machine
 from tests.node.support import callers, hub
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(900), pytest.mark.usefixtures("behind_hub", "prepared")]
-MOST = 110
-"""kubelet's own limit."""
 NAME = "many"
-TIMEOUT = "--timeout=600s"
-
-
-@dataclass(frozen=True, slots=True)
-class Use:
-    """Memory in MB, and the seconds of a processor that a program has used so far."""
-
-    memory: float
-    processor: float
-
-    @classmethod
-    def of(cls, node: Machine, pid: str) -> Self:
-        """Read it from the kernel, of one process alone."""
-        process = f"/proc/{pid}"
-        status = dict(line.split(":", 1) for line in node.run("cat", f"{process}/status").splitlines())
-        fields = node.run("cat", f"{process}/stat").rpartition(")")[2].split()
-        ticks = sum(map(int, fields[11:13]))
-        return cls(int(status["VmRSS"].split()[0]) / 1024, ticks / os.sysconf("SC_CLK_TCK"))
 
 
 def test_a_node_takes_as_many_pods_as_without_a_hub(node: Machine, clouds: Machine) -> None:
+    @dataclass(frozen=True, slots=True)
+    class Use:
+        """Memory in MB, and the seconds of a processor that a program has used so far."""
+
+        memory: float
+        processor: float
+
+        @classmethod
+        def of(cls, node: Machine, pid: str) -> Self:
+            """Read it from the kernel, of one process alone."""
+            process = f"/proc/{pid}"
+            status = dict(line.split(":", 1) for line in node.run("cat", f"{process}/status").splitlines())
+            fields = node.run("cat", f"{process}/stat").rpartition(")")[2].split()
+            ticks = sum(map(int, fields[11:13]))
+            return cls(int(status["VmRSS"].split()[0]) / 1024, ticks / os.sysconf("SC_CLK_TCK"))
+
     pids = {"hub": hub.pid(node), "kubelet": node.run("pgrep", "-x", "kubelet").strip()}
     selector = f"--field-selector=spec.nodeName={node.name}"
     running = len(cloud.kubectl(clouds, "get", "pods", "-A", selector, "--output=name").split())
     before, began = {name: Use.of(node, pid) for name, pid in pids.items()}, time.monotonic()
-    cloud.kubectl(clouds, "apply", "-f", "-", stdin=json.dumps(deployment(node, MOST - running)))
+    # kubelet's own limit.
+    most = 110
+    cloud.kubectl(clouds, "apply", "-f", "-", stdin=json.dumps(deployment(node, most - running)))
+    timeout = "--timeout=600s"
     try:
-        cloud.kubectl(clouds, "rollout", "status", f"deployment/{NAME}", TIMEOUT)
+        cloud.kubectl(clouds, "rollout", "status", f"deployment/{NAME}", timeout)
         print(
-            f"\n{MOST} pods on the node, the last {MOST - running} started in {time.monotonic() - began:.0f} s"
+            f"\n{most} pods on the node, the last {most - running} started in {time.monotonic() - began:.0f} s"
         )
         for name, pid in pids.items():
             used = Use.of(node, pid)
@@ -57,7 +56,7 @@ def test_a_node_takes_as_many_pods_as_without_a_hub(node: Machine, clouds: Machi
             )
     finally:
         cloud.kubectl(clouds, "delete", "deployment", NAME)
-        cloud.kubectl(clouds, "wait", "--for=delete", "pod", f"--selector=app={NAME}", TIMEOUT)
+        cloud.kubectl(clouds, "wait", "--for=delete", "pod", f"--selector=app={NAME}", timeout)
 
 
 def deployment(node: Machine, replicas: int) -> dict[str, object]:

@@ -73,24 +73,24 @@ def test_the_page_has_each_class_that_derives_from_mitmproxys() -> None:
     assert documented == DERIVED
 
 
-OVERRIDDEN = [(base, method, own) for own, (base, methods) in DERIVED.items() for method in sorted(methods)]
-
-
-@pytest.mark.parametrize(("base", "method", "own"), OVERRIDDEN, ids=lambda part: part.rpartition(".")[2])
+@pytest.mark.parametrize(
+    ("base", "method", "own"),
+    [(base, method, own) for own, (base, methods) in DERIVED.items() for method in sorted(methods)],
+    ids=lambda part: part.rpartition(".")[2],
+)
 def test_a_method_that_the_hub_overrides_is_what_the_hub_knows(base: str, method: str, own: str) -> None:
     """When mitmproxy moves, this names what has changed."""
+
+    def parameters(method: object) -> list[tuple[str, str, object]]:
+        """Name, kind and default of each parameter, with no annotation."""
+        if not callable(method):
+            return []
+        signature = inspect.signature(method)
+        return [(each.name, each.kind.name, each.default) for each in signature.parameters.values()]
+
+    def named(full_name: str) -> Any:
+        module, _, name = full_name.rpartition(".")
+        return getattr(import_module(module), name)
+
     found, known = (parameters(getattr(named(full_name), method)) for full_name in (base, own))
     assert found == known, f"{base}.{method} is {found} in this mitmproxy, and {known} in {own}"
-
-
-def named(full_name: str) -> Any:
-    module, _, name = full_name.rpartition(".")
-    return getattr(import_module(module), name)
-
-
-def parameters(method: object) -> list[tuple[str, str, object]]:
-    """Name, kind and default of each parameter, with no annotation."""
-    if not callable(method):
-        return []
-    signature = inspect.signature(method)
-    return [(each.name, each.kind.name, each.default) for each in signature.parameters.values()]

@@ -13,20 +13,19 @@ from scripts.client_programs.ecosystems import ECOSYSTEMS, SOURCES
 from scripts.client_programs.program import table, verdict
 from scripts.client_programs.site import PLAIN, STRAIGHT, TLS
 
-PINS = {
-    "python": "requirements.txt",
-    "javascript": "package-lock.json",
-    "java": "pom.xml",
-    "fabric8": "pom.xml",
-    "rust": "Cargo.toml",
-    "go": "go.sum",
-}
-
 
 def test_each_ecosystem_has_a_program_and_what_pins_it() -> None:
+    pins = {
+        "python": "requirements.txt",
+        "javascript": "package-lock.json",
+        "java": "pom.xml",
+        "fabric8": "pom.xml",
+        "rust": "Cargo.toml",
+        "go": "go.sum",
+    }
     assert {
-        each.folder: (SOURCES / each.folder / PINS[each.folder]).is_file() for each in ECOSYSTEMS
-    } == dict.fromkeys(PINS, True)
+        each.folder: (SOURCES / each.folder / pins[each.folder]).is_file() for each in ECOSYSTEMS
+    } == dict.fromkeys(pins, True)
 
 
 @pytest.mark.parametrize(

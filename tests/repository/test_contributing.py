@@ -14,8 +14,6 @@ import pytest
 
 from tests.repository.support.tree import ROOT
 
-PAGE = ROOT / "CONTRIBUTING.md"
-FOLDERS = ("addons", "kube", "controllers", "configmaps", "tests", "docs")
 NAMED_BEFORE = re.compile(r"`([\w/]+\.py)`:\n\n```python\n(.*?)```", re.DOTALL)
 BLOCK = re.compile(r"^```(diff|sh)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
@@ -23,11 +21,13 @@ BLOCK = re.compile(r"^```(diff|sh)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 @pytest.mark.timeout(900)  # it runs a tenth of all tests
 @pytest.mark.skipif(shutil.which("git") is None, reason="git applies what the page shows as a difference")
 def test_a_filter_is_added_by_the_page_alone(tmp_path: Path) -> None:
-    for folder in FOLDERS:
+    folders = ("addons", "kube", "controllers", "configmaps", "tests", "docs")
+    for folder in folders:
         # With what Python has compiled, but for what other tests are just writing of that.
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("*.pyc.*"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    section = re.search(r"^## A filter\n(.*?)^## ", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    page = ROOT / "CONTRIBUTING.md"
+    section = re.search(r"^## A filter\n(.*?)^## ", page.read_text(), re.DOTALL | re.MULTILINE)
     assert section is not None
     for path, text in NAMED_BEFORE.findall(section[1]):
         (tmp_path / path).write_text(text)

@@ -20,8 +20,6 @@ PAGES = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
 ROWS = [line for line in BOUNDS.read_text().splitlines() if any(bounds(line))]
 REACHED = re.compile(r"\b(?:reached|Recent)\(\s*(?:\w+, )?\"([^\"]+)\"\s*\)")
 METRIC = re.compile(r"`(edgehub_\w+)(?:\{(\w+)=\"([^\"]+)\"\})?` \|$")
-NO_BOUNDS = {"addons.offline.writes.replay.MAX_CONFLICTS"}
-"""Tries of one write, which then waits: nothing that others can make grow."""
 
 
 def test_the_pages_say_what_the_code_says() -> None:
@@ -44,7 +42,9 @@ def test_each_bound_of_the_code_has_a_row() -> None:
         if isinstance(node, ast.Assign | ast.AnnAssign)
         for name in re.findall(r"^MAX_\w+", ast.unparse(node))
     }
-    assert constants - documented == NO_BOUNDS
+    # Tries of one write, which then waits: nothing that others can make grow.
+    no_bounds = {"addons.offline.writes.replay.MAX_CONFLICTS"}
+    assert constants - documented == no_bounds
     counted = {found[3] for row in ROWS if (found := METRIC.search(row)) and found[2] == "bound"}
     assert counted == {bound for path in product_modules() for bound in REACHED.findall(path.read_text())}
 
@@ -77,18 +77,17 @@ def test_names_and_links_of_a_page_exist(page: object) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=label)
 def test_a_link_leads_to_a_heading(page: Path) -> None:
+    def anchors(page: Path) -> list[str]:
+        """The anchors of a page's headings, as the site and GitHub make them."""
+        titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+        return [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles]
+
     found = re.findall(r"\]\((?!https?:)([^)#\s]*)#([\w-]+)\)", page.read_text())
     assert {
         (path, anchor)
         for path, anchor in found
         if anchor not in anchors((page.parent / path) if path else page)
     } == set()
-
-
-def anchors(page: Path) -> list[str]:
-    """The anchors of a page's headings, as the site and GitHub make them."""
-    titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
-    return [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles]
 
 
 def leads(name: str) -> bool:

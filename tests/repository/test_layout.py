@@ -18,40 +18,8 @@ from tests.repository.support.tree import (
     program_modules,
 )
 
-BESIDE_THE_ADDONS = frozenset({"hub", "options", "parts", "settings", "command"})
-"""Modules directly in `addons/` that are no addon: the list of addons, and what starts them."""
-
-MOST_ENTRIES = 13
-"""Modules, or sub-packages, of one package: what a reader takes in at a glance."""
-
-LARGE_PACKAGES = {
-    "addons": (15, "one addon a module, and what starts them"),
-    "addons/filters/builtin": (14, "one filter a module, and what they share"),
-}
-"""Package that holds more modules: how many, and why. A number that is too high fails, so they only shrink."""
-
 SHARED_NAMES = {"Settings": "those of the hub, and those of the manager: two programs"}
 """Name of more than one class: what they are. One that is no longer needed fails, so the table only shrinks."""
-
-SHARED_MODULES = {
-    "admin": "the admin port of the hub, and the manager's",
-    "metrics": "those of the hub, and those of the manager",
-    "node_pools": "the kind NodePool, and what the manager reads from one",
-    "settings": "those of the hub, and those of the manager",
-}
-"""Name of more than one module: what they are. All are of one thing; one that is no longer needed fails."""
-
-HELPERS = frozenset({"support", "clients", "cloud", "fixtures", "fuzz", "histories", "wrong_clock"})
-"""Folders of `tests/` that hold helpers; their own tests lie beside them."""
-
-
-def listed_addons(hub: Path) -> set[str]:
-    """The modules directly in `addons/` that the list of addons imports."""
-    return {
-        node.module.partition(".")[2]
-        for node in ast.walk(parse(hub))
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.count(".") == 1
-    }
 
 
 def packages() -> dict[Path, tuple[int, int]]:
@@ -66,21 +34,20 @@ def packages() -> dict[Path, tuple[int, int]]:
     }
 
 
-def shared_names(paths: Iterable[Path]) -> dict[str, list[str]]:
-    """Each name of a class or of a type at the top of more than one module, with the modules."""
-    found: defaultdict[str, list[str]] = defaultdict(list)
-    for path in paths:
-        for node in parse(path).body:
-            match node:
-                case ast.ClassDef(name=str(name)) | ast.TypeAlias(name=ast.Name(id=name)):
-                    found[name].append(label(path))
-    return {name: where for name, where in found.items() if len(where) > 1}
-
-
 def test_only_addons_and_what_starts_them_stand_directly_in_addons() -> None:
+    def listed_addons(hub: Path) -> set[str]:
+        """The modules directly in `addons/` that the list of addons imports."""
+        return {
+            node.module.partition(".")[2]
+            for node in ast.walk(parse(hub))
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.count(".") == 1
+        }
+
     here = {path.stem for path in (ROOT / "addons").glob("*.py")} - {"__init__"}
-    assert here - BESIDE_THE_ADDONS == listed_addons(ROOT / "addons" / "hub.py") - BESIDE_THE_ADDONS
-    assert here >= BESIDE_THE_ADDONS
+    # Modules directly in `addons/` that are no addon: the list of addons, and what starts them.
+    beside_the_addons = frozenset({"hub", "options", "parts", "settings", "command"})
+    assert here - beside_the_addons == listed_addons(ROOT / "addons" / "hub.py") - beside_the_addons
+    assert here >= beside_the_addons
 
 
 def test_only_commands_stand_directly_in_scripts() -> None:
@@ -88,8 +55,15 @@ def test_only_commands_stand_directly_in_scripts() -> None:
 
 
 def test_no_package_holds_more_than_a_reader_takes_in() -> None:
-    large = {label(path): max(counts) for path, counts in packages().items() if max(counts) > MOST_ENTRIES}
-    assert large == {name: count for name, (count, _) in LARGE_PACKAGES.items()}
+    # Modules, or sub-packages, of one package: what a reader takes in at a glance.
+    most_entries = 13
+    large = {label(path): max(counts) for path, counts in packages().items() if max(counts) > most_entries}
+    # Package that holds more modules: how many, and why. A number that is too high fails, so they only shrink.
+    large_packages = {
+        "addons": (15, "one addon a module, and what starts them"),
+        "addons/filters/builtin": (14, "one filter a module, and what they share"),
+    }
+    assert large == {name: count for name, (count, _) in large_packages.items()}
 
 
 def test_each_package_says_what_may_live_there() -> None:
@@ -102,6 +76,16 @@ def test_each_package_says_what_may_live_there() -> None:
 
 
 def test_no_two_classes_of_the_product_share_a_name() -> None:
+    def shared_names(paths: Iterable[Path]) -> dict[str, list[str]]:
+        """Each name of a class or of a type at the top of more than one module, with the modules."""
+        found: defaultdict[str, list[str]] = defaultdict(list)
+        for path in paths:
+            for node in parse(path).body:
+                match node:
+                    case ast.ClassDef(name=str(name)) | ast.TypeAlias(name=ast.Name(id=name)):
+                        found[name].append(label(path))
+        return {name: where for name, where in found.items() if len(where) > 1}
+
     shared = shared_names(product_modules())
     assert set(shared) == set(SHARED_NAMES), shared
 
@@ -112,17 +96,26 @@ def test_no_two_modules_of_the_product_share_a_name() -> None:
         if path.stem != "__init__":
             found[path.stem].append(label(path))
     shared = {name: where for name, where in found.items() if len(where) > 1}
-    assert set(shared) == set(SHARED_MODULES), shared
+    # Name of more than one module: what they are. All are of one thing; one that is no longer needed fails.
+    shared_modules = {
+        "admin": "the admin port of the hub, and the manager's",
+        "metrics": "those of the hub, and those of the manager",
+        "node_pools": "the kind NodePool, and what the manager reads from one",
+        "settings": "those of the hub, and those of the manager",
+    }
+    assert set(shared) == set(shared_modules), shared
 
 
 def test_helpers_of_tests_lie_in_folders_of_their_own() -> None:
+    # Folders of `tests/` that hold helpers; their own tests lie beside them.
+    helpers = frozenset({"support", "clients", "cloud", "fixtures", "fuzz", "histories", "wrong_clock"})
     among = [
         label(path)
         for path in modules()
         if path.is_relative_to(ROOT / "tests")
         and not path.name.startswith("test_")
         and path.stem not in {"__init__", "conftest"}
-        and HELPERS.isdisjoint(path.relative_to(ROOT).parts)
+        and helpers.isdisjoint(path.relative_to(ROOT).parts)
     ]
     assert not among, "\n".join(among)
 

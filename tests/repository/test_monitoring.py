@@ -16,8 +16,6 @@ from scripts.documents.tables import DOCS, samples, shown_names
 ASKED = re.compile(r"\b(edgehub_\w+)(?:\{([^}]*)\})?")
 GROUPED = re.compile(r"\bby \(([^)]*)\)")
 LABELS_SHOWN = re.compile(r"\{\{ ?\$labels\.(\w+) ?\}\}|\{\{(\w+)\}\}")
-EVERYWHERE = {"instance", "job"}
-"""Labels that Prometheus adds by itself."""
 
 
 def queries() -> Iterator[tuple[str, str]]:
@@ -35,12 +33,14 @@ def test_a_query_is_of_a_metric_and_its_labels(query: str, legend: str) -> None:
     known = samples(metrics.REGISTRY) | samples(controllers.runtime.metrics.REGISTRY)
     found = ASKED.findall(query)
     assert found, f"{query} asks for no metric"
+    # Labels that Prometheus adds by itself.
+    everywhere = {"instance", "job"}
     for name, picked in found:
         assert name in known, f"there is no metric {name}"
         labels = {each.strip() for part in GROUPED.findall(query) for each in part.split(",")}
         labels |= {each.partition("=")[0].strip("!~ ") for each in picked.split(",") if each}
         labels |= {one or other for one, other in LABELS_SHOWN.findall(legend)}
-        assert labels <= known[name] | EVERYWHERE, f"{name} has no label {labels - known[name] - EVERYWHERE}"
+        assert labels <= known[name] | everywhere, f"{name} has no label {labels - known[name] - everywhere}"
 
 
 def test_each_alert_names_a_heading_that_exists() -> None:

@@ -12,8 +12,6 @@ from tests.cloud.build import ACTIONLINT, ensure_binaries
 from tests.repository.support.tree import ROOT
 
 WORKFLOWS = ROOT / ".github" / "workflows"
-BY_HAND = ("images", "chart", "signature of the checksums")
-"""Steps whose commands docs/packages.md has."""
 
 
 @pytest.mark.real
@@ -34,4 +32,6 @@ def test_people_publish_by_the_same_commands() -> None:
     section = page.partition("## Publishing")[2]
     block = re.search(r"```sh\n(.*?)```", section, re.DOTALL)
     assert block is not None
-    assert block[1] == "".join(runs[name] for name in BY_HAND)
+    # Steps whose commands docs/packages.md has.
+    by_hand = ("images", "chart", "signature of the checksums")
+    assert block[1] == "".join(runs[name] for name in by_hand)

@@ -13,9 +13,6 @@ from aiohttp import web
 from tests.cloud.pki import Authority
 from tests.support.accepting import end_accepting, end_server
 
-ITERATIONS_TO_ACCEPT = 10
-"""Turns of the loop in which it finds a connection that is there, and makes a task for it."""
-
 
 @pytest.fixture(name="sides")
 def sides_of_tls(tmp_path: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
@@ -31,12 +28,14 @@ async def test_a_connection_whose_handshake_goes_on_comes_to_the_server(
 ) -> None:
     context, trusting = sides
     came: list[asyncio.StreamWriter] = []
+    # Turns of the loop in which it finds a connection that is there, and makes a task for it.
+    iterations_to_accept = 10
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = await asyncio.start_server(
             lambda _, writer: came.append(writer), sock=listening, ssl=context
         )
         _, plain = await asyncio.open_connection(*listening.getsockname())
-        for _ in range(ITERATIONS_TO_ACCEPT):
+        for _ in range(iterations_to_accept):
             await asyncio.sleep(0)
         ending = asyncio.create_task(end_accepting(listening), name="end")
         await asyncio.sleep(0)

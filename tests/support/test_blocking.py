@@ -60,19 +60,19 @@ def yield_processor() -> None:
     time.sleep(0)
 
 
-HOLDS = [
-    pytest.param(
-        sleep,
-        "sleeps",
-        marks=pytest.mark.skipif(sys.version_info < (3, 13), reason="Python tells of it since 3.13"),
-    ),
-    (connect, "connects and waits"),
-    (resolve, "asks for an address"),
-    (start, "starts a process"),
-]
-
-
-@pytest.mark.parametrize(("hold", "what"), HOLDS)
+@pytest.mark.parametrize(
+    ("hold", "what"),
+    [
+        pytest.param(
+            sleep,
+            "sleeps",
+            marks=pytest.mark.skipif(sys.version_info < (3, 13), reason="Python tells of it since 3.13"),
+        ),
+        (connect, "connects and waits"),
+        (resolve, "asks for an address"),
+        (start, "starts a process"),
+    ],
+)
 def test_a_call_that_blocks_the_loop_is_found(hold: Callable[[], None], what: str) -> None:
     async def body() -> None:
         hold()
@@ -83,18 +83,17 @@ def test_a_call_that_blocks_the_loop_is_found(hold: Callable[[], None], what: st
     assert all("test_blocking.py" in each for each in found), "the place is not told"
 
 
-COMPUTE = "while time.thread_time() < end: pass"
-"""Runs longer than the limit."""
-
-
 @pytest.mark.parametrize(
     ("whose", "found"),
     [(f"{blocking.PRODUCT[0]}x.py", True), ("a library", True), (f"{blocking.TESTS[0]}x.py", False)],
 )
 def test_computing_is_found_where_it_is_not_a_tests_own(whose: str, found: bool) -> None:
+    # Runs longer than the limit.
+    compute = "while time.thread_time() < end: pass"
+
     async def body() -> None:
         end = time.thread_time() + blocking.LIMIT * 1.5
-        code = compile(COMPUTE, whose, "exec")
+        code = compile(compute, whose, "exec")
         asyncio.get_running_loop().call_soon(exec, code, {"time": time, "end": end})
         await asyncio.sleep(0)
 

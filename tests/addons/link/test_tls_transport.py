@@ -121,31 +121,31 @@ async def test_both_ends_say_why_a_handshake_fails(tmp_path: Path) -> None:
         assert (client.inside.transport, server.inside.transport) == (None, None)
 
 
-class NewKeys:
-    """Stands for OpenSSL, which owes an answer to each byte that comes, for a client that only renews its keys."""
-
-    def __init__(self) -> None:
-        self._owed = b""
-
-    def do_handshake(self) -> None:
-        """Agree at once."""
-
-    def bio_write(self, data: bytes) -> None:
-        self._owed += bytes(22 * len(data))
-
-    def recv(self, _size: int) -> bytes:
-        raise SSL.WantReadError
-
-    def bio_read(self, size: int) -> bytes:
-        if not self._owed:
-            raise SSL.WantReadError
-        answer, self._owed = self._owed[:size], self._owed[size:]
-        return answer
-
-
 @pytest.mark.parametrize("reads", [True, False])
 async def test_answers_to_new_keys_go_out_and_wait_for_no_client_that_does_not_read(reads: bool) -> None:
     """They stayed in OpenSSL's buffer as long as the hub had nothing else to write, without a bound."""
+
+    class NewKeys:
+        """Stands for OpenSSL, which owes an answer to each byte that comes, for a client that only renews its keys."""
+
+        def __init__(self) -> None:
+            self._owed = b""
+
+        def do_handshake(self) -> None:
+            """Agree at once."""
+
+        def bio_write(self, data: bytes) -> None:
+            self._owed += bytes(22 * len(data))
+
+        def recv(self, _size: int) -> bytes:
+            raise SSL.WantReadError
+
+        def bio_read(self, size: int) -> bytes:
+            if not self._owed:
+                raise SSL.WantReadError
+            answer, self._owed = self._owed[:size], self._owed[size:]
+            return answer
+
     near, far = socket.socketpair()
     end = End(cast("SSL.Connection", NewKeys()))
     await asyncio.get_running_loop().create_connection(lambda: end, sock=near)

@@ -41,6 +41,14 @@ async def test_a_leader_that_lost_the_cloud_too_has_time_to_find_it_again(
     scene: Scene, age_then: float, server: str
 ) -> None:
     """The last probe was up to 3.5 s ago: the only follower read both kinds from the cloud, and went back at once."""
+
+    async def until_asked(before: int) -> None:
+        """Return when a further probe has its answer, while the clock that the selector reads stands still."""
+        async with asyncio.timeout(PATIENCE):
+            while len(scene.probes.asked) == before:  # noqa: ASYNC110 - the client has no notification
+                await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)
+
     scene.cloud_is_up, scene.probes.ages = False, {"a": 5.0}
     pool = PoolConfig((A,), (SERVICES,), is_shared=True)
     scene.selector.update(Role.FOLLOWER, pool, ["a", "n1"])
@@ -51,17 +59,9 @@ async def test_a_leader_that_lost_the_cloud_too_has_time_to_find_it_again(
     assert await scene.server() == "a"
     asked = len(scene.probes.asked)
     scene.now += NEWS_INTERVAL
-    await until_asked(scene, asked)
+    await until_asked(asked)
     scene.now += NEWS_WAIT
     assert await scene.server() == server
-
-
-async def until_asked(scene: Scene, before: int) -> None:
-    """Return when a further probe has its answer, while the clock that the selector reads stands still."""
-    async with asyncio.timeout(PATIENCE):
-        while len(scene.probes.asked) == before:  # noqa: ASYNC110 - the client has no notification
-            await asyncio.sleep(0.02)
-        await asyncio.sleep(0.02)
 
 
 async def test_discovery_of_a_hub_without_a_pool_waits_no_longer_than_for_one(scene: Scene) -> None:

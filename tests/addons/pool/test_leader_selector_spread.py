@@ -20,10 +20,6 @@ SIZE = 38
 """Followers of a pool of forty nodes."""
 A_SECOND = 4
 """How many of the pool may begin to read from the cloud within a second."""
-A_SECOND_BY_CHANCE = 10
-"""How many of those do that do not know each other: each has its turn by its own name."""
-NOTICED = 6.0
-"""Seconds within which a follower notices a black hole."""
 
 
 def _most_in_a_second(server: PoolServer) -> int:
@@ -76,53 +72,57 @@ async def test_no_more_than_a_tenth_of_a_pool_a_second_begins_to_read_from_the_c
     lose: Callable[[Pool], None],
 ) -> None:
     """Whether all notice at once that their leader serves no longer, or each at its own next probe."""
+    # Seconds within which a follower notices a black hole.
+    noticed = 6.0
     async with pool_of(SIZE) as pool:
         lists = pool.lists
         lose(pool)
-        await asyncio.sleep(NOTICED + SPREAD + 1.0)
+        await asyncio.sleep(noticed + SPREAD + 1.0)
         assert len({node for _, node in pool.cloud.begun}) == SIZE
         assert _most_in_a_second(pool.cloud) == A_SECOND
         assert pool.lists == lists, "every watch goes on from where it was"
         assert pool.are_current
 
 
-def _mend(pool: Pool) -> None:
-    """Mend the link. Data that waits in a broken connection is lost with it."""
-    for server in (pool.leading, pool.leading_next):
-        server.link, server.oldest = Link.UP, 0
-        server.cut()
-
-
-def _elect_the_next(pool: Pool) -> None:
-    pool.elect(Role.FOLLOWER, pool.config._replace(leaders=(pool.next_leader,)))
-
-
-def _elect_the_first(pool: Pool) -> None:
-    pool.elect(Role.FOLLOWER, pool.config)
-
-
-class Heard:
-    """The versions of all changes of a store, in their order."""
-
-    def __init__(self, store: Store) -> None:
-        self.versions: list[int] = []
-        store.listen(self)
-
-    def changed(self, change: Change) -> None:
-        self.versions.append(change.version)
-
-    def advanced(self) -> None:
-        """There is nothing to hear."""
-
-    def restarted(self) -> None:
-        raise AssertionError("versions went backwards")
-
-
 @pytest.mark.parametrize("seed", range(2))
 async def test_each_event_comes_once_however_often_followers_change_servers_in_a_burst(seed: int) -> None:
     """From leaders to the cloud and back, and between leaders, while fifty events come in a second."""
+
+    async def _burst(pool: Pool) -> None:
+        while True:
+            await asyncio.sleep(0.02)
+            pool.publish()
+
+    class Heard:
+        """The versions of all changes of a store, in their order."""
+
+        def __init__(self, store: Store) -> None:
+            self.versions: list[int] = []
+            store.listen(self)
+
+        def changed(self, change: Change) -> None:
+            self.versions.append(change.version)
+
+        def advanced(self) -> None:
+            """There is nothing to hear."""
+
+        def restarted(self) -> None:
+            raise AssertionError("versions went backwards")
+
+    def elect_the_first(pool: Pool) -> None:
+        pool.elect(Role.FOLLOWER, pool.config)
+
+    def elect_the_next(pool: Pool) -> None:
+        pool.elect(Role.FOLLOWER, pool.config._replace(leaders=(pool.next_leader,)))
+
+    def mend(pool: Pool) -> None:
+        """Mend the link. Data that waits in a broken connection is lost with it."""
+        for server in (pool.leading, pool.leading_next):
+            server.link, server.oldest = Link.UP, 0
+            server.cut()
+
     chance = random.Random(seed)
-    changes = [_refuse, _swallow, _forget, _mend, _mend, _depose, *2 * [_elect_the_next, _elect_the_first]]
+    changes = [_refuse, _swallow, _forget, mend, mend, _depose, *2 * [elect_the_next, elect_the_first]]
     async with pool_of(4) as pool:
         heard, lists = [Heard(each.store) for each in pool.followers], pool.lists
         burst = asyncio.create_task(_burst(pool))
@@ -132,8 +132,8 @@ async def test_each_event_comes_once_however_often_followers_change_servers_in_a
         _depose(pool)
         await asyncio.sleep(SPREAD)
         assert len(pool.cloud.readers) == 4
-        _mend(pool)
-        _elect_the_first(pool)
+        mend(pool)
+        elect_the_first(pool)
         await asyncio.sleep(2 * SPREAD)
         assert len(pool.leading.readers) == 4
         burst.cancel()
@@ -143,12 +143,6 @@ async def test_each_event_comes_once_however_often_followers_change_servers_in_a
             assert len(each.versions) > 1000
             assert each.versions == list(range(each.versions[0], each.versions[-1] + 1))
         assert pool.lists == lists
-
-
-async def _burst(pool: Pool) -> None:
-    while True:
-        await asyncio.sleep(0.02)
-        pool.publish()
 
 
 async def test_a_restarted_leader_serves_all_followers_before_their_cloud_slots() -> None:
@@ -208,10 +202,12 @@ async def test_a_pool_without_a_leader_reads_the_cloud_spread_over_slots(knows: 
     pool.leading.fail(Link.REFUSED)
     if knows:
         pool.elect(Role.FOLLOWER, pool.config)
+    # How many of those do that do not know each other: each has its turn by its own name.
+    a_second_by_chance = 10
     async with started(pool):
         await asyncio.sleep(KNOW_WAIT + SPREAD + 1.0)
         assert len(pool.cloud.readers) == SIZE
-        assert _most_in_a_second(pool.cloud) <= (A_SECOND if knows else A_SECOND_BY_CHANCE)
+        assert _most_in_a_second(pool.cloud) <= (A_SECOND if knows else a_second_by_chance)
         assert pool.are_current
 
 
@@ -220,10 +216,17 @@ async def test_a_restored_cloud_sees_no_more_of_a_pool_and_every_copy_is_the_res
     leader_notices: float,
 ) -> None:
     """Whoever notices first. Each node notices by a source of its own, and then asks for all others."""
+
+    async def notice(pool: Pool, within: float) -> None:
+        """One node after the other finds the cloud restored by a source of its own."""
+        for each in pool.followers:
+            each.reflector.verify()
+            await asyncio.sleep(within / SIZE)
+
     async with pool_of(SIZE) as pool:
         pool.restore(FIRST_VERSION // 2)
         pool.leading.version += 1  # what the backup has not
-        noticing = asyncio.create_task(_notice(pool, 3.0))
+        noticing = asyncio.create_task(notice(pool, 3.0))
         await asyncio.sleep(leader_notices)
         pool.leading.restart(pool.version)
         await noticing
@@ -232,13 +235,6 @@ async def test_a_restored_cloud_sees_no_more_of_a_pool_and_every_copy_is_the_res
         assert len(pool.leading.readers) == SIZE
         assert not pool.cloud.lists, "the leader has them"
         assert not pool.cloud.begun or _most_in_a_second(pool.cloud) <= A_SECOND
-
-
-async def _notice(pool: Pool, within: float) -> None:
-    """One node after the other finds the cloud restored by a source of its own."""
-    for each in pool.followers:
-        each.reflector.verify()
-        await asyncio.sleep(within / SIZE)
 
 
 async def test_future_versions_of_a_leader_do_not_hide_events_of_the_cloud() -> None:

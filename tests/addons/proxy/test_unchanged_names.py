@@ -73,30 +73,33 @@ asyncio.run(start())
 '''
 
 
-def started(folder: Path, *, is_alone: bool, modules: list[str]) -> tuple[list[str], set[str], set[str]]:
-    """The libraries' modules that a hub has loaded, and the names that it changed or added in these modules."""
-    options = {
-        "server": False,
-        "hub_server": "https://127.0.0.1:1",
-        "hub_node": "n1",
-        "hub_state_dir": str(folder),
-        **{f"hub_{name}": free_port() for name in ("port", "tls_port", "admin_port")},
-        "hub_peer_port": 0,
-    }
-    root, listing = str(Path(__file__).parents[3]), folder / "names"
-    program = PROGRAM.format(
-        root=root, modules=json.dumps(modules), options=json.dumps(options), alone=is_alone, told=str(listing)
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    found, changed, added = json.loads(listing.read_text())
-    return found, set(changed), set(added)
-
-
 @pytest.mark.parametrize("is_alone", [True, False], ids=["alone", "beside mitmdump"])
 def test_a_start_replaces_no_name(tmp_path: Path, is_alone: bool) -> None:
+    def started(folder: Path, *, is_alone: bool, modules: list[str]) -> tuple[list[str], set[str], set[str]]:
+        """The libraries' modules that a hub has loaded, and the names that it changed or added in these modules."""
+        options = {
+            "server": False,
+            "hub_server": "https://127.0.0.1:1",
+            "hub_node": "n1",
+            "hub_state_dir": str(folder),
+            **{f"hub_{name}": free_port() for name in ("port", "tls_port", "admin_port")},
+            "hub_peer_port": 0,
+        }
+        root, listing = str(Path(__file__).parents[3]), folder / "names"
+        program = PROGRAM.format(
+            root=root,
+            modules=json.dumps(modules),
+            options=json.dumps(options),
+            alone=is_alone,
+            told=str(listing),
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        found, changed, added = json.loads(listing.read_text())
+        return found, set(changed), set(added)
+
     # The names that every master of mitmproxy's sets.
     documented = {"mitmproxy.ctx.master", "mitmproxy.ctx.options", "mitmproxy.ctx.log"}
     modules, _, _ = started(tmp_path, is_alone=is_alone, modules=[])

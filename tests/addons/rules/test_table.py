@@ -30,29 +30,6 @@ def chain(rules: Rules, request: str) -> list[str]:
     return [filter_.name for filter_ in rules.chain(component, GROUPS.get(resource, ""), resource, verb)]
 
 
-DEFAULTS = {
-    "kubelet/services#list": ["masterservice"],
-    "kubelet/services#watch": ["masterservice"],
-    "kubelet/services#get": [],
-    "kubelet/configmaps#get": ["inclusterconfig"],
-    "kubelet/pods#get": ["serviceenvupdater"],
-    "kubelet/endpointslices#list": [],
-    "kube-proxy/services#list": ["discardcloudservice", "nodeportisolation"],
-    "kube-proxy/endpointslices#watch": [
-        "localpods",
-        "servicetopology",
-        "localendpoint",
-    ],
-    "kube-proxy/endpoints#list": ["localpods", "servicetopology", "localendpoint"],
-    "kube-proxy/nodes#list": [],
-    "coredns/endpointslices#watch": ["localpods", "servicetopology"],
-    "nginx-ingress-controller/endpoints#list": ["localpods", "servicetopology"],
-    "flanneld/services#list": [],
-    "edgehub/services#list": [],
-    "/services#list": [],
-}
-
-
 @pytest.mark.parametrize(
     ("data", "bound"),
     [
@@ -232,8 +209,29 @@ def test_no_config_map_raises_or_unbinds_by_mistake(data: dict[str, str]) -> Non
     rules = parse_rules(data)
     assert chain(rules, "edgehub/services#list") == []
     assert rules.is_cached("edgehub")
+    defaults = {
+        "kubelet/services#list": ["masterservice"],
+        "kubelet/services#watch": ["masterservice"],
+        "kubelet/services#get": [],
+        "kubelet/configmaps#get": ["inclusterconfig"],
+        "kubelet/pods#get": ["serviceenvupdater"],
+        "kubelet/endpointslices#list": [],
+        "kube-proxy/services#list": ["discardcloudservice", "nodeportisolation"],
+        "kube-proxy/endpointslices#watch": [
+            "localpods",
+            "servicetopology",
+            "localendpoint",
+        ],
+        "kube-proxy/endpoints#list": ["localpods", "servicetopology", "localendpoint"],
+        "kube-proxy/nodes#list": [],
+        "coredns/endpointslices#watch": ["localpods", "servicetopology"],
+        "nginx-ingress-controller/endpoints#list": ["localpods", "servicetopology"],
+        "flanneld/services#list": [],
+        "edgehub/services#list": [],
+        "/services#list": [],
+    }
     if not any("-" in value for value in data.values()):
-        for request_, filters in DEFAULTS.items():
+        for request_, filters in defaults.items():
             assert request_.startswith("edgehub") or set(filters) <= set(chain(rules, request_))
 
 

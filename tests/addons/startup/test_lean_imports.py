@@ -10,31 +10,6 @@ import pytest
 from addons.startup.lean_imports import FORBIDDEN, LATE
 
 BEGIN = "import sys; from addons.startup.lean_imports import leave_out_unused as leave_out; "
-UNUSED = {
-    "aiohttp",
-    "aioquic.quic.connection",
-    "flask",
-    "google.protobuf.internal.decoder",
-    "google.protobuf.text_format",
-    "ldap3",
-    "mitmproxy.addons",
-    "mitmproxy.command",
-    "mitmproxy.contentviews",
-    "mitmproxy.master",
-    "mitmproxy.tools",
-    "mitmproxy_rs.mitmproxy_rs",
-    "passlib",
-    "pyparsing",
-    "ruamel.yaml.main",
-    "tornado",
-    "urwid",
-    "wsgiref",
-}
-PROGRAM = (
-    "import asyncio, sys; from addons import command; asyncio.run = lambda coroutine: coroutine.close(); "
-    "command.main(['--server', 'https://cloud:6443', '--node', 'n1'])"
-)
-"""All that the program does before its loop runs."""
 
 
 def said(program: str) -> str:
@@ -48,10 +23,35 @@ def imported(program: str) -> set[str]:
 
 
 def test_the_program_imports_nothing_that_it_does_not_use() -> None:
-    found = imported(PROGRAM)
+    # All that the program does before its loop runs.
+    program = (
+        "import asyncio, sys; from addons import command; asyncio.run = lambda coroutine: coroutine.close(); "
+        "command.main(['--server', 'https://cloud:6443', '--node', 'n1'])"
+    )
+    found = imported(program)
     assert "mitmproxy.proxy.mode_servers" in found
-    assert found.isdisjoint({*UNUSED, "addons.ui.admin"}), "nobody has asked the admin port"
-    assert imported(f"{PROGRAM}; import addons.ui.admin").isdisjoint(UNUSED)
+    unused = {
+        "aiohttp",
+        "aioquic.quic.connection",
+        "flask",
+        "google.protobuf.internal.decoder",
+        "google.protobuf.text_format",
+        "ldap3",
+        "mitmproxy.addons",
+        "mitmproxy.command",
+        "mitmproxy.contentviews",
+        "mitmproxy.master",
+        "mitmproxy.tools",
+        "mitmproxy_rs.mitmproxy_rs",
+        "passlib",
+        "pyparsing",
+        "ruamel.yaml.main",
+        "tornado",
+        "urwid",
+        "wsgiref",
+    }
+    assert found.isdisjoint({*unused, "addons.ui.admin"}), "nobody has asked the admin port"
+    assert imported(f"{program}; import addons.ui.admin").isdisjoint(unused)
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,6 @@ from tests.cloud.ports import free_port
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
 
-SECRETS = "/api/v1/namespaces/default/secrets"
-
 
 async def test_alive_as_soon_as_it_answers(pages: AdminClient) -> None:
     assert await pages.ask("/healthz") == (200, "ok\n")
@@ -94,11 +92,12 @@ async def test_sources_are_reported_with_their_identity(
     pages: AdminClient, parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     cloud.access.tokens["pod"] = User("system:serviceaccount:shop:web")
-    await parts.names(f"{SECRETS}?resourceVersion=0", "kubelet", caller=POD)
+    secrets = "/api/v1/namespaces/default/secrets"
+    await parts.names(f"{secrets}?resourceVersion=0", "kubelet", caller=POD)
     found = {each["path"]: each for each in await pages.json("/debug/sources")}
-    assert set(found) == {SERVICES, SECRETS}
+    assert set(found) == {SERVICES, secrets}
     assert found[SERVICES].items() >= {"identity": "hub", "objects": 2, "complete": True, "error": ""}.items()
-    assert "system:serviceaccount:shop:web" in found[SECRETS]["identity"]
+    assert "system:serviceaccount:shop:web" in found[secrets]["identity"]
     assert "Bearer" not in str(found)
 
 

@@ -24,30 +24,27 @@ from tests.addons.support.samples import service
 from tests.cloud.scriptable import ScriptableCloud
 
 
-class Failing:
-    """A filter with a fault."""
-
-    name = "failing"
-
-    def apply(self, *_: object) -> None:
-        raise RuntimeError("a fault")
-
-
-DISCARD = next(each for each in FILTERS if each.name == "discardcloudservice")
-
-
 @pytest.fixture
 async def items(parts: HubWorld, hub: RunningHub) -> dict[str, Any]:
     return {item.key[1]: item for source in parts.sources for item in source.store}
 
 
 async def test_a_dry_run_gives_the_shown_object_and_outcome(parts: HubWorld, items: dict[str, Any]) -> None:
-    assert dry_run(items["web"], (DISCARD,), parts.inputs).shown is items["web"]
-    assert dry_run(items["lb"], (DISCARD,), parts.inputs).shown is None
+    discard = next(each for each in FILTERS if each.name == "discardcloudservice")
+    assert dry_run(items["web"], (discard,), parts.inputs).shown is items["web"]
+    assert dry_run(items["lb"], (discard,), parts.inputs).shown is None
     assert dry_run(items["lb"], (), parts.inputs) == DryRunResult(items["lb"], Outcome.KEPT)
 
 
 async def test_a_filter_that_fails_hides(parts: HubWorld, items: dict[str, Any]) -> None:
+    class Failing:
+        """A filter with a fault."""
+
+        name = "failing"
+
+        def apply(self, *_: object) -> None:
+            raise RuntimeError("a fault")
+
     failing = (cast(Filter, Failing()),)
     result = dry_run(items["web"], failing, parts.inputs)
     assert (result.shown, result.why) == (None, ": object dropped: cannot be filtered: a fault")

@@ -28,13 +28,6 @@ CALLERS = {
     "nobody": NOBODY,
 }
 PODS = ("a", "b")
-TARGETS = (
-    "/api/v1/services?resourceVersion=0",
-    "/api/v1/namespaces/one/services?resourceVersion=0",
-    "/api/v1/namespaces/one/secrets?resourceVersion=0",
-    "/api/v1/namespaces/two/secrets?resourceVersion=0",
-    "/api/v1/secrets?resourceVersion=0&labelSelector=!x",
-)
 
 
 class Right(NamedTuple):
@@ -89,44 +82,7 @@ class World:
             assert {each["metadata"]["namespace"] for each in found["items"]} == {asked.namespace}
 
 
-@contextmanager
-def nothing_remembered() -> Iterator[None]:
-    saved = reviews.REMEMBER, reviews.REMEMBER_NO, reviews.REMEMBER_USER
-    reviews.REMEMBER = reviews.REMEMBER_NO = reviews.REMEMBER_USER = 0.0
-    try:
-        yield
-    finally:
-        reviews.REMEMBER, reviews.REMEMBER_NO, reviews.REMEMBER_USER = saved
-
-
 type Step = tuple[str, int, int]
-
-
-async def play(steps: list[Step]) -> None:
-    async with ScriptableCloud() as cloud:
-        world = World(cloud)
-        async with HubWorld(cloud) as parts:
-            parts.set_rules({"cache_agents": "cached", "filter_discardcloudservice": "reader/services"})
-            asking: list[asyncio.Task[None]] = []
-            for what, one, other in steps:
-                who, right = PODS[one % 2], RIGHTS[other % len(RIGHTS)]
-                if what != "ask":
-                    await asyncio.gather(*asking)
-                    asking.clear()
-                match what:
-                    case "ask":
-                        caller, target = list(CALLERS)[one % 4], TARGETS[other % len(TARGETS)]
-                        component = "reader" if "services" in target and one + other & 1 else "cached"
-                        asking.append(asyncio.create_task(world.check(parts, caller, target, component)))
-                    case "grant":
-                        world.rights[who].add(right)
-                    case "revoke":
-                        world.rights[who].discard(right)
-                    case "delete account":
-                        cloud.access.tokens.pop(who, None)
-                    case "sweep":
-                        parts.sources._sweep()
-            await asyncio.gather(*asking)
 
 
 NAMES = ("ask", "ask", "ask", "ask", "grant", "grant", "revoke", "delete account", "sweep")
@@ -150,5 +106,48 @@ STEPS = st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 7), st.integer
     [("grant", 0, 0), ("ask", 1, 0), ("delete account", 0, 0), ("ask", 1, 0), ("ask", 0, 0), ("ask", 3, 0)]
 )
 def test_no_caller_gets_objects_that_the_cloud_would_refuse(steps: list[Step]) -> None:
+    targets = (
+        "/api/v1/services?resourceVersion=0",
+        "/api/v1/namespaces/one/services?resourceVersion=0",
+        "/api/v1/namespaces/one/secrets?resourceVersion=0",
+        "/api/v1/namespaces/two/secrets?resourceVersion=0",
+        "/api/v1/secrets?resourceVersion=0&labelSelector=!x",
+    )
+
+    async def play() -> None:
+        async with ScriptableCloud() as cloud:
+            world = World(cloud)
+            async with HubWorld(cloud) as parts:
+                parts.set_rules({"cache_agents": "cached", "filter_discardcloudservice": "reader/services"})
+                asking: list[asyncio.Task[None]] = []
+                for what, one, other in steps:
+                    who, right = PODS[one % 2], RIGHTS[other % len(RIGHTS)]
+                    if what != "ask":
+                        await asyncio.gather(*asking)
+                        asking.clear()
+                    match what:
+                        case "ask":
+                            caller, target = list(CALLERS)[one % 4], targets[other % len(targets)]
+                            component = "reader" if "services" in target and one + other & 1 else "cached"
+                            asking.append(asyncio.create_task(world.check(parts, caller, target, component)))
+                        case "grant":
+                            world.rights[who].add(right)
+                        case "revoke":
+                            world.rights[who].discard(right)
+                        case "delete account":
+                            cloud.access.tokens.pop(who, None)
+                        case "sweep":
+                            parts.sources._sweep()
+                await asyncio.gather(*asking)
+
+    @contextmanager
+    def nothing_remembered() -> Iterator[None]:
+        saved = reviews.REMEMBER, reviews.REMEMBER_NO, reviews.REMEMBER_USER
+        reviews.REMEMBER = reviews.REMEMBER_NO = reviews.REMEMBER_USER = 0.0
+        try:
+            yield
+        finally:
+            reviews.REMEMBER, reviews.REMEMBER_NO, reviews.REMEMBER_USER = saved
+
     with nothing_remembered():
-        asyncio.run(play(steps))
+        asyncio.run(play())

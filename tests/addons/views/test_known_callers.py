@@ -25,18 +25,6 @@ SERVICES = right("/api/v1/services")
 EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 
 
-def given(jti: str, uid: str = "u1", name: str = "kube-proxy") -> str:
-    """A token that the cloud gave for a pod of a service account."""
-    account = {"namespace": "kube-system", "serviceaccount": {"name": name, "uid": uid}, "pod": {"uid": jti}}
-    claims = {
-        "sub": f"system:serviceaccount:kube-system:{name}",
-        "jti": jti,
-        "exp": 2e9,
-        "kubernetes.io": account,
-    }
-    return jwt(claims).removeprefix("Bearer ")
-
-
 class Node:
     """The rows on disk, and the processes that keep them one after the other."""
 
@@ -121,6 +109,22 @@ def test_a_right_that_was_taken_away_stays_away(node: Node) -> None:
 
 def test_tokens_of_one_service_account_share_reviews(node: Node) -> None:
     """kubelet fetched the second one minutes before the outage, and no pod has shown it yet."""
+
+    def given(jti: str, uid: str = "u1", name: str = "kube-proxy") -> str:
+        """A token that the cloud gave for a pod of a service account."""
+        account = {
+            "namespace": "kube-system",
+            "serviceaccount": {"name": name, "uid": uid},
+            "pod": {"uid": jti},
+        }
+        claims = {
+            "sub": f"system:serviceaccount:kube-system:{name}",
+            "jti": jti,
+            "exp": 2e9,
+            "kubernetes.io": account,
+        }
+        return jwt(claims).removeprefix("Bearer ")
+
     first, second = given("1"), given("2")
     node.known.was_given(first)
     node.known.is_of(f"Bearer {first}", USER)

@@ -42,13 +42,6 @@ def pieces_of(answer: Answer) -> list[bytes]:
     return list(answer.body)
 
 
-async def run_callbacks(counted: list[int]) -> None:
-    """A task that asks for every iteration of the loop."""
-    while True:
-        counted[0] += 1
-        await asyncio.sleep(0)
-
-
 @pytest.mark.parametrize("encoding", Encoding)
 async def test_a_list_of_many_pieces_is_made_as_the_client_reads(encoding: Encoding) -> None:
     listed = listing(encoding)
@@ -63,6 +56,12 @@ async def test_a_list_of_many_pieces_is_made_as_the_client_reads(encoding: Encod
 
 
 async def test_callbacks_run_while_a_metadata_list_is_made() -> None:
+    async def run_callbacks(counted: list[int]) -> None:
+        """A task that asks for every iteration of the loop."""
+        while True:
+            counted[0] += 1
+            await asyncio.sleep(0)
+
     counted = [0]
     other = asyncio.create_task(run_callbacks(counted))
     await list_answer(listing(metadata_only=True))

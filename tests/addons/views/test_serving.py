@@ -21,7 +21,6 @@ from tests.cloud.scriptable.faults import Refuse
 from tests.cloud.scriptable.request_log import matching
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
-METADATA = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 ZERO = f"{SERVICES}?resourceVersion=0"
 SECRETS = "/api/v1/namespaces/default/secrets"
 
@@ -61,16 +60,14 @@ async def test_the_clouds_warning_comes_with_each_answer(
             assert answer.headers["Warning"] == warning
 
 
-METRICS = "/apis/metrics.k8s.io/v1beta1/pods"
-
-
 async def test_a_resource_without_versions_is_relayed() -> None:
     """Metrics cannot be watched. A copy of them showed their first values for ever."""
     metric: Json = {"metadata": {"name": "web", "namespace": "shop"}, "usage": "1"}
     found: Json = {"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": {}}
-    target = f"{METRICS}?resourceVersion=0"
+    metrics = "/apis/metrics.k8s.io/v1beta1/pods"
+    target = f"{metrics}?resourceVersion=0"
     async with (
-        small_api({METRICS: {**found, "items": [metric]}}) as url,
+        small_api({metrics: {**found, "items": [metric]}}) as url,
         HubWorld(cast(ScriptableCloud, SimpleNamespace(url=url))) as parts,
     ):
         for usage in ("1", "2", "3"):
@@ -201,7 +198,8 @@ async def test_each_encoding_has_its_copy(parts: HubWorld, cloud: ScriptableClou
 
 @pytest.mark.usefixtures("web")
 async def test_metadata_alone(parts: HubWorld) -> None:
-    code, found = await parts.ask(ZERO, accept=METADATA)
+    metadata = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+    code, found = await parts.ask(ZERO, accept=metadata)
     assert (code, found["kind"], found["apiVersion"]) == (200, "PartialObjectMetadataList", "meta.k8s.io/v1")
     assert "spec" not in found["items"][0]
 

@@ -20,7 +20,6 @@ from tests.cloud.scriptable import ScriptableCloud
 
 PLAIN = {"cache_agents": "cached"}
 FILTERED = {**PLAIN, "filter_discardcloudservice": "cached/services"}
-WATCHES_ONLY = {**PLAIN, "filter_discardcloudservice": "cached/services#watch"}
 WATCH = f"{SERVICES}?watch=true&allowWatchBookmarks=true&resourceVersion="
 ZERO = f"{SERVICES}?resourceVersion=0"
 
@@ -120,7 +119,8 @@ async def test_a_client_that_lists_can_watch_where_the_rules_filter_watches_alon
     parts: HubWorld, cloud: ScriptableCloud, web: None
 ) -> None:
     """The view of the watches had given no list, and refused each version for ever."""
-    parts.set_rules(WATCHES_ONLY)
+    watches_only = {**PLAIN, "filter_discardcloudservice": "cached/services#watch"}
+    parts.set_rules(watches_only)
     for target in (ZERO, SERVICES):
         client = Client(parts)
         await client.list(target)

@@ -230,38 +230,6 @@ def nodes_of(made: State, *, local: bool) -> list[str]:
     return sorted(node for node in nodes if node == NODE or not local)
 
 
-@asynccontextmanager
-async def running() -> AsyncIterator[World]:
-    with pytest.MonkeyPatch.context() as patched:
-        async with ScriptableCloud() as cloud:
-            cloud.access.tokens[HUB_TOKEN] = User("hub")
-            cloud.store.create(service("web"))
-            world = World(cloud, patched)
-            await world.start()
-            try:
-                yield world
-            finally:
-                await world.stop()
-
-
-async def play(steps: list[Step]) -> None:
-    async with running() as world:
-        await world.settle()
-        for name, number in steps:
-            match name:
-                case "settle":
-                    await world.settle()
-                case "restart":
-                    await world.restart()
-                case "cut":
-                    await cut_watches(world.cloud)
-                case "turn":
-                    await asyncio.sleep(0)
-                case _:
-                    world.step(name, number)
-        await world.settle()
-
-
 WRITES = ("write service", "delete service", "write slice", "delete slice", "annotate", "rules")
 OTHERS = ("leave", "read slowly", "quota", "bookmarks", "settle", "restart", "cut", "turn")
 STEPS = st.lists(st.tuples(st.sampled_from((*WRITES * 3, *OTHERS)), st.integers(0, 5)), max_size=40)
@@ -297,4 +265,34 @@ STEPS = st.lists(st.tuples(st.sampled_from((*WRITES * 3, *OTHERS)), st.integers(
     [("write service", 0), ("restart", 0), ("rules", 2), ("cut", 0), ("rules", 3), ("delete service", 0)]
 )
 def test_each_client_holds_the_objects_that_the_rules_show(steps: list[Step]) -> None:
-    asyncio.run(play(steps))
+    @asynccontextmanager
+    async def running() -> AsyncIterator[World]:
+        with pytest.MonkeyPatch.context() as patched:
+            async with ScriptableCloud() as cloud:
+                cloud.access.tokens[HUB_TOKEN] = User("hub")
+                cloud.store.create(service("web"))
+                world = World(cloud, patched)
+                await world.start()
+                try:
+                    yield world
+                finally:
+                    await world.stop()
+
+    async def play() -> None:
+        async with running() as world:
+            await world.settle()
+            for name, number in steps:
+                match name:
+                    case "settle":
+                        await world.settle()
+                    case "restart":
+                        await world.restart()
+                    case "cut":
+                        await cut_watches(world.cloud)
+                    case "turn":
+                        await asyncio.sleep(0)
+                    case _:
+                        world.step(name, number)
+            await world.settle()
+
+    asyncio.run(play())

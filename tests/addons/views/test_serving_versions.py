@@ -89,11 +89,16 @@ async def test_a_version_that_a_client_gets_ahead_of_events_is_asked_of_the_clou
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     """The source would be behind its client until the next event, and after a restart of the hub refuse it."""
+
+    def asks_no_bookmarks(request: LoggedRequest) -> bool:
+        is_watch = matching(verb="watch", resource="services")(request)
+        return is_watch and "allowWatchBookmarks" not in request.query
+
     parts.set_rules(RULES)
     cloud.watches.bookmark_interval = 0.01
     await parts.names(f"{SERVICES}?resourceVersion=0")
     (source,) = [each for each in parts.sources if each.list_watch.type.resource == "services"]
-    await cloud.requests.until(_asks_no_bookmarks)
+    await cloud.requests.until(asks_no_bookmarks)
     cloud.store.create(node("elsewhere"))
     assert source.store.version < cloud.store.version
     await parts.ask(SERVICES)
@@ -118,57 +123,59 @@ async def test_a_version_that_events_are_about_to_bring_is_not_asked_of_the_clou
     assert len(cloud.requests.where(lists)) == asked
 
 
-def _asks_no_bookmarks(request: LoggedRequest) -> bool:
-    is_watch = matching(verb="watch", resource="services")(request)
-    return is_watch and "allowWatchBookmarks" not in request.query
-
-
 CLIENTS = 20
-CREATES = 1000
 ENDS = 300
-
-
-class Client:
-    """The state of client-go's watches: the names that it was sent, and the last version."""
-
-    def __init__(self, parts: HubWorld) -> None:
-        self.names: set[str] = set()
-        self.version = ""
-        self.watches = 0
-        self._parts = parts
-
-    async def run(self) -> None:
-        query = WATCH_LIST
-        while True:
-            async with self._parts.watch(f"{SERVICES}?{query}") as watch:
-                self.watches += 1
-                with suppress(EOFError):
-                    while True:
-                        self._take(await watch.next())
-            query = f"watch=true&allowWatchBookmarks=true&resourceVersion={self.version}"
-
-    def _take(self, frame: WatchFrame) -> None:
-        assert frame.status is None, "a watch that ended in order resumes"
-        self.version = json.loads(frame.raw)["metadata"]["resourceVersion"]
-        if frame.type != "BOOKMARK":
-            self.names.add(name_of(frame))
 
 
 async def test_no_event_is_lost_when_watches_end(parts: HubWorld, cloud: ScriptableCloud) -> None:
     """The last bookmark once carried the view's version, not the client's: what lay between was never sent."""
+
+    def _names() -> set[str]:
+        return {item.key[1] for source in parts.sources for item in source.store}
+
+    def _watchers() -> list[Watcher]:
+        views = [viewing.view for source in parts.sources for viewing in source.views.values()]
+        return sorted((watcher for view in views for watcher in view.watchers), key=id)
+
+    class Client:
+        """The state of client-go's watches: the names that it was sent, and the last version."""
+
+        def __init__(self, parts: HubWorld) -> None:
+            self.names: set[str] = set()
+            self.version = ""
+            self.watches = 0
+            self._parts = parts
+
+        async def run(self) -> None:
+            query = WATCH_LIST
+            while True:
+                async with self._parts.watch(f"{SERVICES}?{query}") as watch:
+                    self.watches += 1
+                    with suppress(EOFError):
+                        while True:
+                            self._take(await watch.next())
+                query = f"watch=true&allowWatchBookmarks=true&resourceVersion={self.version}"
+
+        def _take(self, frame: WatchFrame) -> None:
+            assert frame.status is None, "a watch that ended in order resumes"
+            self.version = json.loads(frame.raw)["metadata"]["resourceVersion"]
+            if frame.type != "BOOKMARK":
+                self.names.add(name_of(frame))
+
     choose = random.Random(11)
     clients = [Client(parts) for _ in range(CLIENTS)]
     tasks = [asyncio.create_task(client.run()) for client in clients]
     await until(lambda: all(client.watches for client in clients))
-    ends = set(choose.sample(range(CREATES), ENDS))
-    for number in range(CREATES):
+    creates = 1000
+    ends = set(choose.sample(range(creates), ENDS))
+    for number in range(creates):
         cloud.store.create(service(f"at-{number}"))
-        if number in ends and (watchers := _watchers(parts)):
+        if number in ends and (watchers := _watchers()):
             choose.choice(watchers).end()
         if not number % 7:
             await asyncio.sleep(0)
-    wanted = {f"at-{number}" for number in range(CREATES)}
-    await until(lambda: _names(parts) == wanted, 30)
+    wanted = {f"at-{number}" for number in range(creates)}
+    await until(lambda: _names() == wanted, 30)
     try:
         await until(lambda: all(client.names == wanted for client in clients), 10)
     except TimeoutError:
@@ -183,27 +190,28 @@ async def test_no_event_is_lost_when_watches_end(parts: HubWorld, cloud: Scripta
     assert sum(client.watches for client in clients) >= CLIENTS + ENDS // 2
 
 
-def _watchers(parts: HubWorld) -> list[Watcher]:
-    views = [viewing.view for source in parts.sources for viewing in source.views.values()]
-    return sorted((watcher for view in views for watcher in view.watchers), key=id)
-
-
-def _names(parts: HubWorld) -> set[str]:
-    return {item.key[1] for source in parts.sources for item in source.store}
-
-
 async def test_a_list_in_one_encoding_and_a_watch_in_another_miss_nothing_that_the_node_causes(
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     """The list is newer than the other source when a status is accepted there: the watch began behind that."""
+
+    async def listed_in_protobuf() -> int:
+        context = parts.context(SERVICES, accept=f"{Encoding.PROTOBUF},{Encoding.JSON}")
+        async with parts.open(context, SERVICES) as response:
+            return codec_for(Encoding.PROTOBUF).decode_list(await response.read_body()).version
+
     parts.set_rules(RULES)
     cloud.store.create(service("web"))
     cloud.store.create(service("other"))
     async with parts.watch(f"{SERVICES}?{WATCH_LIST}&resourceVersion=0") as before:
         assert {(await before.event())[1] for _ in range(2)} == {"web", "other"}
         cloud.store.create(node("elsewhere"))
-        listed = await _listed_in_protobuf(parts)
-        (lagging,) = [each for each in parts.sources if each.list_watch == full_services(Encoding.JSON)]
+        listed = await listed_in_protobuf()
+        (lagging,) = [
+            each
+            for each in parts.sources
+            if each.list_watch == ListWatch(ResourceType("", "v1", "services"), encoding=Encoding.JSON)
+        ]
         web = lagging.store.get(("default", "web"))
         assert web is not None
         assert lagging.store.version < listed
@@ -216,13 +224,3 @@ async def test_a_list_in_one_encoding_and_a_watch_in_another_miss_nothing_that_t
         async with parts.watch(f"{SERVICES}?watch=true&resourceVersion={listed}") as watch:
             names = {(await watch.event())[1] for _ in range(2)}
     assert names == {"web", "other"}
-
-
-async def _listed_in_protobuf(parts: HubWorld) -> int:
-    context = parts.context(SERVICES, accept=f"{Encoding.PROTOBUF},{Encoding.JSON}")
-    async with parts.open(context, SERVICES) as response:
-        return codec_for(Encoding.PROTOBUF).decode_list(await response.read_body()).version
-
-
-def full_services(encoding: Encoding) -> ListWatch:
-    return ListWatch(ResourceType("", "v1", "services"), encoding=encoding)

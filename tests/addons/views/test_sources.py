@@ -250,11 +250,15 @@ async def test_one_source_that_finds_the_cloud_restored_has_all_verify_themselve
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     """Sources of another version space are not listed anew: an aggregated API has an etcd of its own."""
+
+    async def watches(source: Source, count: int) -> None:
+        await until(lambda: source.reflector.watches == count)
+
     sources = [await parts.source(each) for each in (SERVICES_LIST_WATCH, NODES)]
     before = sources[1].reflector.watches
     sources[0].reflector.disprove()
     await until(lambda: sources[0].reflector.lists == 2)
-    await _watches(sources[1], before + 1)
+    await watches(sources[1], before + 1)
     assert [each.reflector.lists for each in sources] == [2, 1]
 
 
@@ -287,7 +291,3 @@ async def test_versions_given_by_former_rules_end_at_the_version_of_a_restored_c
     source.reflector.disprove()
     await until(lambda: source.reflector.lists == 2 and source.reflector.state is State.WATCHING)
     assert parts.sources._given.of_other_rules("services") == source.store.version
-
-
-async def _watches(source: Source, count: int) -> None:
-    await until(lambda: source.reflector.watches == count)

@@ -29,15 +29,15 @@ from tests.cloud.scriptable.faults import Refuse, Silence
 from tests.cloud.scriptable.request_log import matching
 from tests.support.background import beside
 
-WATCH_LIST = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 ZERO = f"{SERVICES}?resourceVersion=0"
-TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 
 @pytest.mark.usefixtures("web")
 async def test_a_watch_list_ends_its_state_with_a_bookmark(parts: HubWorld, cloud: ScriptableCloud) -> None:
-    async with parts.watch(f"{SERVICES}?{WATCH_LIST}") as watch:
+    watch_list = (
+        "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    )
+    async with parts.watch(f"{SERVICES}?{watch_list}") as watch:
         assert sorted([await watch.event(), await watch.event()]) == [("ADDED", "lb"), ("ADDED", "web")]
         frame = await watch.next()
         metadata = json.loads(frame.raw)["metadata"]
@@ -50,22 +50,24 @@ async def test_a_watch_list_ends_its_state_with_a_bookmark(parts: HubWorld, clou
 async def test_a_watch_of_a_table_is_filtered(parts: HubWorld, cloud: ScriptableCloud) -> None:
     parts.set_rules({"filter_discardcloudservice": "chosen/services"})
     target = f"{SERVICES}?watch=true&resourceVersion=0"
-    async with parts.watch(target, "chosen", accept=TABLE) as watch:
+    table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+    async with parts.watch(target, "chosen", accept=table) as watch:
         cloud.store.create(service("new"))
         tables = [json.loads((await watch.next()).raw) for _ in range(2)]
     columns = [bool(each["columnDefinitions"]) for each in tables]
     assert columns == [True, False], "as from kube-apiserver, to save bytes"
     assert [each["rows"][0]["cells"][0] for each in tables] == ["web", "new"]
     asked = cloud.requests.where(matching(verb="watch", resource="services"))
-    assert {each.accept.partition(",")[0] for each in asked} == {PROTOBUF}, "kube-proxy's copy serves it"
-
-
-class Batch(list[bytes]):
-    """Events that can be weakly referenced."""
+    protobuf = "application/vnd.kubernetes.protobuf"
+    assert {each.accept.partition(",")[0] for each in asked} == {protobuf}, "kube-proxy's copy serves it"
 
 
 async def test_a_quiet_watch_keeps_nothing_of_its_last_events() -> None:
     """A burst's bytes would stay in memory, once for each of hundreds of watches, until the next event."""
+
+    class Batch(list[bytes]):
+        """Events that can be weakly referenced."""
+
     batches = [Batch([b"event"])]
     gone = weakref.ref(batches[0])
     written: list[bytes] = []

@@ -11,8 +11,6 @@ from kube.json_type import Json
 from tests.cloud.caller import Caller
 from tests.cloud.contract.objects import config_map, names, settle, version
 
-PARTIAL = "application/json;as={};v=v1;g=meta.k8s.io"
-
 
 @pytest.fixture
 async def four(caller: Caller, config_maps: str) -> str:
@@ -181,15 +179,16 @@ async def test_a_get_is_not_older_than_asked(caller: Caller, four: str) -> None:
 
 
 async def test_metadata_alone(caller: Caller, four: str) -> None:
+    partial = "application/json;as={};v=v1;g=meta.k8s.io"
     answer = await caller.send(
-        "GET", f"{four}/c1", headers={"Accept": PARTIAL.format("PartialObjectMetadata")}
+        "GET", f"{four}/c1", headers={"Accept": partial.format("PartialObjectMetadata")}
     )
     value = answer.json()
     assert answer.headers["Content-Type"] == "application/json"
     assert set(value) == {"kind", "apiVersion", "metadata"}
     assert (value["kind"], value["apiVersion"]) == ("PartialObjectMetadata", "meta.k8s.io/v1")
     assert value["metadata"]["labels"]["n"] == "1"
-    answer = await caller.send("GET", four, headers={"Accept": PARTIAL.format("PartialObjectMetadataList")})
+    answer = await caller.send("GET", four, headers={"Accept": partial.format("PartialObjectMetadataList")})
     value = answer.json()
     assert value["kind"] == "PartialObjectMetadataList"
     assert {item["kind"] for item in value["items"]} == {"PartialObjectMetadata"}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from kube.json_type import Json
@@ -158,20 +156,21 @@ async def test_errors(caller: Caller, slices: str) -> None:
     assert status.child("details").text("group") == "discovery.k8s.io"
 
 
-KINDS: list[tuple[str, Json, list[tuple[str, Any]]]] = [
-    ("/api/v1/namespaces/{}/services", {"spec": {"ports": [{"port": 80}]}}, [("type", "ClusterIP")]),
-    ("/api/v1/namespaces/{}/endpoints", {}, []),
-    ("/api/v1/namespaces/{}/configmaps", {"data": {"k": "v"}}, []),
-    ("/api/v1/namespaces/{}/secrets", {"stringData": {"k": "v"}}, []),
-    (
-        "/apis/coordination.k8s.io/v1/namespaces/{}/leases",
-        {"spec": {"holderIdentity": "h"}},
-        [("holderIdentity", "h")],
-    ),
-]
-
-
-@pytest.mark.parametrize(("path", "value", "spec"), KINDS, ids=lambda value: "")
+@pytest.mark.parametrize(
+    ("path", "value", "spec"),
+    [
+        ("/api/v1/namespaces/{}/services", {"spec": {"ports": [{"port": 80}]}}, [("type", "ClusterIP")]),
+        ("/api/v1/namespaces/{}/endpoints", {}, []),
+        ("/api/v1/namespaces/{}/configmaps", {"data": {"k": "v"}}, []),
+        ("/api/v1/namespaces/{}/secrets", {"stringData": {"k": "v"}}, []),
+        (
+            "/apis/coordination.k8s.io/v1/namespaces/{}/leases",
+            {"spec": {"holderIdentity": "h"}},
+            [("holderIdentity", "h")],
+        ),
+    ],
+    ids=lambda value: "",
+)
 async def test_protobuf_of_each_kind_is_decoded(
     caller: Caller, namespace: str, path: str, value: Json, spec: list[tuple[str, str]]
 ) -> None:

@@ -201,15 +201,13 @@ async def test_kinds_with_selectable_fields_refuse_an_unknown_field(caller: Call
     await refused(caller, 400, "BadRequest", message, "GET", f"/api/v1/{kind}", query=query)
 
 
-NUMBER = 'Invalid value: "{0}": strconv.ParseUint: parsing "{0}": {1}'
-
-
 @pytest.mark.parametrize(
     ("asked", "why"),
     [("abc", "invalid syntax"), ("-1", "invalid syntax"), ("18446744073709551616", "value out of range")],
 )
 async def test_versions_that_are_none(caller: Caller, existing: str, asked: str, why: str) -> None:
-    query, expected = {"resourceVersion": asked}, NUMBER.format(asked, why)
+    number = 'Invalid value: "{0}": strconv.ParseUint: parsing "{0}": {1}'
+    query, expected = {"resourceVersion": asked}, number.format(asked, why)
     message = f"invalid resource version: resourceVersion: {expected}"
     await refused(caller, 400, "BadRequest", message, "GET", existing, query=query)
     await refused(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from tests.cloud.caller import Caller
@@ -105,18 +103,19 @@ async def test_some_kinds_are_made_by_their_first_update(caller: Caller, namespa
     assert "metadata.resourceVersion" in reply.json()["message"]
 
 
-PATCHES: list[tuple[str, Any, dict[str, str]]] = [
-    (MERGE_PATCH, {"data": {"a": None, "c": "3"}}, {"b": "2", "c": "3"}),
-    (STRATEGIC_PATCH, {"data": {"a": None, "c": "3"}}, {"b": "2", "c": "3"}),
-    (
-        JSON_PATCH,
-        [{"op": "remove", "path": "/data/a"}, {"op": "add", "path": "/data/c", "value": "3"}],
-        {"b": "2", "c": "3"},
-    ),
-]
-
-
-@pytest.mark.parametrize(("content_type", "patch", "data"), PATCHES, ids=["merge", "strategic", "json"])
+@pytest.mark.parametrize(
+    ("content_type", "patch", "data"),
+    [
+        (MERGE_PATCH, {"data": {"a": None, "c": "3"}}, {"b": "2", "c": "3"}),
+        (STRATEGIC_PATCH, {"data": {"a": None, "c": "3"}}, {"b": "2", "c": "3"}),
+        (
+            JSON_PATCH,
+            [{"op": "remove", "path": "/data/a"}, {"op": "add", "path": "/data/c", "value": "3"}],
+            {"b": "2", "c": "3"},
+        ),
+    ],
+    ids=["merge", "strategic", "json"],
+)
 async def test_patch_changes_a_part(
     caller: Caller, config_maps: str, content_type: str, patch: object, data: dict[str, str]
 ) -> None:

@@ -15,8 +15,6 @@ from tests.controllers.autonomy.support.cluster import CONTROLLERS, MANAGER, Clu
 from tests.controllers.conftest import MANIFESTS
 from tests.controllers.support.process import ManagerProcess
 
-DURATION = "node.openyurt.io/autonomy-duration"
-DAY = 24 * 60 * 60
 DEFAULT = 60
 APISERVER = [f"--default-{taint}-toleration-seconds={DEFAULT}" for taint in ("not-ready", "unreachable")]
 PATIENCE = 3 * DEFAULT
@@ -45,9 +43,11 @@ def cloud(tmp_path: Path, cloud_programs: dict[str, Path]) -> Iterator[RealCloud
 def test_a_manager_must_run_between_the_taint_and_the_end_of_the_default(
     cloud: RealCloud, manager: ManagerProcess
 ) -> None:
+    duration = "node.openyurt.io/autonomy-duration"
+    day = 24 * 60 * 60
     with Cluster(cloud, manager) as cluster:
         plain = cluster.heard_node()
-        held, unseen = (cluster.heard_node(**{DURATION: "24h"}) for _ in range(2))
+        held, unseen = (cluster.heard_node(**{duration: "24h"}) for _ in range(2))
         cluster.until(lambda: cluster.is_held(held) and cluster.is_held(unseen))
         lost, stays, forgotten = (cluster.pod(node) for node in (plain, held, unseen))
         for pod in (lost, stays, forgotten):
@@ -55,11 +55,11 @@ def test_a_manager_must_run_between_the_taint_and_the_end_of_the_default(
             assert cluster.admin.get(f"{cluster.pods}/{pod}")["metadata"]["generation"] == 1
 
         cluster.take_away(plain, held)
-        cluster.until(lambda: cluster.tolerated(stays) == {DEFAULT, DAY})
+        cluster.until(lambda: cluster.tolerated(stays) == {DEFAULT, day})
         manager.process.kill()
         cluster.take_away(unseen)
         # The one that has waited longest is evicted as ever, and the one after it that no manager saw.
         for gone in (lost, forgotten):
             cluster.waits_for_end(cluster.pods, gone, patience=PATIENCE)
-        assert cluster.tolerated(stays) == {DEFAULT, DAY}, "the first for a node that is not ready"
+        assert cluster.tolerated(stays) == {DEFAULT, day}, "the first for a node that is not ready"
         assert cluster.is_ready(stays)

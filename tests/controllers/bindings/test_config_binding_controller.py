@@ -95,30 +95,28 @@ def test_each_kind_of_workload_is_injected_and_restored(
     assert bindings.scene.sees(path, name, lambda obj: image_of(obj) == "app:1")["spec"] == before
 
 
-SIDECAR: Json = {
-    "name": "agent",
-    "image": "agent:1",
-    "ports": [{"containerPort": 80}],
-    "resources": {"limits": {"cpu": "0.5", "memory": 1073741824}},
-    "volumeMounts": [{"name": "certificates", "mountPath": "/certificates"}],
-}
-PATCHES = [
-    patch("add", "/volumes/-", {"name": "certificates", "hostPath": {"path": "/etc/{{nodepool}}"}}),
-    patch("add", "/containers/-", SIDECAR),
-    patch("replace", "/containers/0/image", "{{nodepool-name}}/app:3"),
-    patch("add", "/containers/1/command", ["sleep"]),
-    patch("remove", "/initContainers/0"),
-    patch("add", "/tolerations", [{"key": "edge", "operator": "Exists"}]),
-    patch("add", "/securityContext/runAsUser", 1000),
-    patch("add", "/hostNetwork", False),
-    patch("add", "/nodeSelector", {}),
-]
-
-
 def test_patches_come_after_items_and_are_given_back(bindings: BindingScene) -> None:
     name = bindings.deployment()
     before = bindings.spec(name)
-    binding = bindings.bind(name, items=[image("app:2"), env(A="x")], patches=PATCHES)
+    sidecar: Json = {
+        "name": "agent",
+        "image": "agent:1",
+        "ports": [{"containerPort": 80}],
+        "resources": {"limits": {"cpu": "0.5", "memory": 1073741824}},
+        "volumeMounts": [{"name": "certificates", "mountPath": "/certificates"}],
+    }
+    patches = [
+        patch("add", "/volumes/-", {"name": "certificates", "hostPath": {"path": "/etc/{{nodepool}}"}}),
+        patch("add", "/containers/-", sidecar),
+        patch("replace", "/containers/0/image", "{{nodepool-name}}/app:3"),
+        patch("add", "/containers/1/command", ["sleep"]),
+        patch("remove", "/initContainers/0"),
+        patch("add", "/tolerations", [{"key": "edge", "operator": "Exists"}]),
+        patch("add", "/securityContext/runAsUser", 1000),
+        patch("add", "/hostNetwork", False),
+        patch("add", "/nodeSelector", {}),
+    ]
+    binding = bindings.bind(name, items=[image("app:2"), env(A="x")], patches=patches)
     after = bindings.sees(name, lambda obj: image_of(obj) == "hangzhou/app:3")
     template = after["spec"]["template"]["spec"]
     assert [each["name"] for each in template["containers"]] == ["app", "side", "agent"]

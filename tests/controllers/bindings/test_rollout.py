@@ -12,9 +12,6 @@ from tests.controllers.support.workloads import image
 
 pytestmark = [pytest.mark.real]
 
-POOLS = 20
-MANY = 60
-"""Three seconds of writes."""
 ONLY = "--controllers=configbinding"
 ALONE = ("--no-leader-elect", ONLY)
 
@@ -40,28 +37,31 @@ def test_twenty_pools_follow_without_a_pause_and_with_one_write_each(
     bindings: BindingScene, start_manager: StartManager
 ) -> None:
     """`scripts/bench --bindings` says how soon. The limit of writes holds none of so few back."""
-    make(bindings, POOLS)
+    pools = 20
+    make(bindings, pools)
     start_manager(*ALONE)
     bind(bindings)
-    bindings.scene.until(lambda: len(injected(bindings)) == POOLS)
+    bindings.scene.until(lambda: len(injected(bindings)) == pools)
     assert {each["metadata"]["generation"] for each in injected(bindings)} == {2}
-    assert POOLS <= WRITES_A_SECOND
+    assert pools <= WRITES_A_SECOND
 
 
 def test_the_next_leader_finishes_a_rollout_and_writes_nothing_twice(
     bindings: BindingScene, start_manager: StartManager
 ) -> None:
-    make(bindings, MANY)
+    # Three seconds of writes.
+    many = 60
+    make(bindings, many)
     first = start_manager(ONLY)
     first.wait_until_leading()
     second = start_manager(ONLY)
     bind(bindings)
-    bindings.scene.until(lambda: len(injected(bindings)) >= MANY // 3)
+    bindings.scene.until(lambda: len(injected(bindings)) >= many // 3)
     first.process.kill()
-    left = MANY - len(injected(bindings))
+    left = many - len(injected(bindings))
     assert left > 0
     second.wait_until_leading()
-    bindings.scene.until(lambda: len(injected(bindings)) == MANY)
+    bindings.scene.until(lambda: len(injected(bindings)) == many)
     assert {each["metadata"]["generation"] for each in injected(bindings)} == {2}
 
 

@@ -88,24 +88,26 @@ def test_each_kind_of_workload_is_injected_at_its_creation(
 def test_a_binding_that_may_fail_does_not_block_a_workload(
     bindings: BindingScene, webhook: ManagerProcess
 ) -> None:
+    def set_status(name: str, reason: str, injected: int) -> None:
+        """Write a binding's status, as the controller does, which does not run here."""
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        generation = bindings.get(name)["metadata"]["generation"]
+        condition = {"type": "Injected", "status": "True", "reason": reason, "lastTransitionTime": now}
+        status = {
+            "injectedWorkloads": injected,
+            "conditions": [{**condition, "observedGeneration": generation}],
+        }
+        bindings.scene.admin.patch(f"{bindings.path}/{name}/status", {"status": status})
+
     name = bindings.scene.name("web")
     binding = bindings.bind(name, items=[image("app:2")], patches=[patch("add", "/hostname", "patched")])
     # A patch that no workload has taken waits for the controller.
     bindings.scene.until(lambda: dry_run(bindings, name) == "app:2")
     assert "hostname" not in dry_run_template(bindings, name)
-    set_status(bindings, binding, "AllInjected", injected=1)
+    set_status(binding, "AllInjected", injected=1)
     bindings.scene.until(lambda: dry_run_template(bindings, name).get("hostname") == "patched")
-    set_status(bindings, binding, "Refused", injected=0)
+    set_status(binding, "Refused", injected=0)
     bindings.scene.until(lambda: dry_run(bindings, name) == "app:1")
-
-
-def set_status(bindings: BindingScene, name: str, reason: str, injected: int) -> None:
-    """Write a binding's status, as the controller does, which does not run here."""
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    generation = bindings.get(name)["metadata"]["generation"]
-    condition = {"type": "Injected", "status": "True", "reason": reason, "lastTransitionTime": now}
-    status = {"injectedWorkloads": injected, "conditions": [{**condition, "observedGeneration": generation}]}
-    bindings.scene.admin.patch(f"{bindings.path}/{name}/status", {"status": status})
 
 
 def test_kubectl_warns_of_an_item_without_a_slot(bindings: BindingScene, webhook: ManagerProcess) -> None:

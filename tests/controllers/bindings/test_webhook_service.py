@@ -38,8 +38,6 @@ from tests.controllers.support.workloads import DEPLOYMENT, image
 
 pytestmark = [pytest.mark.real]
 
-ANNOTATED: Json = {"spec": {"template": {"metadata": {"annotations": {"a": "b"}}}}}
-
 
 def test_without_a_manager_everything_passes_and_the_next_one_repairs(
     bindings: BindingScene, start_manager: StartManager, webhook: ManagerProcess
@@ -72,10 +70,11 @@ def test_a_cluster_without_a_manager_takes_everything_within_a_second(bindings: 
         assert write()["kind"] == kind
         seconds.append(time.monotonic() - began)
 
+    annotated: Json = {"spec": {"template": {"metadata": {"annotations": {"a": "b"}}}}}
     for number in range(3):
         name, pools = bindings.scene.name("web"), {"subject": {"pools": [f"p{number}"]}}
         takes(lambda name=name: create(bindings, name))  # type: ignore[misc]  # the name of now
-        takes(lambda name=name: bindings.scene.admin.patch(f"{bindings.deployments}/{name}", ANNOTATED))  # type: ignore[misc]  # as above
+        takes(lambda name=name: bindings.scene.admin.patch(f"{bindings.deployments}/{name}", annotated))  # type: ignore[misc]  # as above
         for pool in ("hangzhou", None):
             labels = {"metadata": {"labels": {POOL_NAME: pool}}}
             takes(lambda labels=labels: bindings.scene.admin.patch(manager, labels))  # type: ignore[misc]  # as above

@@ -47,6 +47,12 @@ def test_a_hub_that_asks_for_more_is_denied(scene: Scene, manager: object) -> No
 
 @pytest.mark.parametrize("whose", ["a node without a pool", "ClusterIP", "endpoints"])
 def test_an_address_that_is_anothers_is_left_to_a_person(scene: Scene, manager: object, whose: str) -> None:
+    def condition_message(name: str) -> str:
+        """Return the text of the Events about a request."""
+        query = {"fieldSelector": f"involvedObject.name={name}"}
+        found = scene.admin.request("GET", "/api/v1/namespaces/default/events", query=query).json()["items"]
+        return " ".join(each["message"] for each in found)
+
     if whose == "ClusterIP":
         address = scene.admin.get("/api/v1/namespaces/default/services/kubernetes")["spec"]["clusterIP"]
     elif whose == "endpoints":
@@ -58,18 +64,11 @@ def test_an_address_that_is_anothers_is_left_to_a_person(scene: Scene, manager: 
     node, name = scene.node(pool=scene.pool(), address=address), scene.name("request")
     pem = pem_of(f"system:node:{node}", [address])
     client_of(scene, node).post(REQUESTS, request(name, pem))
-    scene.until(lambda: f"has {address}, too" in condition_message(scene, name))
+    scene.until(lambda: f"has {address}, too" in condition_message(name))
     assert conditions(scene.admin.get(f"{REQUESTS}/{name}")) == []
     if whose == "a node without a pool":
         scene.set_node(other, address="10.0.7.6")
         assert scene.sees(REQUESTS, name, lambda obj: conditions(obj) == [("Approved", "HubOfNode")])
-
-
-def condition_message(scene: Scene, name: str) -> str:
-    """Return the text of the Events about a request."""
-    query = {"fieldSelector": f"involvedObject.name={name}"}
-    found = scene.admin.request("GET", "/api/v1/namespaces/default/events", query=query).json()["items"]
-    return " ".join(each["message"] for each in found)
 
 
 def test_a_request_that_the_signer_reads_otherwise_is_denied(scene: Scene, manager: object) -> None:

@@ -186,26 +186,25 @@ def test_the_roles_view_and_edit_cover_bindings(bindings: BindingScene, role: st
     scene.until(lambda: allowed() == may)
 
 
-def documented() -> list[Json]:
-    """The bindings of the document, and one for each example of an item in its table."""
-    text = DOCUMENT.read_text()
-    valid = [
-        each
-        for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
-        if (each := yaml.safe_load(block)).get("kind") == "YurtAppConfigBinding"
-    ]
-    rows = re.findall(r"^\| `(\w+)` \|.*\| `(.*)` \|$", text, re.MULTILINE)
-    subject = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "pools": ["*"]}
-    return [
-        *valid,
-        *(
-            {**valid[0], "spec": {"subject": subject, "items": [{item: yaml.safe_load(example)}]}}
-            for item, example in rows
-        ),
-    ]
-
-
 def test_the_examples_of_the_document_are_taken(bindings: BindingScene) -> None:
+    def documented() -> list[Json]:
+        """The bindings of the document, and one for each example of an item in its table."""
+        text = DOCUMENT.read_text()
+        valid = [
+            each
+            for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+            if (each := yaml.safe_load(block)).get("kind") == "YurtAppConfigBinding"
+        ]
+        rows = re.findall(r"^\| `(\w+)` \|.*\| `(.*)` \|$", text, re.MULTILINE)
+        subject = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "pools": ["*"]}
+        return [
+            *valid,
+            *(
+                {**valid[0], "spec": {"subject": subject, "items": [{item: yaml.safe_load(example)}]}}
+                for item, example in rows
+            ),
+        ]
+
     examples = documented()
     assert len(examples) == 2 + 10, "two whole ones, and one of each kind of item"
     for each in examples:

@@ -32,17 +32,6 @@ ADDED = [
     (CONFIG_MAPS, {**CLIENT_CA, "watch": "true"}),
 ]
 """Resources that a hub reads and the Node authorizer alone forbids."""
-SELECTORS_AUTHORIZED = 32
-"""The minor version from which on the Node authorizer looks at selectors."""
-NEVER = [
-    (CONFIG_MAPS, {}),
-    (CONFIG_MAPS, {"fieldSelector": "metadata.name=kubeadm-config"}),
-    ("/api/v1/configmaps", {}),
-    ("/api/v1/secrets", {}),
-    *([("/api/v1/pods", {})] if minor_of(chosen()) >= SELECTORS_AUTHORIZED else []),
-    (f"{CONFIG_MAPS}/leader-hub-hangzhou", {}),
-]
-"""Rights that a node must not get by being a hub."""
 ALLOWED = {200, 404}
 """Statuses of a request that passed authorization: the object or its kind may not exist."""
 DEADLINE = 60.0
@@ -70,6 +59,10 @@ def becomes(client: RestClient, path: str, query: Mapping[str, str], allowed: bo
 def test_the_role_is_applied_twice_and_adds_exactly_the_permissions_of_hubs(
     real_cloud: RealCloud, node: str
 ) -> None:
+    def verbs(answer: str) -> list[str]:
+        """Return kubectl's verb for each object."""
+        return [line.split()[-1] for line in answer.splitlines()]
+
     itself = real_cloud.client(real_cloud.authority.issue_node(node))
     for manifest in (HUB_NODES, HUB_RBAC):
         real_cloud.kubectl("delete", "-f", str(manifest), "--ignore-not-found")
@@ -78,17 +71,23 @@ def test_the_role_is_applied_twice_and_adds_exactly_the_permissions_of_hubs(
     assert set(verbs(real_cloud.apply(HUB_RBAC))) == {"created"}
     assert set(verbs(real_cloud.apply(HUB_RBAC))) == {"unchanged"}
     assert [each for each in ADDED if not becomes(itself, *each, allowed=True)] == []
-    assert [each for each in NEVER if status(itself, *each) != 403] == []
+    # The minor version from which on the Node authorizer looks at selectors.
+    selectors_authorized = 32
+    # Rights that a node must not get by being a hub.
+    never = [
+        (CONFIG_MAPS, {}),
+        (CONFIG_MAPS, {"fieldSelector": "metadata.name=kubeadm-config"}),
+        ("/api/v1/configmaps", {}),
+        ("/api/v1/secrets", {}),
+        *([("/api/v1/pods", {})] if minor_of(chosen()) >= selectors_authorized else []),
+        (f"{CONFIG_MAPS}/leader-hub-hangzhou", {}),
+    ]
+    assert [each for each in never if status(itself, *each) != 403] == []
     # The nodes of pools stand in NodePools. Who needs the labels of all nodes applies one more file.
-    if minor_of(chosen()) >= SELECTORS_AUTHORIZED:
+    if minor_of(chosen()) >= selectors_authorized:
         assert status(itself, "/api/v1/nodes", {}) == 403
     real_cloud.apply(HUB_NODES)
     assert becomes(itself, "/api/v1/nodes", {}, allowed=True)
-
-
-def verbs(answer: str) -> list[str]:
-    """Return kubectl's verb for each object."""
-    return [line.split()[-1] for line in answer.splitlines()]
 
 
 @pytest.mark.usefixtures("hub_rbac")

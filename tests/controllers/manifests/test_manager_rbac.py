@@ -19,8 +19,6 @@ from tests.controllers.support.scene import ACCOUNT, CLUSTER_ROLES, CONFIG_MAPS,
 
 pytestmark = [pytest.mark.real]
 
-ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles"
-EVERYTHING = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
 MERGE = {"Content-Type": MERGE_PATCH}
 
 
@@ -35,14 +33,16 @@ def patch(client: RestClient, path: str, body: Json) -> int:
 
 
 def test_it_cannot_grant_hubs_anything(scene: Scene, account_client: RestClient) -> None:
+    everything = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
     for path in (f"{CLUSTER_ROLES}/edgehub:pool-scope", f"{CLUSTER_ROLES}/edgehub:hub"):
-        assert patch(account_client, path, {"rules": EVERYTHING}) == 403
+        assert patch(account_client, path, {"rules": everything}) == 403
     name = scene.name("role")
     assert account_client.request("POST", CLUSTER_ROLES, body={"metadata": {"name": name}}).status == 403
     # The Role of ConfigMaps it may write, but not with rights that it does not have itself.
     secrets = [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]
-    scene.admin.request("POST", ROLES, body={"metadata": {"name": "edgehub:leader-hubs"}})
-    assert patch(account_client, f"{ROLES}/edgehub:leader-hubs", {"rules": secrets}) == 403
+    roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles"
+    scene.admin.request("POST", roles, body={"metadata": {"name": "edgehub:leader-hubs"}})
+    assert patch(account_client, f"{roles}/edgehub:leader-hubs", {"rules": secrets}) == 403
 
 
 def test_it_writes_no_config_map_but_those_of_pools(scene: Scene, account_client: RestClient) -> None:

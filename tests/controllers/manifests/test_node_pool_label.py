@@ -11,7 +11,6 @@ from tests.controllers.support.scene import CLUSTER_ROLES, NODES, POOL_LABEL, Sc
 pytestmark = [pytest.mark.real]
 
 MERGE = {"Content-Type": "application/merge-patch+json"}
-BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 
 
 @pytest.fixture
@@ -86,7 +85,8 @@ def test_the_verb_join_lets_a_node_into_that_pool_alone(
     scene.admin.post(CLUSTER_ROLES, {"metadata": {"name": role}, "rules": [rule]})
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
     group = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:nodes"}
-    scene.admin.post(BINDINGS, {"metadata": {"name": role}, "roleRef": reference, "subjects": [group]})
+    bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+    scene.admin.post(bindings, {"metadata": {"name": role}, "roleRef": reference, "subjects": [group]})
     scene.until(lambda: label(client, f"{NODES}/{node}", pool) == 200)
     assert label(client, f"{NODES}/{node}", "other") == 403
     assert label(client, f"{NODES}/{node}", None) == 403

@@ -29,13 +29,6 @@ OPENYURT: Json = {
 }
 
 
-def refusal(scene: Scene, **spec: Any) -> str:
-    with pytest.raises(RestError) as refused:
-        scene.pool(**spec)
-    assert refused.value.answer.status == 422
-    return str(refused.value.answer.json()["message"])
-
-
 def test_all_manifests_are_accepted_again_and_change_nothing(scene: Scene) -> None:
     said = scene.cloud.apply(MANIFESTS).splitlines()
     # kubectl leaves a policy alone only when it says what the server would add.
@@ -117,7 +110,13 @@ def test_defaults(scene: Scene) -> None:
     ],
 )
 def test_an_invalid_pool_is_refused(scene: Scene, spec: Json, message: str) -> None:
-    assert message in refusal(scene, **spec)
+    def refusal(**spec: Any) -> str:
+        with pytest.raises(RestError) as refused:
+            scene.pool(**spec)
+        assert refused.value.answer.status == 422
+        return str(refused.value.answer.json()["message"])
+
+    assert message in refusal(**spec)
 
 
 @pytest.mark.parametrize(

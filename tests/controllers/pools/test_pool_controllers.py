@@ -26,11 +26,10 @@ ATTRIBUTES: dict[str, Any] = {
 }
 
 
-def tainted(node: Json) -> bool:
-    return any(each["key"] == "edge" for each in node["spec"].get("taints", []))
-
-
 def test_a_node_gets_and_loses_them_with_its_pool(scene: Scene, manager: object) -> None:
+    def tainted(node: Json) -> bool:
+        return any(each["key"] == "edge" for each in node["spec"].get("taints", []))
+
     pool = scene.pool(**ATTRIBUTES)
     node = scene.node(pool, mine="stays")
     scene.admin.patch(f"{NODES}/{node}", {"metadata": {"annotations": {"other": "stays"}}})
@@ -67,7 +66,6 @@ def test_a_node_of_an_unknown_pool_is_reported(scene: Scene, manager: object) ->
 
 
 LABELS = "/apis/edgehub.io/v1/nodelabels"
-ZONE = "topology.kubernetes.io/zone"
 
 
 def written(scene: Scene, node: str) -> dict[str, str] | None:
@@ -86,10 +84,11 @@ def test_it_follows_the_labels_that_services_ask_for_and_no_status(scene: Scene,
     pool = scene.pool()
     node = scene.node(pool)
     path = f"{NODES}/{node}"
-    scene.admin.patch(path, {"metadata": {"labels": {ZONE: "z", "rack": "r", HOSTNAME: node}}})
-    scene.until(lambda: written(scene, node) == {POOL_LABEL: pool, ZONE: "z"})
+    zone = "topology.kubernetes.io/zone"
+    scene.admin.patch(path, {"metadata": {"labels": {zone: "z", "rack": "r", HOSTNAME: node}}})
+    scene.until(lambda: written(scene, node) == {POOL_LABEL: pool, zone: "z"})
     scene.admin.post(scene.services, service("near", '["rack","*"]'))
-    scene.until(lambda: written(scene, node) == {POOL_LABEL: pool, ZONE: "z", "rack": "r"})
+    scene.until(lambda: written(scene, node) == {POOL_LABEL: pool, zone: "z", "rack": "r"})
 
     def version() -> str:
         return str(scene.admin.get(f"{LABELS}/{bucket_of(node)}")["metadata"]["resourceVersion"])
@@ -105,7 +104,7 @@ def test_it_follows_the_labels_that_services_ask_for_and_no_status(scene: Scene,
     scene.admin.delete(f"{NODES}/{other}")
     scene.until(lambda: written(scene, other) is None)
     scene.admin.delete(f"{scene.services}/near")
-    scene.until(lambda: written(scene, node) == {POOL_LABEL: pool, ZONE: "z"})
+    scene.until(lambda: written(scene, node) == {POOL_LABEL: pool, zone: "z"})
 
 
 def test_all_of_it_is_there_or_nothing(scene: Scene, manager: object) -> None:

@@ -267,6 +267,10 @@ async def test_a_record_that_is_too_large_is_not_written(monkeypatch: pytest.Mon
 
 @pytest.mark.looptime
 async def test_without_node_pools_the_nodes_of_pools_are_those_of_buckets() -> None:
+    def bucket(name: str, pool: str, *nodes: str) -> Json:
+        meta = {"name": name, "labels": {"openyurt.io/pool-name": pool}}
+        return {"metadata": meta, "nodes": [{"name": node} for node in nodes]}
+
     cluster = PretendedCluster(node_pools=False)
     cluster.put(SERVICES.type, service("pooled", POOL_TOPOLOGY))
     for node in "abc":
@@ -285,19 +289,13 @@ async def test_without_node_pools_the_nodes_of_pools_are_those_of_buckets() -> N
     assert cluster.patched == ["on-a", "on-a", "on-b", "on-b"]
 
 
-def bucket(name: str, pool: str, *nodes: str) -> Json:
-    meta = {"name": name, "labels": {"openyurt.io/pool-name": pool}}
-    return {"metadata": meta, "nodes": [{"name": node} for node in nodes]}
-
-
-def newer_than(scene: Scene, stamp: str) -> Callable[[Json], bool]:
-    return lambda obj: scene.stamp(obj) > stamp
-
-
 @pytest.mark.real
 @pytest.mark.usefixtures("manager")
 @pytest.mark.parametrize("seed", range(3))
 def test_exactly_the_right_slices_are_touched(scene: Scene, seed: int) -> None:
+    def newer_than(stamp: str) -> Callable[[Json], bool]:
+        return lambda obj: scene.stamp(obj) > stamp
+
     world = World(scene, random.Random(seed))
     scene.barrier()
     of_service = {service: name for name, (service, _) in reversed(world.slices.items())}
@@ -312,7 +310,7 @@ def test_exactly_the_right_slices_are_touched(scene: Scene, seed: int) -> None:
     for _ in range(10):
         expected = world.change()
         for name in sorted(expected):
-            scene.sees(scene.slices, name, newer_than(scene, stamps[0][name]))
+            scene.sees(scene.slices, name, newer_than(stamps[0][name]))
         scene.barrier()
         now = stamps_now()
         assert {name for name in now[0] if now[0][name] != stamps[0][name]} == expected

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from kube.json_type import Json
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
 from tests.cloud.rest import RestClient
@@ -29,7 +28,6 @@ from tests.hub.support.process import Hub
 pytestmark = [pytest.mark.real]
 
 CONTROLLERS = ["daemonset-controller", "job-controller", "garbage-collector-controller"]
-AWAY = "OTA upgrade is not allowed when node is disconnected to cloud"
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +89,7 @@ def test_a_pod_with_the_ota_strategy_is_replaced_when_its_node_asks(
     first, second, third = edge.nodes
     before = edge.pods_of(name)
     pod, foreign = before[first]["metadata"]["name"], before[second]["metadata"]["name"]
+    away = "OTA upgrade is not allowed when node is disconnected to cloud"
     with Link(edge.cloud.host, edge.cloud.port) as link:
         at = NodeHub(edge, tmp_path, first, f"https://127.0.0.1:{link.port}")
         with at.hub:
@@ -98,10 +97,10 @@ def test_a_pod_with_the_ota_strategy_is_replaced_when_its_node_asks(
             edge.until(lambda: pod in at.command().stdout)
             assert at.post(foreign, "upgrade")[0] == 500, "the node may not read a pod of another one"
             link.refuse()
-            edge.until(lambda: at.post(pod, "upgrade") == (503, AWAY))
-            assert at.post(pod, "imagepull") == (503, AWAY)
+            edge.until(lambda: at.post(pod, "upgrade") == (503, away))
+            assert at.post(pod, "imagepull") == (503, away)
             refused = at.command("upgrade", pod)
-            assert (refused.returncode, AWAY in refused.stderr) == (1, True)
+            assert (refused.returncode, away in refused.stderr) == (1, True)
             assert pod in at.command().stdout, "what waits is known without a cloud, too"
             link.carry()
             edge.until(lambda: at.command("upgrade", pod).returncode == 0)
@@ -120,6 +119,18 @@ def test_a_pod_with_the_ota_strategy_is_replaced_when_its_node_asks(
 
 
 def test_a_rolling_update_passes_a_node_over_that_is_not_ready(edge: EdgeNodes) -> None:
+    def deletions_and_readiness(mark: int) -> list[str]:
+        """The manager's deletions, and the pods that became Ready, in their order."""
+        steps = []
+        for event in edge.cloud.audit(mark):
+            if event.stage != "ResponseComplete" or not event.uri.startswith(edge.pods) or event.code >= 300:
+                continue
+            if event.verb == "delete" and event.user == ACCOUNT:
+                steps.append("delete")
+            elif event.uri.endswith("/status") and event.user != ACCOUNT:
+                steps.append("ready")
+        return steps
+
     name = edge.daemon_set("agent:1", update_strategy="AdvancedRollingUpdate", max_unavailable="1")
     first, second, third = edge.nodes
     edge.be_silent(first)
@@ -127,23 +138,10 @@ def test_a_rolling_update_passes_a_node_over_that_is_not_ready(edge: EdgeNodes) 
     edge.update(name, "agent:2")
     edge.until(lambda: edge.images_of(name) == {first: "agent:1", second: "agent:2", third: "agent:2"})
     edge.until(lambda: edge.said(name, "Ready") == dict.fromkeys(edge.nodes, "True"))
-    assert deletions_and_readiness(edge, mark) == ["delete", "ready", "delete", "ready"]
+    assert deletions_and_readiness(mark) == ["delete", "ready", "delete", "ready"]
     edge.come_back(first)
     edge.until(lambda: edge.images_of(name) == dict.fromkeys(edge.nodes, "agent:2"))
     edge.until(lambda: edge.said(name, "PodNeedUpgrade") == dict.fromkeys(edge.nodes, "False"))
-
-
-def deletions_and_readiness(edge: EdgeNodes, mark: int) -> list[str]:
-    """The manager's deletions, and the pods that became Ready, in their order."""
-    steps = []
-    for event in edge.cloud.audit(mark):
-        if event.stage != "ResponseComplete" or not event.uri.startswith(edge.pods) or event.code >= 300:
-            continue
-        if event.verb == "delete" and event.user == ACCOUNT:
-            steps.append("delete")
-        elif event.uri.endswith("/status") and event.user != ACCOUNT:
-            steps.append("ready")
-    return steps
 
 
 def test_back_to_a_former_template(edge: EdgeNodes) -> None:
@@ -159,6 +157,11 @@ def test_back_to_a_former_template(edge: EdgeNodes) -> None:
 
 
 def test_an_update_waits_for_its_images_where_they_were_asked_for(edge: EdgeNodes, tmp_path: Path) -> None:
+    def jobs_of(image: str) -> list[str]:
+        """The nodes onto which Jobs pull an image."""
+        pods = [each["spec"]["template"]["spec"] for each in edge.admin.get(edge.jobs)["items"]]
+        return [each["nodeName"] for each in pods if each["containers"][0]["image"] == image]
+
     name = edge.daemon_set("agent:1", update_strategy="OTA")
     node = edge.nodes[0]
     at = NodeHub(edge, tmp_path, node, edge.cloud.url)
@@ -168,8 +171,8 @@ def test_an_update_waits_for_its_images_where_they_were_asked_for(edge: EdgeNode
         edge.outcome = outcome
         edge.update(name, image)
         pod = edge.pods_of(name)[node]["metadata"]["name"]
-        edge.until(lambda: at.post(pod, "imagepull")[0] == 200 and jobs_of(edge, image) == [node])
-        edge.until(lambda: bool(reason_of(edge.pods_of(name)[node], "PodImageReady")))
+        edge.until(lambda: at.post(pod, "imagepull")[0] == 200 and jobs_of(image) == [node])
+        edge.until(lambda: bool(str(condition(edge.pods_of(name)[node], "PodImageReady").get("reason", ""))))
         found = condition(edge.pods_of(name)[node], "PodImageReady")
         return pod, found["status"], found["reason"]
 
@@ -183,16 +186,6 @@ def test_an_update_waits_for_its_images_where_they_were_asked_for(edge: EdgeNode
             assert found == ["True", "PullImageSuccess"]
         assert at.post(pod, "upgrade") == (200, f"Start updating pod {edge.namespace}/{pod}")
         edge.until(lambda: edge.images_of(name).get(node) == "agent:4")
-
-
-def reason_of(pod: Json, kind: str) -> str:
-    return str(condition(pod, kind).get("reason", ""))
-
-
-def jobs_of(edge: EdgeNodes, image: str) -> list[str]:
-    """The nodes onto which Jobs pull an image."""
-    pods = [each["spec"]["template"]["spec"] for each in edge.admin.get(edge.jobs)["items"]]
-    return [each["nodeName"] for each in pods if each["containers"][0]["image"] == image]
 
 
 def test_invalid_update_annotations_are_reported(edge: EdgeNodes) -> None:

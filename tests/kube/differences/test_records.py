@@ -26,7 +26,18 @@ JSON = codec_for(Encoding.JSON)
 def test_any_changes_in_any_chunks_read_as_they_were(
     changes: list[tuple[int, str, bool]], cuts: list[int]
 ) -> None:
-    frames = list(_watch(changes))
+    def watch() -> Iterator[WatchFrame]:
+        """Events as a server would send them: objects come, change, and go."""
+        held: set[int] = set()
+        for version, (number, text, goes) in enumerate(changes, start=1):
+            meta = {"name": f"o-{number}", "namespace": "default", "resourceVersion": str(version)}
+            obj = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": meta, "data": {"text": text}}
+            kind = "ADDED" if number not in held else "DELETED" if goes else "MODIFIED"
+            held = held - {number} if kind == "DELETED" else held | {number}
+            raw = orjson.dumps(obj)
+            yield WatchFrame(kind, "v1", "ConfigMap", raw, peek=JSON.peek(raw))
+
+    frames = list(watch())
     stream = b"".join(written(JSON, frames))
     holder = Holder(JSON)
     read: list[WatchFrame] = []
@@ -63,15 +74,3 @@ def test_an_unknown_predecessor_is_sent_without_a_prefix(name: str, version: int
     record = event_record(frame, Former("default", name, version, raw))
     (read,) = DifferenceReader(JSON, lambda *_: None).feed(record)
     assert read.raw == raw
-
-
-def _watch(changes: list[tuple[int, str, bool]]) -> Iterator[WatchFrame]:
-    """Events as a server would send them: objects come, change, and go."""
-    held: set[int] = set()
-    for version, (number, text, goes) in enumerate(changes, start=1):
-        meta = {"name": f"o-{number}", "namespace": "default", "resourceVersion": str(version)}
-        obj = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": meta, "data": {"text": text}}
-        kind = "ADDED" if number not in held else "DELETED" if goes else "MODIFIED"
-        held = held - {number} if kind == "DELETED" else held | {number}
-        raw = orjson.dumps(obj)
-        yield WatchFrame(kind, "v1", "ConfigMap", raw, peek=JSON.peek(raw))

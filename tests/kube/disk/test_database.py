@@ -41,23 +41,6 @@ while True:
 """
 
 
-class Wrapped:
-    """A diskcache of which a test replaces methods."""
-
-    def __init__(self, folder: Path) -> None:
-        self.cache = open_cache(folder)
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.cache, name)
-
-    def __len__(self) -> int:
-        return len(self.cache)
-
-    @classmethod
-    def of(cls, folder: Path) -> Cache:
-        return cast(Cache, cls(folder))
-
-
 def test_tables_of_similar_names_are_apart(disk: Disk) -> None:
     disk.write({"table": TableChanges({"a": b"1", "b": b"2"}), "tab": TableChanges({"c": b"3"})})
     disk.write({"table": TableChanges({"a": None})})
@@ -70,6 +53,23 @@ def test_tables_of_similar_names_are_apart(disk: Disk) -> None:
 @pytest.mark.parametrize(("is_durable", "wanted"), [(False, ["t\0a"]), (True, [2, "t\0a", 1])])
 def test_durable_writes_alone_are_synced(tmp_path: Path, is_durable: bool, wanted: list[object]) -> None:
     """With `synchronous=NORMAL` a power cut took ten writes whose clients had their answers."""
+
+    class Wrapped:
+        """A diskcache of which a test replaces methods."""
+
+        def __init__(self, folder: Path) -> None:
+            self.cache = open_cache(folder)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.cache, name)
+
+        def __len__(self) -> int:
+            return len(self.cache)
+
+        @classmethod
+        def of(cls, folder: Path) -> Cache:
+            return cast(Cache, cls(folder))
+
     noted: list[object] = []
 
     class Noting(Wrapped):
@@ -201,34 +201,33 @@ def test_every_copy_is_complete_after_kills_in_a_storm_of_writes(tmp_path: Path)
     assert not (tmp_path / "cache.unreadable").exists()
 
 
-def damage(folder: Path, random: Random) -> None:
-    """Damage one of the files, like a bad disk or a bad shutdown."""
-    path = random.choice([each for each in folder.iterdir() if each.stat().st_size])
-    content = bytearray(path.read_bytes())
-    page = random.randrange(0, len(content), 4096)
-    match random.choice(["page", "zeros", "bits", "short", "header", "swap"]):
-        case "page":
-            content[page : page + 4096] = random.randbytes(len(content[page : page + 4096]))
-        case "zeros":
-            content[page : page + 4096] = bytes(len(content[page : page + 4096]))
-        case "bits":
-            for _ in range(20):
-                content[random.randrange(len(content))] ^= 1 << random.randrange(8)
-        case "short":
-            del content[random.randrange(len(content)) :]
-        case "header":
-            content[:100] = random.randbytes(100)
-        case "swap":
-            other = random.randrange(0, len(content), 4096)
-            content[page : page + 4096], content[other : other + 4096] = (
-                content[other : other + 4096],
-                content[page : page + 4096],
-            )
-    path.write_bytes(content)
-
-
 @pytest.mark.timeout(120)
 def test_whatever_is_damaged_is_read_as_it_was_or_not_at_all(tmp_path: Path) -> None:
+    def damage(folder: Path, random: Random) -> None:
+        """Damage one of the files, like a bad disk or a bad shutdown."""
+        path = random.choice([each for each in folder.iterdir() if each.stat().st_size])
+        content = bytearray(path.read_bytes())
+        page = random.randrange(0, len(content), 4096)
+        match random.choice(["page", "zeros", "bits", "short", "header", "swap"]):
+            case "page":
+                content[page : page + 4096] = random.randbytes(len(content[page : page + 4096]))
+            case "zeros":
+                content[page : page + 4096] = bytes(len(content[page : page + 4096]))
+            case "bits":
+                for _ in range(20):
+                    content[random.randrange(len(content))] ^= 1 << random.randrange(8)
+            case "short":
+                del content[random.randrange(len(content)) :]
+            case "header":
+                content[:100] = random.randbytes(100)
+            case "swap":
+                other = random.randrange(0, len(content), 4096)
+                content[page : page + 4096], content[other : other + 4096] = (
+                    content[other : other + 4096],
+                    content[page : page + 4096],
+                )
+        path.write_bytes(content)
+
     stored: dict[str, list[bytes]] = {}
     original = Disk(tmp_path / "cache")
     for source in ("s", "t", "u"):

@@ -10,7 +10,6 @@ from kube.disk.database import Disk, TableChanges
 from kube.disk.reading import salvaged
 from kube.disk.rows import END, table_of
 
-PAGE = 4096
 PREFIX = table_of("t") + END
 VALUES = {f"n{each:02d}": b"%d" % each * 400 for each in range(60)}
 
@@ -32,8 +31,9 @@ def names(database: Path) -> set[str]:
 @pytest.mark.parametrize("share", [0.4, 0.6, 0.8])
 def test_a_damaged_page_loses_its_own_rows_alone(database: Path, share: float) -> None:
     content = bytearray(database.read_bytes())
-    at = int(len(content) * share) // PAGE * PAGE
-    content[at : at + PAGE] = b"\xa5" * PAGE
+    page = 4096
+    at = int(len(content) * share) // page * page
+    content[at : at + page] = b"\xa5" * page
     database.write_bytes(content)
     assert len(VALUES) - len(names(database)) < 12
 

@@ -134,12 +134,11 @@ async def test_a_body_that_breaks_off_is_no_answer(serve: Serve) -> None:
         await client.request("GET", "/x")
 
 
-async def silent(_: web.BaseRequest) -> web.StreamResponse:
-    await asyncio.Event().wait()
-    raise AssertionError
-
-
 async def test_a_silent_server_is_unreachable_after_the_timeout(serve: Serve) -> None:
+    async def silent(_: web.BaseRequest) -> web.StreamResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
     client = await serve(silent)
     with pytest.raises(Unreachable, match="TimeoutError"):
         await client.request("GET", "/", timeout=0.05)
@@ -148,8 +147,6 @@ async def test_a_silent_server_is_unreachable_after_the_timeout(serve: Serve) ->
 
 
 # -- refusals ------------------------------------------------------------------------------------------------------
-
-REFUSAL = forbidden('services is forbidden: User "node" cannot list resource "services"')
 
 
 async def refused(client: Client, *, watch: bool) -> StatusError:
@@ -166,7 +163,8 @@ async def test_the_clouds_refusal_is_taken_over(
 ) -> None:
     """A request for protobuf is refused in protobuf."""
     codec = codec_for(encoding)
-    body = encode_status(REFUSAL, encoding)
+    refusal = forbidden('services is forbidden: User "node" cannot list resource "services"')
+    body = encode_status(refusal, encoding)
     headers = GZIP if packed else {}
 
     async def handler(_: web.BaseRequest) -> web.StreamResponse:
@@ -174,7 +172,7 @@ async def test_the_clouds_refusal_is_taken_over(
         return web.Response(body=text, status=403, headers={"Content-Type": codec.content_type, **headers})
 
     error = await refused(await serve(handler), watch=watch)
-    assert (error.code, error.reason, error.message) == (403, "Forbidden", REFUSAL.message)
+    assert (error.code, error.reason, error.message) == (403, "Forbidden", refusal.message)
 
 
 @pytest.mark.parametrize("watch", [False, True], ids=["request", "watch"])

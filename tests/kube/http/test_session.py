@@ -112,22 +112,21 @@ async def test_a_port_without_a_listener_is_an_oserror(served: Served) -> None:
             pass
 
 
-@asynccontextmanager
-async def saying(answer: bytes, asked: list[bytes]) -> AsyncIterator[str]:
-    """The URL of a server that says this once, and notes what it was asked."""
-
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append(await reader.readuntil(b"\r\n\r\n"))
-        writer.write(answer)
-        await writer.drain()
-        writer.close()
-
-    server = await asyncio.start_server(handle, "127.0.0.1", 0)
-    async with server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-
-
 async def test_the_managers_session_adds_nothing_to_a_request() -> None:
+    @asynccontextmanager
+    async def saying(answer: bytes, asked: list[bytes]) -> AsyncIterator[str]:
+        """The URL of a server that says this once, and notes what it was asked."""
+
+        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            asked.append(await reader.readuntil(b"\r\n\r\n"))
+            writer.write(answer)
+            await writer.drain()
+            writer.close()
+
+        server = await asyncio.start_server(handle, "127.0.0.1", 0)
+        async with server:
+            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
     asked: list[bytes] = []
     async with (
         saying(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", asked) as url,

@@ -29,7 +29,6 @@ NODE: dict[str, Any] = {
         "volumesInUse": ["x"],
     },
 }
-READY = {"type": "Ready", "status": "True"}
 DEEP = b"[" * 300 + b"]" * 300
 
 
@@ -41,11 +40,12 @@ def applied(content_type: str, patch: object) -> dict[str, Any]:
 
 
 def test_each_patch_type_merges_lists_by_its_rules() -> None:
-    change = {"status": {"conditions": [READY]}}
-    assert applied(STRATEGIC_MERGE_PATCH, change)["status"]["conditions"] == [READY, {"type": "Other"}]
-    assert applied(MERGE_PATCH, change)["status"]["conditions"] == [READY]
-    operation = {"op": "add", "path": "/status/conditions/-", "value": READY}
-    assert applied(JSON_PATCH, [operation])["status"]["conditions"][2] == READY
+    ready = {"type": "Ready", "status": "True"}
+    change = {"status": {"conditions": [ready]}}
+    assert applied(STRATEGIC_MERGE_PATCH, change)["status"]["conditions"] == [ready, {"type": "Other"}]
+    assert applied(MERGE_PATCH, change)["status"]["conditions"] == [ready]
+    operation = {"op": "add", "path": "/status/conditions/-", "value": ready}
+    assert applied(JSON_PATCH, [operation])["status"]["conditions"][2] == ready
 
 
 @pytest.mark.parametrize(

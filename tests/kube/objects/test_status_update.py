@@ -19,10 +19,7 @@ from kube.wire.encoding import Encoding
 from tests.kube.support.recorded import single
 from tests.kube.support.wire_walker import find, walk
 
-FIXTURES = ["nodes.full", "pods.full", "nodes.single", "pods.single"]
 JSON, PROTOBUF = Encoding.JSON, Encoding.PROTOBUF
-UNKNOWN = b"\xf2\x7f\x05later"
-"""A field that no table has."""
 
 
 def patched(
@@ -49,7 +46,7 @@ def document(fixture: str, encoding: Encoding = JSON) -> Json:
     return status_document(encoding, *single(fixture, encoding))
 
 
-@pytest.mark.parametrize("fixture", FIXTURES)
+@pytest.mark.parametrize("fixture", ["nodes.full", "pods.full", "nodes.single", "pods.single"])
 def test_protobuf_reads_as_the_servers_json(fixture: str) -> None:
     theirs = document(fixture)
     del theirs["spec"], theirs["metadata"]["managedFields"]
@@ -71,7 +68,9 @@ def test_a_status_of_nothing_and_back(encoding: Encoding, fixture: str) -> None:
 @pytest.mark.parametrize("fixture", ["nodes.full", "pods.full"])
 def test_the_rest_of_a_message_stays_byte_for_byte(fixture: str) -> None:
     api_version, kind, raw = single(fixture, PROTOBUF)
-    raw += UNKNOWN
+    # A field that no table has.
+    unknown = b"\xf2\x7f\x05later"
+    raw += unknown
     change = {
         "metadata": {"labels": {"a": "1"}, "finalizers": None, "ownerReferences": None, "generation": 99},
         "spec": {"providerID": "other", "nodeName": "other"},
@@ -81,7 +80,7 @@ def test_the_rest_of_a_message_stays_byte_for_byte(fixture: str) -> None:
     written = updated(PROTOBUF, api_version, kind, raw, "PATCH", MERGE_PATCH, body)
     assert status_document(PROTOBUF, api_version, kind, written)["status"]["phase"] == "Changed"
     assert find(written, 2) == find(raw, 2)
-    assert written.endswith(UNKNOWN)
+    assert written.endswith(unknown)
     labels = 11
     ours, theirs = (
         sorted(field for field in walk(find(each, 1)[0]) if field.number != labels) for each in (written, raw)

@@ -216,23 +216,6 @@ def test_strategic_merge_patches_of_a_pod(a_pod: Target) -> None:
         check(a_pod, "PATCH", STRATEGIC_MERGE_PATCH, json.dumps(body).encode())
 
 
-MERGE_PATCHES: list[Json] = [
-    {"status": {"conditions": [{"type": "A", "status": "True", "reason": None}]}},
-    {"status": {"phase": "Running"}},
-    {"metadata": {"labels": {"app": None, "a": "1"}, "annotations": {"b": "2"}}},
-    {"metadata": {"labels": None}},
-    {"spec": {"nodeName": "x", "unschedulable": True}, "status": {"conditions": None}},
-    {
-        "status": {
-            "conditions": [
-                {"type": "A", "status": "True", "lastTransitionTime": "2026-01-02T03:04:05.5+02:00"}
-            ]
-        }
-    },
-    {"status": None},
-]
-
-
 def generated(chance: random.Random) -> Json:
     """A patch of conditions and of a list that is replaced, as no client would send it."""
     chosen = chance.sample(TYPES, chance.randint(0, 4))
@@ -277,72 +260,83 @@ def test_generated_patches(a_node: Target) -> None:
 @pytest.mark.parametrize("which", ["a_node", "a_pod"])
 def test_merge_patches(which: str, request: pytest.FixtureRequest) -> None:
     target: Target = request.getfixturevalue(which)
-    for patch in MERGE_PATCHES:
+    merge_patches: list[Json] = [
+        {"status": {"conditions": [{"type": "A", "status": "True", "reason": None}]}},
+        {"status": {"phase": "Running"}},
+        {"metadata": {"labels": {"app": None, "a": "1"}, "annotations": {"b": "2"}}},
+        {"metadata": {"labels": None}},
+        {"spec": {"nodeName": "x", "unschedulable": True}, "status": {"conditions": None}},
+        {
+            "status": {
+                "conditions": [
+                    {"type": "A", "status": "True", "lastTransitionTime": "2026-01-02T03:04:05.5+02:00"}
+                ]
+            }
+        },
+        {"status": None},
+    ]
+    for patch in merge_patches:
         check(target, "PATCH", MERGE_PATCH, json.dumps(patch).encode())
 
 
-JSON_PATCHES: list[list[Json]] = [
-    [{"op": "add", "path": "/status/conditions/0", "value": {"type": "A", "status": "True"}}],
-    [{"op": "add", "path": "/status/conditions/-", "value": {"type": "B", "status": "True"}}],
-    [
-        {"op": "test", "path": "/status/conditions/0/type", "value": "A"},
-        {"op": "replace", "path": "/status/conditions/0/status", "value": "False"},
-        {"op": "remove", "path": "/status/conditions/-1"},
-    ],
-    [
-        {"op": "copy", "from": "/status/conditions/0", "path": "/status/conditions/-"},
-        {"op": "replace", "path": "/status/conditions/-1/type", "value": "C"},
-    ],
-    [{"op": "move", "from": "/status/conditions/0", "path": "/status/conditions/1"}],
-    [
-        {"op": "add", "path": "/metadata/annotations/a.b~1c~0d", "value": "x"},
-        {"op": "remove", "path": "/metadata/annotations/a.b~1c~0d"},
-    ],
-    [{"op": "replace", "path": "/status/message", "value": "m"}],
-    [{"op": "remove", "path": "/status/conditions"}],
-]
-
-
 def test_json_patches(a_pod: Target) -> None:
-    for patch in JSON_PATCHES:
+    json_patches: list[list[Json]] = [
+        [{"op": "add", "path": "/status/conditions/0", "value": {"type": "A", "status": "True"}}],
+        [{"op": "add", "path": "/status/conditions/-", "value": {"type": "B", "status": "True"}}],
+        [
+            {"op": "test", "path": "/status/conditions/0/type", "value": "A"},
+            {"op": "replace", "path": "/status/conditions/0/status", "value": "False"},
+            {"op": "remove", "path": "/status/conditions/-1"},
+        ],
+        [
+            {"op": "copy", "from": "/status/conditions/0", "path": "/status/conditions/-"},
+            {"op": "replace", "path": "/status/conditions/-1/type", "value": "C"},
+        ],
+        [{"op": "move", "from": "/status/conditions/0", "path": "/status/conditions/1"}],
+        [
+            {"op": "add", "path": "/metadata/annotations/a.b~1c~0d", "value": "x"},
+            {"op": "remove", "path": "/metadata/annotations/a.b~1c~0d"},
+        ],
+        [{"op": "replace", "path": "/status/message", "value": "m"}],
+        [{"op": "remove", "path": "/status/conditions"}],
+    ]
+    for patch in json_patches:
         check(a_pod, "PATCH", JSON_PATCH, json.dumps(patch).encode())
-
-
-REFUSED: list[tuple[str, str, bytes]] = [
-    ("PATCH", STRATEGIC_MERGE_PATCH, b"{"),
-    ("PATCH", STRATEGIC_MERGE_PATCH, b"[]"),
-    ("PATCH", STRATEGIC_MERGE_PATCH, b'{"status":{"conditions":[{"type":5}]}}'),
-    ("PATCH", STRATEGIC_MERGE_PATCH, b'{"status":{"$retainKeys":["phase"],"reason":"x"}}'),
-    ("PATCH", STRATEGIC_MERGE_PATCH, b'{"metadata":{"resourceVersion":"1"}}'),
-    ("PATCH", STRATEGIC_MERGE_PATCH, b'{"metadata":{"name":"x"}}'),
-    ("PATCH", MERGE_PATCH, b"[]"),
-    ("PATCH", MERGE_PATCH, b"null"),
-    ("PATCH", MERGE_PATCH, b'{"metadata":{"labels":{"a":5}}}'),
-    ("PATCH", MERGE_PATCH, b'{"status":{"startTime":"x","conditions":5}}'),
-    ("PATCH", JSON_PATCH, b"{}"),
-    ("PATCH", JSON_PATCH, b'[{"op":"test","path":"/status/phase","value":"x"}]'),
-    ("PATCH", JSON_PATCH, b'[{"op":"remove","path":"/status/x"}]'),
-    ("PATCH", JSON_PATCH, b'[{"op":"add","path":"/status/conditions/99","value":1}]'),
-    ("PATCH", JSON_PATCH, b'[{"op":"add","path":"/status/x/y","value":1}]'),
-    ("PATCH", JSON_PATCH, b'[{"op":"jump","path":"/status"}]'),
-    ("PATCH", JSON_PATCH, json.dumps([{"op": "test", "path": "/kind", "value": "x"}] * 10_001).encode()),
-    ("PATCH", "application/json", b"{}"),
-    ("PUT", "application/json", b"{"),
-    ("PUT", "application/json", b"{}"),
-    ("PUT", "application/json", b'{"kind":"Service","apiVersion":"v1","metadata":{"name":"full"}}'),
-    ("PUT", "application/json", b'{"metadata":{"name":"full"},"status":{"conditions":5}}'),
-    ("PUT", "application/json", b'{"metadata":{"name":"full","uid":"x"}}'),
-    ("PUT", "application/json", b'{"metadata":{"name":"full","resourceVersion":"1"}}'),
-    ("PUT", "application/json", b'{"metadata":{"name":"full","namespace":"x"}}'),
-    ("PUT", "application/merge-patch+json", b"{}"),
-    ("PUT", Encoding.PROTOBUF, b"{}"),
-    ("PUT", Encoding.PROTOBUF, b"k8s\0\xff"),
-]
 
 
 def test_refusals(a_pod: Target) -> None:
     before = {encoding: a_pod.raw(encoding) for encoding in Encoding}
-    for method, content_type, body in REFUSED:
+    refused: list[tuple[str, str, bytes]] = [
+        ("PATCH", STRATEGIC_MERGE_PATCH, b"{"),
+        ("PATCH", STRATEGIC_MERGE_PATCH, b"[]"),
+        ("PATCH", STRATEGIC_MERGE_PATCH, b'{"status":{"conditions":[{"type":5}]}}'),
+        ("PATCH", STRATEGIC_MERGE_PATCH, b'{"status":{"$retainKeys":["phase"],"reason":"x"}}'),
+        ("PATCH", STRATEGIC_MERGE_PATCH, b'{"metadata":{"resourceVersion":"1"}}'),
+        ("PATCH", STRATEGIC_MERGE_PATCH, b'{"metadata":{"name":"x"}}'),
+        ("PATCH", MERGE_PATCH, b"[]"),
+        ("PATCH", MERGE_PATCH, b"null"),
+        ("PATCH", MERGE_PATCH, b'{"metadata":{"labels":{"a":5}}}'),
+        ("PATCH", MERGE_PATCH, b'{"status":{"startTime":"x","conditions":5}}'),
+        ("PATCH", JSON_PATCH, b"{}"),
+        ("PATCH", JSON_PATCH, b'[{"op":"test","path":"/status/phase","value":"x"}]'),
+        ("PATCH", JSON_PATCH, b'[{"op":"remove","path":"/status/x"}]'),
+        ("PATCH", JSON_PATCH, b'[{"op":"add","path":"/status/conditions/99","value":1}]'),
+        ("PATCH", JSON_PATCH, b'[{"op":"add","path":"/status/x/y","value":1}]'),
+        ("PATCH", JSON_PATCH, b'[{"op":"jump","path":"/status"}]'),
+        ("PATCH", JSON_PATCH, json.dumps([{"op": "test", "path": "/kind", "value": "x"}] * 10_001).encode()),
+        ("PATCH", "application/json", b"{}"),
+        ("PUT", "application/json", b"{"),
+        ("PUT", "application/json", b"{}"),
+        ("PUT", "application/json", b'{"kind":"Service","apiVersion":"v1","metadata":{"name":"full"}}'),
+        ("PUT", "application/json", b'{"metadata":{"name":"full"},"status":{"conditions":5}}'),
+        ("PUT", "application/json", b'{"metadata":{"name":"full","uid":"x"}}'),
+        ("PUT", "application/json", b'{"metadata":{"name":"full","resourceVersion":"1"}}'),
+        ("PUT", "application/json", b'{"metadata":{"name":"full","namespace":"x"}}'),
+        ("PUT", "application/merge-patch+json", b"{}"),
+        ("PUT", Encoding.PROTOBUF, b"{}"),
+        ("PUT", Encoding.PROTOBUF, b"k8s\0\xff"),
+    ]
+    for method, content_type, body in refused:
         status, theirs = a_pod.send(method, content_type, body)
         assert status >= 400, body
         for encoding, raw in before.items():

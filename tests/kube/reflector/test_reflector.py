@@ -39,25 +39,25 @@ async def test_a_watch_that_waits_holds_no_event(
     cloud: ScriptableCloud, start: Start, encoding: Encoding
 ) -> None:
     """An event has megabytes, a node hundreds of watches, and the next event may come in an hour."""
+
+    def held_by(holder: object) -> list[object]:
+        """The references to the text above that an event, or the frame of a waiting coroutine, holds."""
+        match holder:
+            case WatchFrame():
+                held: list[object] = list(holder)
+            case CoroutineType(cr_frame=frame) | AsyncGeneratorType(ag_frame=frame) if frame is not None:
+                is_clouds = "/tests/" in frame.f_code.co_filename
+                held = [] if is_clouds else list(frame.f_locals.values())
+            case _:
+                return []
+        return [each for each in held if isinstance(each, bytes) and b"held by nobody" in each]
+
     store = Store()
     reflector = start(store, encoding=encoding)
     await until(reflector, store, copied(reflector, store, cloud))
     cloud.store.create(service("x", text="held by nobody"))
     await until(reflector, store, lambda: equal(store, cloud))
-    assert list(filter(None, map(_held_by, gc.get_objects()))) == []
-
-
-def _held_by(holder: object) -> list[object]:
-    """The references to the text above that an event, or the frame of a waiting coroutine, holds."""
-    match holder:
-        case WatchFrame():
-            held: list[object] = list(holder)
-        case CoroutineType(cr_frame=frame) | AsyncGeneratorType(ag_frame=frame) if frame is not None:
-            is_clouds = "/tests/" in frame.f_code.co_filename
-            held = [] if is_clouds else list(frame.f_locals.values())
-        case _:
-            return []
-    return [each for each in held if isinstance(each, bytes) and b"held by nobody" in each]
+    assert list(filter(None, map(held_by, gc.get_objects()))) == []
 
 
 @pytest.mark.parametrize("metadata_only", [False, True], ids=["whole", "metadata"])
@@ -198,12 +198,11 @@ async def test_a_permission_that_is_taken_away_is_a_refusal_and_then_a_list(
 # -- itself --------------------------------------------------------------------------------------------------------
 
 
-def slow_backoff() -> Backoff:
-    """A first delay of 5 ms that jitter makes 500 s."""
-    return Backoff(0.005, 0.005, jitter=lambda: 100_000.0)
-
-
 async def test_retry_now_cuts_the_backoff_short(cloud: ScriptableCloud, start: Start) -> None:
+    def slow_backoff() -> Backoff:
+        """A first delay of 5 ms that jitter makes 500 s."""
+        return Backoff(0.005, 0.005, jitter=lambda: 100_000.0)
+
     cloud.faults.add(fault.Refuse(503), when=LISTS)
     store = Store()
     reflector = start(store, backoff=slow_backoff())
@@ -230,22 +229,21 @@ async def test_failures_of_an_outage_do_not_hold_up_what_the_cloud_answers_after
     assert reflector.lists == 3
 
 
-class Clumsy(RecordedInputs):
-    """A listener that fails once."""
-
-    def __init__(self, store: Store, error: Exception) -> None:
-        super().__init__(store)
-        self._errors = [error]
-
-    def changed(self, change: Change) -> None:
-        if self._errors:
-            raise self._errors.pop()
-
-
 @pytest.mark.parametrize("error", [RuntimeError("a bug"), OSError("no space left")], ids=["bug", "disk"])
 async def test_a_listener_that_fails_stops_nothing_and_costs_a_list(
     cloud: ScriptableCloud, start: Start, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
+    class Clumsy(RecordedInputs):
+        """A listener that fails once."""
+
+        def __init__(self, store: Store, error: Exception) -> None:
+            super().__init__(store)
+            self._errors = [error]
+
+        def changed(self, change: Change) -> None:
+            if self._errors:
+                raise self._errors.pop()
+
     store = Store()
     Clumsy(store, error)
     reflector = start(store)

@@ -62,27 +62,6 @@ class Failing:
             raise Unreachable("broke off")
 
 
-class NextLeader(Failing):
-    """The cloud at first, and another server from the next question on."""
-
-    is_elsewhere = False
-
-    async def goes_elsewhere(self) -> bool:
-        return True
-
-
-class GoneLeader(Failing):
-    """Another server than the cloud at first, which is gone when the watch is to begin."""
-
-    @asynccontextmanager
-    async def watch(self, path: str, **how: Any) -> AsyncIterator[WatchStream]:
-        if self.is_elsewhere:
-            self.is_elsewhere = False
-            raise Switched("the cloud goes on after a leader")
-        async with self.client.watch(path, **how) as stream:
-            yield stream
-
-
 async def test_a_switched_watch_resumes_from_its_version_without_a_delay_or_a_list(
     cloud: ScriptableCloud, start: Start
 ) -> None:
@@ -130,6 +109,15 @@ async def test_a_leader_proves_its_history_to_a_copy_of_the_cloud_after_a_break(
     cloud: ScriptableCloud, start: Start
 ) -> None:
     """The leader may know of a restore that the cloud went through meanwhile, or may not yet."""
+
+    class NextLeader(Failing):
+        """The cloud at first, and another server from the next question on."""
+
+        is_elsewhere = False
+
+        async def goes_elsewhere(self) -> bool:
+            return True
+
     store = Store()
     reflector = start(store)
     reflector.upstream = leader = NextLeader(reflector.client)
@@ -146,6 +134,17 @@ async def test_a_leader_proves_its_history_to_a_copy_of_the_cloud_after_a_break(
 async def test_a_cloud_that_goes_on_after_a_leader_proves_its_history_first(
     cloud: ScriptableCloud, start: Start
 ) -> None:
+    class GoneLeader(Failing):
+        """Another server than the cloud at first, which is gone when the watch is to begin."""
+
+        @asynccontextmanager
+        async def watch(self, path: str, **how: Any) -> AsyncIterator[WatchStream]:
+            if self.is_elsewhere:
+                self.is_elsewhere = False
+                raise Switched("the cloud goes on after a leader")
+            async with self.client.watch(path, **how) as stream:
+                yield stream
+
     store = Store()
     reflector = start(store)
     reflector.upstream = GoneLeader(reflector.client)
@@ -203,26 +202,25 @@ class Bursting:
         await asyncio.Event().wait()
 
 
-class Behind(Bursting):
-    """A leader that is one version older with each list."""
-
-    is_elsewhere = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.version = 100
-
-    async def goes_elsewhere(self) -> bool:
-        return True
-
-    async def request(self, *_: object, **__: object) -> ApiResponse:
-        self.version -= 1
-        return listed(self.version)
-
-
 async def test_a_leader_that_is_behind_what_clients_were_given_proves_nothing(
     cloud: ScriptableCloud, start: Start
 ) -> None:
+    class Behind(Bursting):
+        """A leader that is one version older with each list."""
+
+        is_elsewhere = True
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.version = 100
+
+        async def goes_elsewhere(self) -> bool:
+            return True
+
+        async def request(self, *_: object, **__: object) -> ApiResponse:
+            self.version -= 1
+            return listed(self.version)
+
     store = Store()
     reflector = start(store)
     reflector.upstream = Behind()

@@ -117,16 +117,6 @@ def auditor(real_cloud: RealCloud) -> Iterator[Auditor]:
     made.close()
 
 
-def about(info: RequestInfo) -> ObjectRef | None:
-    if info.type is None:
-        return None
-    kind, namespace = info.type, info.namespace
-    if "/watch/namespaces/" in info.path and kind.resource == "namespaces":
-        # The server takes a watched Namespace's name for its namespace, too; to a view that would be a scope.
-        namespace = namespace or info.name
-    return ObjectRef(kind.group, kind.version, kind.resource, info.subresource, namespace, info.name)
-
-
 @settings(max_examples=400)
 @given(st.sampled_from(METHODS), targets())
 @example("GET", "/api/v1/namespaces/default")
@@ -135,6 +125,15 @@ def about(info: RequestInfo) -> ObjectRef | None:
 @example("GET", "/api/v1/watch/pods?fieldSelector=metadata.name%3Dp")
 @example("GET", "/api/v1/proxy/namespaces/default/services/web/x/y")
 def test_a_target_means_the_same_to_both(auditor: Auditor, method: str, target: str) -> None:
+    def about(info: RequestInfo) -> ObjectRef | None:
+        if info.type is None:
+            return None
+        kind, namespace = info.type, info.namespace
+        if "/watch/namespaces/" in info.path and kind.resource == "namespaces":
+            # The server takes a watched Namespace's name for its namespace, too; to a view that would be a scope.
+            namespace = namespace or info.name
+        return ObjectRef(kind.group, kind.version, kind.resource, info.subresource, namespace, info.name)
+
     status, event = auditor.ask(method, target)
     try:
         info = parse_request(method, target)

@@ -11,17 +11,6 @@ from tests.cloud.real import RealCloud
 
 KEYS = ("app", "tier", "example.com/zone", "n")
 VALUES = ("", "a", "b", "3", "10")
-OPERATIONS = (
-    "{k}={v}",
-    "{k}=={v}",
-    "{k}!={v}",
-    "{k} in ({v},{w})",
-    "{k} notin ({v},{w})",
-    "{k}",
-    "!{k}",
-    "{k}>5",
-    "{k}<5",
-)
 SERVICES = "/api/v1/namespaces/{}/services"
 
 
@@ -42,17 +31,22 @@ def labelled(real_cloud: RealCloud, namespace: str) -> dict[str, dict[str, str]]
     return made
 
 
-def chosen(cloud: RealCloud, namespace: str, **query: str) -> set[str]:
-    return {
-        each["metadata"]["name"] for each in cloud.admin.get(SERVICES.format(namespace), **query)["items"]
-    }
-
-
 def test_label_selectors(real_cloud: RealCloud, namespace: str, labelled: dict[str, dict[str, str]]) -> None:
     chance = random.Random(11)
+    operations = (
+        "{k}={v}",
+        "{k}=={v}",
+        "{k}!={v}",
+        "{k} in ({v},{w})",
+        "{k} notin ({v},{w})",
+        "{k}",
+        "!{k}",
+        "{k}>5",
+        "{k}<5",
+    )
     for _ in range(150):
         terms = [
-            chance.choice(OPERATIONS).format(
+            chance.choice(operations).format(
                 k=chance.choice(KEYS), v=chance.choice(VALUES), w=chance.choice(VALUES)
             )
             for _ in range(chance.randint(1, 3))
@@ -81,6 +75,11 @@ def test_label_selectors(real_cloud: RealCloud, namespace: str, labelled: dict[s
 def test_field_selectors(
     real_cloud: RealCloud, namespace: str, labelled: dict[str, dict[str, str]], text: str
 ) -> None:
+    def chosen(cloud: RealCloud, **query: str) -> set[str]:
+        return {
+            each["metadata"]["name"] for each in cloud.admin.get(SERVICES.format(namespace), **query)["items"]
+        }
+
     objects = real_cloud.admin.get(SERVICES.format(namespace))["items"]
     selector = parse_field_selector(text)
 
@@ -92,5 +91,5 @@ def test_field_selectors(
         return selector.matches(value)
 
     ours = {each["metadata"]["name"] for each in objects if choose(each)}
-    assert ours == chosen(real_cloud, namespace, fieldSelector=text)
+    assert ours == chosen(real_cloud, fieldSelector=text)
     assert len(labelled) == len(objects)

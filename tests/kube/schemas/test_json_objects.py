@@ -18,7 +18,6 @@ from tests.kube.support import recorded
 
 JSON, PROTOBUF = Encoding.JSON, Encoding.PROTOBUF
 CRD = ("apiextensions.k8s.io/v1", "CustomResourceDefinition")
-KINDS = [("v1", "Pod"), ("v1", "Secret"), ("discovery.k8s.io/v1", "EndpointSlice"), CRD]
 
 
 @pytest.mark.parametrize("name", recorded.SINGLES)
@@ -27,7 +26,9 @@ def test_an_object_is_what_the_server_writes_as_json(name: str) -> None:
     assert json_object(api_version, kind, raw) == orjson.loads(recorded.body(name, JSON))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [("v1", "Pod"), ("v1", "Secret"), ("discovery.k8s.io/v1", "EndpointSlice"), CRD]
+)
 @given(raw=st.binary())
 @example(raw=b"\x0a")
 @example(raw=b"\x0a\x05")
@@ -69,16 +70,15 @@ def test_an_unknown_kind_is_shown_as_metadata_and_not_converted() -> None:
         json_object("example.com/v1", "Odd", raw)
 
 
-def nested_schema(levels: int) -> bytes:
-    """A CRD whose schema says so many times that it is an array of something."""
-    schema = b""
-    for _ in range(levels):
-        schema = delimited(b"\xc2\x01", delimited(b"\x0a", schema))  # items, of JSONSchemaPropsOrArray
-    version = delimited(b"\x0a", b"v1") + delimited(b"\x22", delimited(b"\x0a", schema))
-    return delimited(b"\x12", delimited(b"\x3a", version))
-
-
 def test_a_message_nested_too_deep_is_refused() -> None:
+    def nested_schema(levels: int) -> bytes:
+        """A CRD whose schema says so many times that it is an array of something."""
+        schema = b""
+        for _ in range(levels):
+            schema = delimited(b"\xc2\x01", delimited(b"\x0a", schema))  # items, of JSONSchemaPropsOrArray
+        version = delimited(b"\x0a", b"v1") + delimited(b"\x22", delimited(b"\x0a", schema))
+        return delimited(b"\x12", delimited(b"\x3a", version))
+
     deep = json_object(*CRD, nested_schema(MAX_DEPTH // 2 - 3))
     assert deep["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["items"]["items"]
     with pytest.raises(ValueError, match="messages in each other"):

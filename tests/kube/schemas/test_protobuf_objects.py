@@ -16,7 +16,6 @@ from kube.schemas.protobuf_objects import protobuf_object
 from kube.wire.encoding import Encoding
 from tests.kube.support import recorded
 
-JSON = Encoding.JSON
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -26,7 +25,8 @@ VALUES = st.recursive(
 
 @pytest.mark.parametrize("name", recorded.SINGLES)
 def test_an_object_is_the_same_after_protobuf(name: str) -> None:
-    tree: Json = orjson.loads(recorded.body(name, JSON))
+    json = Encoding.JSON
+    tree: Json = orjson.loads(recorded.body(name, json))
     assert json_object(tree["apiVersion"], tree["kind"], protobuf_object(tree)) == tree
 
 
@@ -68,9 +68,17 @@ def test_an_object_is_the_same_after_protobuf(name: str) -> None:
     ],
 )
 def test_an_object_survives_protobuf(api_version: str, kind: str, fields: Json) -> None:
+    def holds(found: Any, wanted: Any) -> bool:
+        """Whether all that was sent is there; what was empty may be left out."""
+        if isinstance(wanted, dict) and isinstance(found, dict):
+            return all(holds(found.get(name), value) for name, value in wanted.items())
+        if isinstance(wanted, list) and isinstance(found, list):
+            return len(wanted) == len(found) and all(map(holds, found, wanted))
+        return found == wanted or (not wanted and not found)
+
     sent = {"apiVersion": api_version, "kind": kind, "metadata": {"name": "x", "creationTimestamp": None}}
     back = json_object(api_version, kind, protobuf_object({**sent, **fields}))
-    assert _holds(back, fields), back
+    assert holds(back, fields), back
 
 
 def test_a_field_that_no_message_has_is_left_out() -> None:
@@ -89,12 +97,3 @@ def test_a_value_of_the_wrong_type_is_encoded_or_a_value_error(spec: Any, status
     tree = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}
     with suppress(ValueError):
         protobuf_object(tree)
-
-
-def _holds(found: Any, wanted: Any) -> bool:
-    """Whether all that was sent is there; what was empty may be left out."""
-    if isinstance(wanted, dict) and isinstance(found, dict):
-        return all(_holds(found.get(name), value) for name, value in wanted.items())
-    if isinstance(wanted, list) and isinstance(found, list):
-        return len(wanted) == len(found) and all(map(_holds, found, wanted))
-    return found == wanted or (not wanted and not found)

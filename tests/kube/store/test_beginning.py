@@ -129,6 +129,16 @@ def test_a_hidden_object_has_what_kube_proxy_undoes_by_and_no_more(
     kind: str, content: Json, left: Json
 ) -> None:
     """kube-proxy takes from the event of a deletion which rules it undoes."""
+
+    class Hiding:
+        """A chain that hides everything."""
+
+        def evaluate(self, _item: Item) -> Evaluation:
+            return Evaluation(None, frozenset())
+
+        def is_same(self, _before: Item, _after: Item) -> bool:
+            return False
+
     labels = {"labels": {"kubernetes.io/service-name": "s"}} if kind == "EndpointSlice" else {}
     named = {"name": "x", "namespace": "a", "resourceVersion": "4"}
     full = {
@@ -152,16 +162,6 @@ def test_a_hidden_object_has_the_same_in_each_encoding(encoding: Encoding) -> No
     projection = Projection(filled(10, HIDDEN, encoding=encoding), ToyChain("p", INPUTS))
     (hidden,) = correction(projection, scope(), 10).hidden
     assert read(encoding, "v1", "Service", hidden.raw) == (HIDDEN.key, Seen(4, "", "", HIDDEN.address))
-
-
-class Hiding:
-    """A chain that hides everything."""
-
-    def evaluate(self, _item: Item) -> Evaluation:
-        return Evaluation(None, frozenset())
-
-    def is_same(self, _before: Item, _after: Item) -> bool:
-        return False
 
 
 def view_at(elsewhere: int, *toys: Toy) -> View:

@@ -28,15 +28,6 @@ def store_of(encoding: Encoding, raw: bytes | None = None) -> Store:
     return store
 
 
-def listed(form: Form, store: Store, rest: Rest) -> Json:
-    listing = Listing(form.codec(store.codec), *form.listed_type("v1", "Service"), 9, list(store), form, rest)
-    body = listing.body(listing.formed(listing.items))
-    text = b"".join(body)
-    assert len(text) == body.size
-    found: Json = orjson.loads(text)
-    return found
-
-
 def test_json_is_made_of_both_encodings(encoding: Encoding) -> None:
     (item,) = store_of(encoding)
     codec = RECODED[JSON].codec(item.store.codec)
@@ -46,6 +37,16 @@ def test_json_is_made_of_both_encodings(encoding: Encoding) -> None:
 
 
 def test_a_table_of_a_list_has_its_version_and_says_where_it_goes_on(encoding: Encoding) -> None:
+    def listed(form: Form, store: Store, rest: Rest) -> Json:
+        listing = Listing(
+            form.codec(store.codec), *form.listed_type("v1", "Service"), 9, list(store), form, rest
+        )
+        body = listing.body(listing.formed(listing.items))
+        text = b"".join(body)
+        assert len(text) == body.size
+        found: Json = orjson.loads(text)
+        return found
+
     found = listed(TableForm("Object"), store_of(encoding), Rest("next", 3))
     assert found["metadata"] == {"resourceVersion": "9", "continue": "next", "remainingItemCount": 3}
     assert [row["object"] for row in found["rows"]] == [SERVICE]

@@ -176,16 +176,16 @@ def test_a_version_behind_one_given_to_a_client_restarts_the_history(encoding: E
     assert recorder.heard[1:] == ["at 60"]
 
 
-def other(encoding: Encoding) -> Encoding:
-    return Encoding.JSON if encoding is Encoding.PROTOBUF else Encoding.PROTOBUF
-
-
 def test_a_list_in_another_encoding_is_a_restart(encoding: Encoding) -> None:
     """The listeners' results for the earlier objects, and the bytes they wrote, are useless now."""
+
+    def other() -> Encoding:
+        return Encoding.JSON if encoding is Encoding.PROTOBUF else Encoding.PROTOBUF
+
     store = filled(10, Toy("x", version=4), encoding=encoding)
     recorder = RecordedInputs(store)
-    fill(store, 20, Toy("x", version=4), Toy("y", version=15), encoding=other(encoding))
-    assert store.codec.encoding is other(encoding)
+    fill(store, 20, Toy("x", version=4), Toy("y", version=15), encoding=other())
+    assert store.codec.encoding is other()
     assert contents(store) == {("a", "x"): 4, ("a", "y"): 15}
     assert recorder.heard == ["restarted at 20"]
 
@@ -239,12 +239,6 @@ async def test_waiters_are_notified_of_events_bookmarks_and_lists(encoding: Enco
         await asyncio.wait_for(waiting, 1)
 
 
-def item_of(toy: Toy, encoding: Encoding) -> Item:
-    item = filled(toy.version, toy, encoding=encoding).get(toy.key)
-    assert item is not None
-    return item
-
-
 @pytest.mark.parametrize(
     ("path", "value"),
     [
@@ -256,7 +250,12 @@ def item_of(toy: Toy, encoding: Encoding) -> Item:
     ],
 )
 def test_fields_of_selectors_are_read_by_path(encoding: Encoding, path: str, value: str) -> None:
-    item = item_of(Toy("x", "a", 3, address="None"), encoding)
+    def item_of(toy: Toy) -> Item:
+        item = filled(toy.version, toy, encoding=encoding).get(toy.key)
+        assert item is not None
+        return item
+
+    item = item_of(Toy("x", "a", 3, address="None"))
     assert item.field(path) == value
     assert item.field(path) == value  # the remembered one
 

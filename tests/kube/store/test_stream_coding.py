@@ -15,21 +15,6 @@ from kube.wire.encoding import Encoding
 from tests.kube.support.differences import Holder
 from tests.kube.support.toys import Toy, filled, scope, tell, view_of, waiting
 
-CODEC = codec_for(Encoding.JSON)
-
-
-def plain(view: View, watcher: Watcher) -> list[WatchFrame]:
-    """Return the frames for a watcher of whole objects."""
-    return view.codec.frames().feed(b"".join(waiting(watcher) or ()))
-
-
-def both(view: View) -> tuple[Watcher, Watcher]:
-    """A watcher of whole objects and one of differences, from the view's version."""
-    return (
-        view.watch(view.version, bookmarks=True),
-        view.watch(view.version, bookmarks=True, coding=DIFFERENCES),
-    )
-
 
 def held(view: View) -> Holder:
     """A receiver of the view's present state."""
@@ -40,20 +25,30 @@ def held(view: View) -> Holder:
     return holder
 
 
-def changes(store: Store) -> None:
-    """Objects come, change, leave a scope, and go."""
-    tell(store, "ADDED", Toy("y", version=11, app="web"))
-    tell(store, "MODIFIED", Toy("x", version=12, app="web", address="10.0.0.2"))
-    tell(store, "MODIFIED", Toy("x", version=13, app="db"))
-    tell(store, "DELETED", Toy("y", version=14, app="web"))
-    store.advance(20)
-
-
 @pytest.mark.parametrize("metadata_only", [False, True], ids=["whole", "metadata"])
 @pytest.mark.parametrize("where", [scope(), scope(labels="app=web")], ids=["all", "some"])
 async def test_differences_decode_to_the_same_objects(
     encoding: Encoding, where: Scope, metadata_only: bool
 ) -> None:
+    def changes(store: Store) -> None:
+        """Objects come, change, leave a scope, and go."""
+        tell(store, "ADDED", Toy("y", version=11, app="web"))
+        tell(store, "MODIFIED", Toy("x", version=12, app="web", address="10.0.0.2"))
+        tell(store, "MODIFIED", Toy("x", version=13, app="db"))
+        tell(store, "DELETED", Toy("y", version=14, app="web"))
+        store.advance(20)
+
+    def both(view: View) -> tuple[Watcher, Watcher]:
+        """A watcher of whole objects and one of differences, from the view's version."""
+        return (
+            view.watch(view.version, bookmarks=True),
+            view.watch(view.version, bookmarks=True, coding=DIFFERENCES),
+        )
+
+    def plain(view: View, watcher: Watcher) -> list[WatchFrame]:
+        """Return the frames for a watcher of whole objects."""
+        return view.codec.frames().feed(b"".join(waiting(watcher) or ()))
+
     store = filled(10, Toy("x", version=4, app="web"), encoding=encoding)
     view = view_of(store, where=where, metadata_only=metadata_only)
     plain_watcher, differing = both(view)
@@ -94,7 +89,8 @@ async def test_events_from_before_the_first_watcher_of_differences_are_differenc
     view.log.tidy()
     late = view.watch(10, bookmarks=False, coding=DIFFERENCES)
     (frame,) = holder.feed(b"".join(waiting(late) or ()))
-    assert (frame.type, CODEC.peek(frame.raw).version) == ("MODIFIED", 11)
+    codec = codec_for(Encoding.JSON)
+    assert (frame.type, codec.peek(frame.raw).version) == ("MODIFIED", 11)
     tell(store, "MODIFIED", Toy("x", version=12, address="10.0.0.3"))
     (frame,) = holder.read(b"".join(waiting(late) or ()))
-    assert CODEC.peek(frame.raw).version == 12
+    assert codec.peek(frame.raw).version == 12

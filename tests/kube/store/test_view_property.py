@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from unittest.mock import patch
 
 import pytest
@@ -67,22 +66,6 @@ OPERATIONS = st.one_of(
 )
 
 
-async def run_callbacks() -> None:
-    """A turn of the loop: history over its bounds is dropped."""
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-
-
-async def live(world: World, operations: Sequence[Operation]) -> None:
-    for name, arguments in operations:
-        if name == "turn":
-            await run_callbacks()
-        else:
-            getattr(world, name)(*arguments)
-    world.check()
-    world.end()
-
-
 @pytest.mark.parametrize("encoding", Encoding)
 @example(  # an input that changes, and changes back before the next process looks
     views=[(scope(), False, "p")],
@@ -116,8 +99,22 @@ def test_every_client_ends_with_the_truth(
     log_bytes: int,
     operations: list[Operation],
 ) -> None:
+    async def run_callbacks() -> None:
+        """A turn of the loop: history over its bounds is dropped."""
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    async def live(world: World) -> None:
+        for name, arguments in operations:
+            if name == "turn":
+                await run_callbacks()
+            else:
+                getattr(world, name)(*arguments)
+        world.check()
+        world.end()
+
     async def run() -> None:
-        await live(World(encoding, views, log_bytes < PLENTY), operations)
+        await live(World(encoding, views, log_bytes < PLENTY))
 
     with (
         patch.object(log_module, "TRIM_DELAY", 0.0),

@@ -14,8 +14,6 @@ from kube.store.view import View
 from kube.store.watcher import Watcher
 from tests.kube.support.toys import Toy, events_of, filled, tell, view_of
 
-CODINGS = [PLAIN, DIFFERENCES]
-
 
 @dataclass
 class Client:
@@ -71,7 +69,7 @@ def view() -> View:
     return view_of(filled(10, Toy("x", version=4)))
 
 
-@pytest.mark.parametrize("coding", CODINGS)
+@pytest.mark.parametrize("coding", [PLAIN, DIFFERENCES])
 async def test_waiting_clients_share_encoded_events_and_are_written_without_their_tasks(
     view: View, coding: StreamCoding
 ) -> None:

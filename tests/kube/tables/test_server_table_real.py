@@ -14,27 +14,28 @@ from tests.kube.support.every_kind import created, served
 from tests.kube.support.tables import STATUSES
 
 pytestmark = pytest.mark.real
-AS_TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
-OF_ITS_OWN = "deprecated.daemonset.template.generation"
-"""An annotation that the server makes of a field of a DaemonSet, and not in Tables."""
-
-
-def compared(found: Json) -> Any:
-    """A Table with an age that is the same a moment later."""
-    rows = []
-    for row in found["rows"]:
-        row["object"]["metadata"].get("annotations", {}).pop(OF_ITS_OWN, None)
-        if not row["object"]["metadata"].get("annotations"):
-            row["object"]["metadata"].pop("annotations", None)
-        cells = [
-            re.sub(r"^(\d+[hms])+$", "AGE", cell) if isinstance(cell, str) else cell for cell in row["cells"]
-        ]
-        rows.append((cells, row.get("conditions"), row["object"]))
-    return found["columnDefinitions"], rows
 
 
 def test_tables_of_the_known_kinds_are_the_servers_own(real_cloud: RealCloud, namespace: str) -> None:
+    # An annotation that the server makes of a field of a DaemonSet, and not in Tables.
+    of_its_own = "deprecated.daemonset.template.generation"
+
+    def compared(found: Json) -> Any:
+        """A Table with an age that is the same a moment later."""
+        rows = []
+        for row in found["rows"]:
+            row["object"]["metadata"].get("annotations", {}).pop(of_its_own, None)
+            if not row["object"]["metadata"].get("annotations"):
+                row["object"]["metadata"].pop("annotations", None)
+            cells = [
+                re.sub(r"^(\d+[hms])+$", "AGE", cell) if isinstance(cell, str) else cell
+                for cell in row["cells"]
+            ]
+            rows.append((cells, row.get("conditions"), row["object"]))
+        return found["columnDefinitions"], rows
+
     kinds = [each for each in served(real_cloud) if "list" in each.verbs]
+    as_table = "application/json;as=Table;v=v1;g=meta.k8s.io"
     with created(real_cloud, namespace, kinds), created(real_cloud, namespace, kinds, STATUSES):
         seen = set()
         for kind in kinds:
@@ -44,7 +45,7 @@ def test_tables_of_the_known_kinds_are_the_servers_own(real_cloud: RealCloud, na
                 continue
             seen.add(key)
             path = f"{kind.path}/{kind.resource}"
-            sent = real_cloud.admin.request("GET", path, headers={"Accept": AS_TABLE}).json()
+            sent = real_cloud.admin.request("GET", path, headers={"Accept": as_table}).json()
             objects = real_cloud.admin.get(path)["items"]
             made = table(
                 [{"kind": kind.kind, "apiVersion": kind.api_version} | each for each in objects],

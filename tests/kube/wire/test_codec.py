@@ -64,17 +64,6 @@ def test_a_list_goes_round(name: str, codec: Codec) -> None:
     )
 
 
-def joined(encoding: Encoding, version: int, items: list[bytes]) -> bytes:
-    """A list of services as it is defined."""
-    if encoding is Encoding.JSON:
-        head = b'{"kind":"ServiceList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":['
-        return b"".join((head % version, b",".join(items), b"]}\n"))
-    metadata = b"\x0a\x00" + delimited(b"\x12", b"%d" % version) + b"\x1a\x00"
-    raw = b"".join([delimited(b"\x0a", metadata), *(delimited(b"\x12", item) for item in items)])
-    type_meta = delimited(b"\x0a", b"v1") + delimited(b"\x12", b"ServiceList")
-    return MAGIC + delimited(b"\x0a", type_meta) + delimited(b"\x12", raw) + b"\x1a\x00\x22\x00"
-
-
 @given(
     encoding=encodings,
     items=st.lists(st.binary(max_size=400), max_size=30),
@@ -84,12 +73,22 @@ def joined(encoding: Encoding, version: int, items: list[bytes]) -> bytes:
 def test_the_pieces_of_a_list_are_the_list(
     encoding: Encoding, items: list[bytes], version: int, piece: int
 ) -> None:
+    def joined(items: list[bytes]) -> bytes:
+        """A list of services as it is defined."""
+        if encoding is Encoding.JSON:
+            head = b'{"kind":"ServiceList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":['
+            return b"".join((head % version, b",".join(items), b"]}\n"))
+        metadata = b"\x0a\x00" + delimited(b"\x12", b"%d" % version) + b"\x1a\x00"
+        raw = b"".join([delimited(b"\x0a", metadata), *(delimited(b"\x12", item) for item in items)])
+        type_meta = delimited(b"\x0a", b"v1") + delimited(b"\x12", b"ServiceList")
+        return MAGIC + delimited(b"\x0a", type_meta) + delimited(b"\x12", raw) + b"\x1a\x00\x22\x00"
+
     with patch("kube.wire.codec_base.PIECE", piece):
         body = codec_for(encoding).encode_list("v1", "Service", version, items)
         pieces = list(body)
-    assert b"".join(pieces) == bytes(body) == joined(encoding, version, items)
+    assert b"".join(pieces) == bytes(body) == joined(items)
     assert body.size == len(bytes(body))
-    empty = len(joined(encoding, version, []))
+    empty = len(joined([]))
     assert max(map(len, pieces)) <= empty + piece + 400 + 4 * len(items)
 
 
@@ -223,20 +222,19 @@ def test_any_cut_of_a_stream_is_the_stream(name: str, encoding: Encoding, cuts: 
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_both_encodings_tell_the_same(name: str) -> None:
-    in_json, in_protobuf = (_summary(codec_for(each), body(name, each)) for each in Encoding)
+    def summary(codec: Codec, stream: bytes) -> list[tuple[object, ...]]:
+        summary: list[tuple[object, ...]] = []
+        for frame in read(codec, stream):
+            if frame.status is not None:
+                summary.append((*frame[:3], frame.status.to_dict()))
+                continue
+            peek = codec.peek(frame.raw)
+            # A bookmark has the cluster's version at its time, and the two streams were recorded one by one.
+            summary.append((*frame[:3], peek._replace(version=0) if frame.type == "BOOKMARK" else peek))
+        return summary
+
+    in_json, in_protobuf = (summary(codec_for(each), body(name, each)) for each in Encoding)
     assert in_json == in_protobuf
-
-
-def _summary(codec: Codec, stream: bytes) -> list[tuple[object, ...]]:
-    summary: list[tuple[object, ...]] = []
-    for frame in read(codec, stream):
-        if frame.status is not None:
-            summary.append((*frame[:3], frame.status.to_dict()))
-            continue
-        peek = codec.peek(frame.raw)
-        # A bookmark has the cluster's version at its time, and the two streams were recorded one by one.
-        summary.append((*frame[:3], peek._replace(version=0) if frame.type == "BOOKMARK" else peek))
-    return summary
 
 
 def test_the_events_of_a_watch_are_decoded(codec: Codec) -> None:
@@ -272,15 +270,16 @@ def test_an_expired_watch(codec: Codec) -> None:
     assert frame.status.message.startswith("too old resource version: 1 (")
 
 
-ERRORS = [
-    expired("too old"),
-    too_large_version(9, 7),
-    StatusError(500, "", ""),
-    StatusError(418, "Odd", "\u4e16"),
-]
-
-
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: str(error.code))
+@pytest.mark.parametrize(
+    "error",
+    [
+        expired("too old"),
+        too_large_version(9, 7),
+        StatusError(500, "", ""),
+        StatusError(418, "Odd", "\u4e16"),
+    ],
+    ids=lambda error: str(error.code),
+)
 def test_errors_go_round(error: StatusError, codec: Codec) -> None:
     (frame,) = read(codec, codec.encode_error(error))
     assert frame.status is not None
@@ -296,6 +295,16 @@ def test_errors_go_round(error: StatusError, codec: Codec) -> None:
 
 @pytest.mark.parametrize("name", ["services.watch", "services.initial", "services.expired"])
 def test_a_torn_stream(name: str, codec: Codec) -> None:
+    def event_ends(stream: bytes, encoding: Encoding) -> list[int]:
+        """Where each event of a recorded stream is complete: what says so is the sender's framing alone."""
+        if encoding is Encoding.JSON:
+            return [position for position in range(len(stream)) if stream[position : position + 1] == b"\n"]
+        ends, position = [], 0
+        while position < len(stream):
+            position += 4 + int.from_bytes(stream[position : position + 4])
+            ends.append(position)
+        return ends
+
     stream = body(name, codec.encoding)
     uncut, ends = read(codec, stream), event_ends(stream, codec.encoding)
     assert len(ends) == len(uncut)
@@ -310,17 +319,6 @@ def test_a_torn_stream(name: str, codec: Codec) -> None:
         else:
             with pytest.raises(ValueError, match="the watch ended within an event"):
                 reader.close()
-
-
-def event_ends(stream: bytes, encoding: Encoding) -> list[int]:
-    """Where each event of a recorded stream is complete: what says so is the sender's framing alone."""
-    if encoding is Encoding.JSON:
-        return [position for position in range(len(stream)) if stream[position : position + 1] == b"\n"]
-    ends, position = [], 0
-    while position < len(stream):
-        position += 4 + int.from_bytes(stream[position : position + 4])
-        ends.append(position)
-    return ends
 
 
 @pytest.mark.parametrize("garbage", [b"{", b"\xff"])
@@ -351,34 +349,31 @@ def test_a_reader_that_broke_stays_broken(codec: Codec) -> None:
 
 
 def test_the_largest_event_and_one_byte_more(codec: Codec) -> None:
-    small = codec.encode_event("ADDED", *SERVICE, _padded(codec, 0))
-    overhead = len(small) + _frame_overhead(codec)
-    largest = codec.encode_event("ADDED", *SERVICE, _padded(codec, MAX_FRAME - overhead))
+    def frame_overhead() -> int:
+        """Bytes that lengths take more in a large frame, less those that are not counted."""
+        return -1 if codec.encoding is Encoding.JSON else 3 * 3 - 4
+
+    def four_byte_varint(number: int) -> bytes:
+        groups = [number >> shift & 0x7F for shift in (0, 7, 14, 21)]
+        return bytes(group | 0x80 for group in groups[:3]) + bytes(groups[3:])
+
+    def padded(size: int) -> bytes:
+        """A raw object that is about this much larger than an empty one."""
+        if codec.encoding is Encoding.JSON:
+            return b'{"kind":"Service","apiVersion":"v1","x":"%b"}' % (b"x" * size)
+        return b"\xfa\x3e" + four_byte_varint(size) + b"x" * size
+
+    small = codec.encode_event("ADDED", *SERVICE, padded(0))
+    overhead = len(small) + frame_overhead()
+    largest = codec.encode_event("ADDED", *SERVICE, padded(MAX_FRAME - overhead))
     chunks = [largest[start : start + 65536] for start in range(0, len(largest), 65536)]
     (frame,) = read(codec, *chunks)
-    assert frame.raw == _padded(codec, MAX_FRAME - overhead)
-    too_large = codec.encode_event("ADDED", *SERVICE, _padded(codec, MAX_FRAME - overhead + 32))
+    assert frame.raw == padded(MAX_FRAME - overhead)
+    too_large = codec.encode_event("ADDED", *SERVICE, padded(MAX_FRAME - overhead + 32))
     for cuts in ([], [1000, 65536, MAX_FRAME]):
         reader = codec.frames()
         with pytest.raises(ValueError, match="over the limit"):
             [reader.feed(chunk) for chunk in cut(too_large, cuts)]
-
-
-def _padded(codec: Codec, size: int) -> bytes:
-    """A raw object that is about this much larger than an empty one."""
-    if codec.encoding is Encoding.JSON:
-        return b'{"kind":"Service","apiVersion":"v1","x":"%b"}' % (b"x" * size)
-    return b"\xfa\x3e" + _four_byte_varint(size) + b"x" * size
-
-
-def _four_byte_varint(number: int) -> bytes:
-    groups = [number >> shift & 0x7F for shift in (0, 7, 14, 21)]
-    return bytes(group | 0x80 for group in groups[:3]) + bytes(groups[3:])
-
-
-def _frame_overhead(codec: Codec) -> int:
-    """Bytes that lengths take more in a large frame, less those that are not counted."""
-    return -1 if codec.encoding is Encoding.JSON else 3 * 3 - 4
 
 
 def test_pieces_are_not_referenced_while_their_reader_waits() -> None:

@@ -23,8 +23,6 @@ from tests.support.server_thread import Answering, HttpServer
 
 EVENT = ("v1", "Event")
 EVENTS = "/api/v1/namespaces/fixtures/events"
-TYPED = "application/vnd.kubernetes.protobuf,application/json"
-"""The Accept header of client-go's generated clients."""
 DISCOVERY = {
     "/api": {"kind": "APIVersions", "versions": ["v1"]},
     "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": []},
@@ -113,7 +111,9 @@ def test_a_typed_client_reads_protobuf(kubectl: Kubectl) -> None:
     with serving(Encoding.PROTOBUF) as (url, asked):
         listed = kubectl(f"--server={url}", "events")
         watched = kubectl(f"--server={url}", "events", "--watch")
-    assert asked == [("list", TYPED), ("watch", TYPED)]
+    # The Accept header of client-go's generated clients.
+    typed = "application/vnd.kubernetes.protobuf,application/json"
+    assert asked == [("list", typed), ("watch", typed)]
     assert [line.split()[-1] for line in listed.splitlines()] == ["MESSAGE", "listed"]
     # This command prints a bookmark too, as the Event that it is: one of which nothing is known.
     assert [line.split()[-1] for line in watched.splitlines()] == ["MESSAGE", "watched", "/", "modified"]
@@ -141,8 +141,23 @@ def test_an_untyped_client_reads_json(kubectl: Kubectl) -> None:
 
 @pytest.mark.parametrize("name", ["services.single", "endpointslices.single", "configmaps.single"])
 def test_a_server_reads_what_was_written_to(name: str, real_cloud: RealCloud, namespace: str) -> None:
-    collection = _collection(single(name, Encoding.JSON), namespace)
-    made = real_cloud.admin.post(collection, _bare(name))
+    def bare() -> Json:
+        """The recorded object as somebody would create it."""
+        obj: Json = json.loads(single(name, Encoding.JSON)[2])
+        obj["metadata"] = {"name": obj["metadata"]["name"], "labels": obj["metadata"]["labels"]}
+        for given in ("clusterIP", "clusterIPs", "healthCheckNodePort"):
+            obj.get("spec", {}).pop(given, None)
+        for port in obj.get("spec", {}).get("ports", []):
+            port.pop("nodePort", None)
+        return obj
+
+    def _collection(recorded: tuple[str, str, bytes]) -> str:
+        api_version, kind, _ = recorded
+        root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+        return f"{root}/namespaces/{namespace}/{kind.lower()}s"
+
+    collection = _collection(single(name, Encoding.JSON))
+    made = real_cloud.admin.post(collection, bare())
     path = f"{collection}/rich"
     codec = codec_for(Encoding.PROTOBUF)
     accept = {"Accept": codec.content_type}
@@ -157,20 +172,3 @@ def test_a_server_reads_what_was_written_to(name: str, real_cloud: RealCloud, na
     for each in (made, changed):
         del each["metadata"]["resourceVersion"], each["metadata"]["managedFields"]
     assert changed == made
-
-
-def _collection(recorded: tuple[str, str, bytes], namespace: str) -> str:
-    api_version, kind, _ = recorded
-    root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
-    return f"{root}/namespaces/{namespace}/{kind.lower()}s"
-
-
-def _bare(name: str) -> Json:
-    """The recorded object as somebody would create it."""
-    obj: Json = json.loads(single(name, Encoding.JSON)[2])
-    obj["metadata"] = {"name": obj["metadata"]["name"], "labels": obj["metadata"]["labels"]}
-    for given in ("clusterIP", "clusterIPs", "healthCheckNodePort"):
-        obj.get("spec", {}).pop(given, None)
-    for port in obj.get("spec", {}).get("ports", []):
-        port.pop("nodePort", None)
-    return obj

@@ -177,15 +177,15 @@ def test_clear_and_add(encoding: Encoding) -> None:
     assert written.text("addressType") == "IPv4"
 
 
-NO_WRITES: list[Callable[[Fields], object]] = [
-    lambda fields: fields.keep("endpoints", lambda endpoint: True),
-    lambda fields: fields.child("metadata").clear("annotations"),
-    lambda fields: fields.children("endpoints")[2].child("conditions").clear("ready"),
-    lambda fields: fields.child("metadata").set_mapping("annotations", {}),
-]
-
-
-@pytest.mark.parametrize("act", NO_WRITES)
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda fields: fields.keep("endpoints", lambda endpoint: True),
+        lambda fields: fields.child("metadata").clear("annotations"),
+        lambda fields: fields.children("endpoints")[2].child("conditions").clear("ready"),
+        lambda fields: fields.child("metadata").set_mapping("annotations", {}),
+    ],
+)
 def test_an_edit_without_effect_leaves_the_bytes_unmodified(
     act: Callable[[Fields], object], encoding: Encoding
 ) -> None:

@@ -89,12 +89,11 @@ def test_a_malformed_event_is_a_value_error(stream: bytes, message: str) -> None
         CODEC.frames().feed(stream)
 
 
-def seconds(*chunks: bytes) -> float:
-    return own_seconds(lambda: events(*chunks))
-
-
 @pytest.mark.parametrize("between", [b"\n", b""], ids=["lines", "nothing between"])
 def test_time_grows_with_the_bytes_and_not_with_their_square(between: bytes) -> None:
+    def seconds(*chunks: bytes) -> float:
+        return own_seconds(lambda: events(*chunks))
+
     item = b'{"a":"b}"},'
 
     def large(count: int) -> bytes:

@@ -100,19 +100,19 @@ def test_the_last_of_two_entries_with_one_key_counts() -> None:
     assert decode_object(Encoding.PROTOBUF, "v1", "ConfigMap", raw).fields.mapping("data") == {"k": "b"}
 
 
-MISTAKES: list[Callable[[Fields], object]] = [
-    lambda fields: fields.set("loadBalancerIP", "192.0.2.1"),
-    lambda fields: fields.set("ports", "80"),
-    lambda fields: fields.set_texts("type", ["ClusterIP"]),
-    lambda fields: fields.set_mapping("ports", {}),
-    lambda fields: fields.add("clusterIPs"),
-    lambda fields: fields.keep("clusterIPs", bool),
-    lambda fields: fields.clear("externalIPs"),
-    lambda fields: fields.child("sessionAffinityConfig").set("app", "web"),
-]
-
-
-@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        lambda fields: fields.set("loadBalancerIP", "192.0.2.1"),
+        lambda fields: fields.set("ports", "80"),
+        lambda fields: fields.set_texts("type", ["ClusterIP"]),
+        lambda fields: fields.set_mapping("ports", {}),
+        lambda fields: fields.add("clusterIPs"),
+        lambda fields: fields.keep("clusterIPs", bool),
+        lambda fields: fields.clear("externalIPs"),
+        lambda fields: fields.child("sessionAffinityConfig").set("app", "web"),
+    ],
+)
 def test_writing_what_the_schema_lacks_is_a_mistake(mistake: Callable[[Fields], object]) -> None:
     service = obj("services.single", Encoding.PROTOBUF)
     before = service.encode()

@@ -176,28 +176,26 @@ async def test_pending_entries_are_moved_out_of_a_store_set_aside(tmp_path: Path
     assert (tmp_path / "cache.unreadable").exists()
 
 
-UNREADABLE = {
-    "status /a": b"",
-    "status /b": b"{",
-    "status /c": b"[]",
-    "status /d": b"{}",
-    "status /e": b"7",
-    "status /f": b'"abcde"',
-    "status /g": b'["/g","Node","u",{}]',
-    "status /h": b'["/h","Node","u",[],{}]',
-    "status /i": b'["/i","Node",null,{},{}]',
-    "event 0000000000000003": b'[3,"POST","/x"]\n{}',
-    "event 0000000000000004": b'[4,"POST",null,"application/json"]\n{}',
-}
-
-
 async def test_an_unreadable_entry_is_dropped_and_counted_and_does_not_affect_the_rest(
     tmp_path: Path,
 ) -> None:
     async with journal_in(tmp_path) as journal:
         entry, event = journal.put_status(status("one")), put_event(journal, b"x")
     disk = Disk(tmp_path / "cache")
-    disk.write({TABLE: TableChanges(UNREADABLE)})
+    unreadable = {
+        "status /a": b"",
+        "status /b": b"{",
+        "status /c": b"[]",
+        "status /d": b"{}",
+        "status /e": b"7",
+        "status /f": b'"abcde"',
+        "status /g": b'["/g","Node","u",{}]',
+        "status /h": b'["/h","Node","u",[],{}]',
+        "status /i": b'["/i","Node",null,{},{}]',
+        "event 0000000000000003": b'[3,"POST","/x"]\n{}',
+        "event 0000000000000004": b'[4,"POST",null,"application/json"]\n{}',
+    }
+    disk.write({TABLE: TableChanges(unreadable)})
     disk.close()
     counters = [metrics.JOURNAL_DROPPED.labels(kind, "unreadable") for kind in (STATUS, EVENT)]
     before = [value_of(each) for each in counters]

@@ -39,24 +39,6 @@ from tests.cloud.ports import LOOPBACK
 ANY = "hub:plain@127.0.0.1:0"
 
 
-class Seen:
-    """Notes what comes to the addons."""
-
-    def __init__(self, upstream: Straight) -> None:
-        self._upstream = upstream
-        self.listeners: list[Listener | None] = []
-        self.done = asyncio.Event()
-
-    def requestheaders(self, flow: http.HTTPFlow) -> None:
-        self.listeners.append(listener_of(flow.client_conn))
-        context = request_context(flow.request.path)
-        lead(context, self._upstream)
-        begin(flow, context)
-
-    def response(self, flow: http.HTTPFlow) -> None:
-        self.done.set()
-
-
 @pytest.fixture
 async def server() -> AsyncIterator[Raw]:
     made = Raw(ANSWER)
@@ -66,6 +48,23 @@ async def server() -> AsyncIterator[Raw]:
 
 @pytest.mark.parametrize("at_once", [1, -1])
 async def test_a_replay_carries_the_hidden_credentials(server: Raw, at_once: int) -> None:
+    class Seen:
+        """Notes what comes to the addons."""
+
+        def __init__(self, upstream: Straight) -> None:
+            self._upstream = upstream
+            self.listeners: list[Listener | None] = []
+            self.done = asyncio.Event()
+
+        def requestheaders(self, flow: http.HTTPFlow) -> None:
+            self.listeners.append(listener_of(flow.client_conn))
+            context = request_context(flow.request.path)
+            lead(context, self._upstream)
+            begin(flow, context)
+
+        def response(self, flow: http.HTTPFlow) -> None:
+            self.done.set()
+
     def saved(path: bytes) -> http.HTTPFlow:
         """A flow whose request had a token, as an interface has it again from its state."""
         request = tutils.treq(

@@ -20,25 +20,12 @@ from addons.ui.commands.attached_flows import AttachedFlows, Update, records
 from addons.ui.flows.flows import Flows
 from tests.addons.support.samples import SERVICES, request_context
 
-EVENT = b'{"type":"ADDED","object":{"kind":"Service","apiVersion":"v1","metadata":{"name":"web"}}}\n'
-
 
 @pytest.fixture(autouse=True)
 def master() -> Iterator[None]:
     """A mitmproxy without an interface."""
     with taddons.context():
         yield
-
-
-class Streams:
-    """An open watch: what its client gets."""
-
-    def __init__(self) -> None:
-        self.sent = b""
-
-    def __call__(self, piece: bytes) -> bytes:
-        self.sent += piece
-        return piece
 
 
 def attachments() -> Attachments:
@@ -53,11 +40,6 @@ def flow_of(target: str, content: bytes = b"") -> HTTPFlow:
     return flow
 
 
-def messages_of(flow: HTTPFlow) -> WebSocketData | None:
-    """The data by which mitmproxy recognises a WebSocket."""
-    return flow.websocket
-
-
 async def taken(feed: FlowFeed, flows: Flows, into: AttachedFlows) -> list[Update]:
     await feed.wait()
     sent = feed.next(flows)
@@ -65,6 +47,20 @@ async def taken(feed: FlowFeed, flows: Flows, into: AttachedFlows) -> list[Updat
 
 
 async def test_a_watch_that_runs_already_is_shown_and_afterwards_as_it_was() -> None:
+    def messages_of(flow: HTTPFlow) -> WebSocketData | None:
+        """The data by which mitmproxy recognises a WebSocket."""
+        return flow.websocket
+
+    class Streams:
+        """An open watch: what its client gets."""
+
+        def __init__(self) -> None:
+            self.sent = b""
+
+        def __call__(self, piece: bytes) -> bytes:
+            self.sent += piece
+            return piece
+
     running, watch, stream = attachments(), flow_of(f"{SERVICES}?watch=true"), Streams()
     assert watch.response is not None
     watch.response.stream = stream
@@ -74,7 +70,8 @@ async def test_a_watch_that_runs_already_is_shown_and_afterwards_as_it_was() -> 
     seen = AttachedFlows()
     (first,) = await taken(feed, flows, seen)
     assert callable(watch.response.stream)
-    for piece in (b'end of an event that began before"}}}\n', EVENT):
+    event = b'{"type":"ADDED","object":{"kind":"Service","apiVersion":"v1","metadata":{"name":"web"}}}\n'
+    for piece in (b'end of an event that began before"}}}\n', event):
         watch.response.stream(piece)
     (second,) = await taken(feed, flows, seen)
     assert second.flow is first.flow
@@ -85,8 +82,8 @@ async def test_a_watch_that_runs_already_is_shown_and_afterwards_as_it_was() -> 
     running.detach(feed)
     assert watch.response.stream is stream
     assert messages_of(watch) is None
-    watch.response.stream(EVENT)
-    assert stream.sent.endswith(EVENT * 2)
+    watch.response.stream(event)
+    assert stream.sent.endswith(event * 2)
 
 
 async def test_a_request_is_shown_with_its_body_and_one_of_secrets_without_its_values() -> None:

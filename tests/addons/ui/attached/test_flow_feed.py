@@ -101,8 +101,6 @@ async def test_a_closed_feed_is_empty_and_wakes_its_waiter() -> None:
 
 pytestmark = pytest.mark.looptime
 
-SECRET = "/api/v1/namespaces/default/secrets/s"
-
 
 class Scene:
     """A hub that holds, and the process that is attached to it."""
@@ -295,7 +293,8 @@ async def test_a_flow_of_which_the_process_learns_nothing_is_not_held(scene: Sce
 
 
 async def test_an_answer_of_the_hub_and_a_secret_are_never_held(scene: Scene) -> None:
-    for flow, passes in (scene.request(is_own=True), scene.request(SECRET)):
+    secret = "/api/v1/namespaces/default/secrets/s"
+    for flow, passes in (scene.request(is_own=True), scene.request(secret)):
         await passes
         assert flow.response is None
 

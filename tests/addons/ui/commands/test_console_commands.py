@@ -87,15 +87,15 @@ async def test_a_console_command_is_answered_at_once(typed: Typed, line: str, me
     assert message in typed.now(line)
 
 
-class Web:
-    """Stands for what mitmweb has and the console has not."""
-
-    name = "webauth"
-
-
 @pytest.mark.parametrize("line", ["edgehub.explain chosen services default lb", "edgehub.status"])
 async def test_the_browsers_command_bar_leads_to_the_lines_of_a_report(typed: Typed, line: str) -> None:
     """It shows an answer as JSON, with `\\n` in it."""
+
+    class Web:
+        """Stands for what mitmweb has and the console has not."""
+
+        name = "webauth"
+
     typed.context.master.addons.add(Web())
     typed.addon.load(None)
     assert typed(line) == IN_EVENT_LOG

@@ -30,7 +30,6 @@ FILTERED = Route(RouteKind.VIEW, "filtered", filtered_by=("discardcloudservice",
 RELAY = Route(RouteKind.RELAY, "component neither filtered nor cached")
 BACKED = Route(RouteKind.CACHED_RELAY, "a single object, not filtered")
 HIDES = Served(filters=(Tally("discardcloudservice", 0, 0, 1, ("load-balancer",)),))
-TOKEN = "eyJhbGciOi.eyJzdWIiOi.c2lnbmF0dXJl"
 
 
 class Here(Answerer):
@@ -111,17 +110,18 @@ def test_an_observed_refusal_has_the_reason() -> None:
 
 @pytest.mark.parametrize("is_read", [True, False])
 def test_an_observation_hides_credentials(is_read: bool) -> None:
-    target = f"/version?access_token={TOKEN}&token={TOKEN}"
-    request = tutils.treq(path=target.encode(), content=TOKEN.encode())
-    request.headers["Authorization"] = f"Bearer {TOKEN}"
-    refusal = http.Response.make(401, unavailable(f"Bearer {TOKEN} is no token").to_json())
+    token = "eyJhbGciOi.eyJzdWIiOi.c2lnbmF0dXJl"
+    target = f"/version?access_token={token}&token={token}"
+    request = tutils.treq(path=target.encode(), content=token.encode())
+    request.headers["Authorization"] = f"Bearer {token}"
+    refusal = http.Response.make(401, unavailable(f"Bearer {token} is no token").to_json())
     flow = tflow.tflow(req=request, resp=refusal)
     if is_read:
         begin(flow, request_context(target))
     made = observed(flow, context_of(flow), 0.0, 0)
     assert made.resource == "/version"
     for expected in (line(made), line(made, wide=True), json.dumps(made.to_json())):
-        assert TOKEN not in expected
+        assert token not in expected
         assert "eyJ" not in expected
 
 

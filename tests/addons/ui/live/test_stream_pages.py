@@ -52,23 +52,22 @@ async def test_an_unknown_name_is_reported_with_the_nearest(pages: AdminClient, 
 async def test_a_follower_gets_new_lines_and_followers_are_bounded(
     pages: AdminClient, hub: RunningHub
 ) -> None:
+    async def some(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        """Up to the first line that is not empty."""
+        async for each in answer.content:
+            if each.strip():
+                yield each
+                return
+
     hub.observations.add(SEEN._replace(name="before"))
     open_ = [await pages.session.get(f"{pages.url}{PAGE}?follow=1") for _ in range(MAX_FOLLOWERS)]
     async with pages.session.get(f"{pages.url}{PAGE}?follow=1") as refused:
         assert refused.status == 429
     hub.observations.add(SEEN._replace(name="after"))
     for each in open_:
-        lines = [json.loads(line) async for line in _some(each)]
+        lines = [json.loads(line) async for line in some(each)]
         assert [line["name"] for line in lines] == ["after"]
         each.close()
-
-
-async def _some(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Up to the first line that is not empty."""
-    async for each in answer.content:
-        if each.strip():
-            yield each
-            return
 
 
 async def test_a_user_beside_plain_users_is_refused(parts: HubWorld, monkeypatch: pytest.MonkeyPatch) -> None:

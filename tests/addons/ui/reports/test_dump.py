@@ -25,7 +25,6 @@ from tests.addons.support.samples import POD, secret
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
 
-SECRETS = ResourceType("", "v1", "secrets")
 SECRET = {
     "apiVersion": "v1",
     "kind": "Secret",
@@ -80,7 +79,8 @@ async def test_a_secret_has_no_values(
     hub: RunningHub, parts: HubWorld, cloud: ScriptableCloud, encoding: Encoding
 ) -> None:
     cloud.store.create(SECRET)
-    await parts.sources.get(HUB_IDENTITY, ListWatch(SECRETS, encoding=encoding)).ready(5)
+    secrets = ResourceType("", "v1", "secrets")
+    await parts.sources.get(HUB_IDENTITY, ListWatch(secrets, encoding=encoding)).ready(5)
     text = await dump(hub, "secrets", "", "", "")
     assert documents(text)[0]["metadata"]["name"] == "db"
     assert "aHVudGVyMg" not in text

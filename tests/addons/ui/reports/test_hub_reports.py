@@ -92,23 +92,20 @@ async def test_from_where_a_source_reads(parts: HubWorld, name: str, is_relay: b
     assert sources(parts.running_hub())[0]["from"] == message
 
 
-DATA = {
-    "discardcloudservice": "chosen, nobody, taken",
-    "filter_discardcloudservice": "-taken",
-    "nonsense": "x",
-    "cache_agents": "more, -kubelet",
-}
-
-
-def entry(report: dict[str, Any], component: str) -> dict[str, Any]:
-    found: dict[str, Any] = next(each for each in report["entries"] if each["component"] == component)
-    return found
-
-
 async def test_each_entry_of_the_rules_has_effect_and_origin(parts: HubWorld, cloud: ScriptableCloud) -> None:
+    def entry(report: dict[str, Any], component: str) -> dict[str, Any]:
+        found: dict[str, Any] = next(each for each in report["entries"] if each["component"] == component)
+        return found
+
     cloud.store.create(service("web"))
     cloud.store.create(cloud_service("lb"))
-    hub = parts.running_hub(DATA)
+    data = {
+        "discardcloudservice": "chosen, nobody, taken",
+        "filter_discardcloudservice": "-taken",
+        "nonsense": "x",
+        "cache_agents": "more, -kubelet",
+    }
+    hub = parts.running_hub(data)
     assert await parts.names(f"{SERVICES}?resourceVersion=0", "chosen") == ["web"]
     found = rules(hub)
     chosen = entry(found, "chosen")
@@ -152,9 +149,6 @@ def test_the_status_of_an_unready_hub_has_the_reason(parts: HubWorld) -> None:
     assert "not ready: the cloud was not there yet\n" in status_text(report)
 
 
-NODES = ResourceType("", "v1", "nodes")
-
-
 async def test_the_status_has_node_cloud_rules_and_sources(parts: HubWorld, cloud: ScriptableCloud) -> None:
     cloud.store.create(service("web"))
     await parts.source(SERVICES_TYPE)
@@ -178,7 +172,8 @@ async def test_the_pool_is_the_options_or_the_labels(parts: HubWorld, cloud: Scr
     cloud.store.create(
         node("n1") | {"metadata": {"name": "n1", "labels": {"apps.openyurt.io/nodepool": "p1"}}}
     )
-    await parts.source(NODES)
+    nodes = ResourceType("", "v1", "nodes")
+    await parts.source(nodes)
     assert status(parts.running_hub())["pool"] == "p1"
     assert status(parts.running_hub(pool="p2"))["pool"] == "p2"
 

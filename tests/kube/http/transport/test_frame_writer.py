@@ -38,13 +38,15 @@ class Filling(Sink):
         return found
 
 
-def paths(decoder: Decoder, frames: list[Frame]) -> list[str]:
-    heads = [dict(decoder.decode(each.data, raw=True)) for each in frames if isinstance(each, HeadersFrame)]
-    return [each[b":path"].decode() for each in heads]
-
-
 async def test_a_request_cancelled_before_it_is_sent_is_never_sent() -> None:
     """Requests of 60 KB that are opened and cancelled filled the memory while a slow link took the first."""
+
+    def paths(decoder: Decoder, frames: list[Frame]) -> list[str]:
+        heads = [
+            dict(decoder.decode(each.data, raw=True)) for each in frames if isinstance(each, HeadersFrame)
+        ]
+        return [each[b":path"].decode() for each in heads]
+
     made = Http2Connection()
     sink, decoder = Filling(made), Decoder()
     first, last = ResponseSink(), ResponseSink()

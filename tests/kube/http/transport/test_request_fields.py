@@ -20,6 +20,18 @@ from kube.http.transport.request_fields import HeaderFields, behind, request_fie
 @example(b" Bearer token")
 def test_a_headers_value_goes_out_byte_for_byte_or_not_at_all(value: bytes) -> None:
     """A blank of Unicode was stripped once: a caller without a token became the hub."""
+
+    def seen_by_a_server(fields: HeaderFields) -> dict[bytes, bytes]:
+        """Return the header fields that h2 decodes on the other side."""
+        client = H2Connection(H2Configuration(client_side=True, header_encoding=None))
+        server = H2Connection(H2Configuration(client_side=False, header_encoding=None))
+        client.initiate_connection()
+        client.send_headers(1, fields, end_stream=True)
+        (request,) = [
+            each for each in server.receive_data(client.data_to_send()) if isinstance(each, RequestReceived)
+        ]
+        return dict(request.headers)
+
     text = value.decode(errors="surrogateescape")
     headers = [("Authorization", text)]
     try:
@@ -50,18 +62,6 @@ def test_a_value_that_cannot_be_sent_is_refused(value: str) -> None:
 def test_a_request_line_or_name_that_cannot_be_sent_is_refused(method: str, path: str, name: str) -> None:
     with pytest.raises(StatusError, match="cannot be sent"):
         request_fields(method, "http", "a:1", path, [(name, "x")], None)
-
-
-def seen_by_a_server(fields: HeaderFields) -> dict[bytes, bytes]:
-    """Return the header fields that h2 decodes on the other side."""
-    client = H2Connection(H2Configuration(client_side=True, header_encoding=None))
-    server = H2Connection(H2Configuration(client_side=False, header_encoding=None))
-    client.initiate_connection()
-    client.send_headers(1, fields, end_stream=True)
-    (request,) = [
-        each for each in server.receive_data(client.data_to_send()) if isinstance(each, RequestReceived)
-    ]
-    return dict(request.headers)
 
 
 def test_a_server_behind_a_gateway_gets_paths_that_begin_as_its_own() -> None:

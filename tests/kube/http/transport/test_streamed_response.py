@@ -7,13 +7,12 @@ import tracemalloc
 from kube.http.transport.response_sink import MAX_UNTAKEN
 from kube.http.transport.streamed_response import CHUNK, StreamedResponse
 
-FAR = 1e9
-"""A deadline that never comes."""
-
 
 async def test_an_answer_in_single_bytes_takes_bounded_memory() -> None:
     """A leader that sends frames of a byte made a hub keep a hundred times as much."""
-    response, taken = StreamedResponse(FAR), 0
+    # A deadline that never comes.
+    far = 1e9
+    response, taken = StreamedResponse(far), 0
 
     def take(_: object, size: int) -> None:
         nonlocal taken
