@@ -72,7 +72,9 @@ class History[C: Recorded]:
 
     def __init__(self) -> None:
         self._entries: deque[tuple[int, C]] = deque()
-        """Each change, and the newest version that clients had when it came."""
+        """Each change, and the version from which on clients have it."""
+        self._newest_local = -1
+        """The version that clients had when the last local change came."""
         self._bytes = 0
         self._gaps: deque[tuple[int, int]] = deque()
         self.jumps = 0
@@ -88,7 +90,7 @@ class History[C: Recorded]:
         """Forget everything: the history starts at this version."""
         self._entries.clear()
         self._gaps.clear()
-        self._bytes = 0
+        self._bytes, self._newest_local = 0, -1
         self._oldest = self._names_gone_since = version
         self._past = Past(version)
 
@@ -98,8 +100,13 @@ class History[C: Recorded]:
         self._oldest, self._names_gone_since = max(self._oldest, self.newest), past.since
 
     def add(self, at: int, change: C) -> None:
-        """Append a change that came when clients had version `at`; a local change's own version is older."""
-        self._entries.append((at, change))
+        """Append a change that came when clients had version `at`; a local change's own version is older.
+
+        A client of that version may lack a local change, and what follows at the same version: a list that undoes it.
+        """
+        if change.is_local:
+            self._newest_local = at
+        self._entries.append((at + (at == self._newest_local), change))
         self._bytes += change.size
         while len(self._entries) > MAX_CHANGES or self._bytes > MAX_CHANGED_BYTES:
             self._forget_oldest()
@@ -114,10 +121,9 @@ class History[C: Recorded]:
 
     @property
     def newest(self) -> int:
-        """The version from which a client has all changes; at the version of a local one it may lack that one."""
+        """The version from which a client has all changes."""
         if self._entries:
-            at, change = self._entries[-1]
-            return at + change.is_local
+            return self._entries[-1][0]
         return self._past.changes[-1][0] if self._past.changes else 0
 
     @property
@@ -159,8 +165,8 @@ class History[C: Recorded]:
             if change.is_deletion and change.is_local:
                 continue  # the disk has the object until the cloud's own event
             if change.is_deletion or len(changes) == MAX_PAST:
-                return _past(max(since, at + change.is_local), changes)
-            changes.setdefault(change.key, at + change.is_local)
+                return _past(max(since, at), changes)
+            changes.setdefault(change.key, at)
         for at, key in reversed(self._past.changes):
             if len(changes) == MAX_PAST:
                 return _past(max(since, at), changes)
@@ -168,19 +174,16 @@ class History[C: Recorded]:
         return _past(since, changes)
 
     def after(self, version: int) -> Iterator[C]:
-        """The changes after a version, and the local ones at that version."""
-        for at, change in self._entries:
-            if at > version or (at == version and change.is_local):
-                yield change
+        """The changes that a client of this version may lack."""
+        return (change for at, change in self._entries if at > version)
 
     def _forget_oldest(self) -> None:
         at, change = self._entries.popleft()
         self._bytes -= change.size
-        # A client at the version of a change of the node's own may lack the change.
-        self._oldest = max(self._oldest, at + change.is_local)
+        self._oldest = max(self._oldest, at)
         self._past = Past(self._oldest)
         if change.is_deletion:
-            self._names_gone_since = max(self._names_gone_since, at + change.is_local)
+            self._names_gone_since = max(self._names_gone_since, at)
 
 
 def _past(since: int, changes: dict[tuple[str, str], int]) -> Past:

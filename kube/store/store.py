@@ -158,6 +158,8 @@ class Store:
         self._items: dict[Key, Item] = {}
         self.laid_gone: dict[Key, Item] = {}
         """The objects that `lay` took away, until the cloud's own event. The disk still has them, for a restart."""
+        self._laid: set[Key] = set()
+        """The objects that `lay` changed, until the cloud's own event or list."""
         self._is_in_order = True
         self._bytes = 0
         self._listeners: list[StoreListener] = []
@@ -266,14 +268,11 @@ class Store:
                 self.version, self.given_version = version, 0
                 for listener in self._listeners:
                     listener.restarted()
-        self.laid_gone = {}
+        self.laid_gone, self._laid = {}, set()
         self.advance(version)
 
     def take_former(self, version: int, items: dict[Key, Item]) -> None:
-        """Store the objects of another history, which clients may hold at this version. The store itself stays empty.
-
-        They are in the encoding in which the first list comes.
-        """
+        """Store another history's objects, in the first list's encoding, which clients may hold at this version."""
         if not self.complete:
             self._former, self.former_version = items, max(self.former_version, version)
 
@@ -287,14 +286,12 @@ class Store:
             self._former = self._items
 
     def apply(self, event_type: str, raw: bytes, peek: ObjectPeek | None = None) -> None:
-        """Apply one ADDED, MODIFIED or DELETED event of a watch; ValueError when it cannot be read, or has no room.
-
-        `peek` is that of the object, where the caller has it.
-        """
+        """Apply an ADDED, MODIFIED or DELETED event; ValueError when it cannot be read, or has no room."""
         item = self._item(raw, peek=peek)
         old = self._items.get(item.key)
         self.witness = Witness(item.key, item.version)
         gone = self.laid_gone.pop(item.key, None)
+        self._laid.discard(item.key)
         if event_type == "DELETED" and (old or gone) is not None:  # without `old` for the disk alone
             self._commit(Change(item.version or self.version, item.key, old, None, item))
         elif event_type != "DELETED" and _is_another(old, item):
@@ -323,6 +320,7 @@ class Store:
         if raw is not None:
             item = self._item(self.codec.with_version(raw, old.version if old is not None else self.version))
             if item.key == key and (old is None or old.raw != item.raw):
+                self._laid.add(key)
                 self._commit(Change(item.version, key, old, item, is_local=True))
         elif old is not None:
             self._commit(Change(self.version, key, old, None, old, is_local=True))
@@ -373,6 +371,8 @@ class Store:
             old = self._items.get(key)
             if _is_another(old, item):
                 yield Change(item.version or version, key, old, item)
+            elif key in self._laid and old is not None and old.raw != item.raw:  # the cloud undid the write
+                yield Change(item.version, key, old, item, is_local=True)
         for key, last in (self.laid_gone | self._items).items():
             if key not in items:
                 yield Change(version, key, self._items.get(key), None, last.with_version(version))

@@ -12,6 +12,7 @@ from kube.store.view import View
 from kube.store.watcher import Watcher
 from tests.kube.support.toys import (
     Toy,
+    ToyChain,
     WatchClient,
     after,
     events_of,
@@ -20,7 +21,9 @@ from tests.kube.support.toys import (
     pending_events,
     refusal,
     scope,
+    seen,
     short,
+    state_of,
     tell,
     view_of,
     waiting,
@@ -70,6 +73,26 @@ async def test_an_accepted_deletion_is_sent_once(is_list: bool) -> None:
     client.watch()
     assert not client.state
     assert refusal(lambda: client.view.watch(8, bookmarks=True)) == 410
+
+
+@pytest.mark.parametrize("version", [10, 11])
+@pytest.mark.parametrize("filters", ["", "p"])
+async def test_a_list_that_undoes_accepted_writes_reaches_a_client_that_has_them(
+    filters: str, version: int
+) -> None:
+    """The cloud was restored to a moment before the writes, at the version of the copy or a later one."""
+    x, new = Toy("x", version=9), Toy("new", version=12)
+    store = filled(10, x)
+    chain = ToyChain(filters, {(filters, "i"): "keep"}) if filters else None
+    view = View(Projection(store, chain), scope(), Form(metadata_only=False))
+    store.lay(x.key, replace(x, version=13, address="10.0.0.2").raw(store.codec.encoding))
+    store.lay(new.key, new.raw(store.codec.encoding))
+    client = WatchClient(view)
+    client.take_list()
+    fill(store, version, x)
+    client.watch()
+    client.drain()
+    assert client.state == state_of(view) == {x.key: seen(x)}
 
 
 @pytest.mark.parametrize("since", [10, None])

@@ -87,6 +87,19 @@ OPERATIONS = st.one_of(
         *[("open_list", (0, True, False)), ("watch", (0,))],
     ],
 )
+@example(  # a cloud restored to a moment before an accepted write
+    views=[(scope(), False, "p")],
+    log_bytes=PLENTY,
+    operations=[
+        *[
+            ("unlink", ()),
+            ("back_up", ()),
+            ("put", (("b", "x"), "", "10.0.0.1", "i")),
+            ("lay", (("b", "x"),)),
+        ],
+        *[("open_list", (0, False, False)), ("restore", ())],
+    ],
+)
 @settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     views=st.lists(VIEWS, min_size=1, max_size=3),
