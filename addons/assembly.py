@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import ExitStack
+from functools import partial
 from typing import NamedTuple
 
-from addons.certificates.node_certificate import IdentifiedSession, NodeCertificate
+from addons.certificates.node_certificate import IdentifiedSession, NodeCertificate, NodeIdentity
 from addons.certificates.requested_certificate import serving_certificate_of
 from addons.certificates.serving_certificate import Certificate, ServingCertificate
 from addons.certificates.tls_port_certificate import FILE as CLUSTER_FILE
@@ -15,13 +17,16 @@ from addons.certificates.tls_port_certificate import OwnCertificate, TlsPortCert
 from addons.console import Console
 from addons.egress import Egress
 from addons.identity import Identity
+from addons.inputs.filter_inputs import FilterInputs
+from addons.link.cloud_access import CloudAccess
 from addons.link.health import Cloud
 from addons.link.identities.kubelet import KubeletAccess
 from addons.link.identities.plugin_credentials import PluginCredentials
 from addons.link.own_requests import OwnRequests
 from addons.link.request_records import RequestRecords
-from addons.link.servers import parse_server
+from addons.link.servers import Server, parse_server
 from addons.offline.offline_mode import Offline
+from addons.offline.offline_tables import OfflineTables
 from addons.options import Options
 from addons.parts import (
     Parts,
@@ -59,6 +64,7 @@ from addons.ui.live.observed_request import tell_log_and_terminal
 from addons.ui.live.own_reports import tell_fleet, tell_link_budget
 from addons.ui.running_hub import RunningHub
 from addons.views.observed_events import observed_events
+from kube.http.client import Client
 from kube.http.kubeconfig import Credentials
 from kube.http.session import Session
 
@@ -95,48 +101,54 @@ class Assembly:
         self._records = RequestRecords()
         self._console = console
         self._listeners = listeners
-        self._tasks: list[asyncio.Task[None]] = []
-        self._parts: Parts | None = None
-        self._admin: AdminPort | None = None
-        self._offline: Offline | None = None
-        self._pool: Pool | None = None
-        self._folder: StateFolder | None = None
-        self._certificate: OwnCertificate | None = None
-        self._local: Callable[[], Certificate] | None = None
-        """The TLS port's certificate where the cluster has signed none for it."""
-        self._shown: TlsPortCertificate | None = None
-        self._node_certificate: NodeCertificate | None = None
+        self._moved: list[Callable[[], None]] = []
+        """Called when the address for pods has changed."""
+        self._made = ExitStack()
+        """Closes all that the hub has made, in the reverse order: a part is made of those that it needs."""
 
     def configure(self, updated: set[str]) -> None:
         """An address that is set while the hub runs, in mitmproxy's interface for one, reaches open watches."""
-        if self._parts is not None and "hub_pod_address" in updated:
-            self._point_pods()
-            if self._certificate is not None:
-                self._certificate.move(served_addresses(self._options.settings))
+        if "hub_pod_address" in updated:
+            for move in self._moved:
+                move()
 
     def running(self) -> None:
         """Start. mitmproxy has loaded every addon, and opens no listener by itself."""
-        self._tasks.append(asyncio.create_task(self._open(), name="start"))
+        self._made.callback(asyncio.create_task(self._open(), name="start").cancel)
 
     async def _open(self) -> None:
         """Assemble the hub, then open its ports, so that no request comes before the hub can answer."""
         await asyncio.sleep(0)  # an exit within `running` itself would be logged as a failed task
         try:
-            parts = await self._start(self._options.settings)
+            identity, hub = await self._start(self._options.settings)
         except (ValueError, OSError) as error:
             logger.critical("the hub cannot start: %s", self._options.as_typed(str(error)))
             raise SystemExit(1) from None
         except Exception as error:
             logger.critical("the hub cannot start", exc_info=error)
             raise SystemExit(1) from error
-        await self._say_ready(parts)
+        self._run("watchdog of the service manager", service_manager.stay_alive())
+        # kubelet's unit waits for the hub's, and retries at a hub without an identity.
+        certificate = identity.certificate
+        if certificate is None or certificate.known.is_set():
+            service_manager.notify(service_manager.READY)
+        else:
+            await service_manager.ready_without(certificate.why_unknown, certificate.known)
+        if hub.pool is not None:
+            # The peer port opens beside the others, so they come first.
+            self._run("pool", hub.pool.run())
+        await hub.rules.known()
+        logger.info("ready")
 
-    async def _start(self, settings: Settings) -> Parts:
+    async def _start(self, settings: Settings) -> tuple[NodeIdentity, RunningHub]:
         self._log.attach()
+        self._made.callback(self._log.detach)
         hold_libraries_back()
         print_line_by_line()
         handed_sockets.handed.adopt_sockets()
-        credentials = await self._credentials(settings)
+        self._made.callback(handed_sockets.handed.close)
+        identity = await self._identity(settings)
+        credentials = identity.credentials
         servers = settings.servers or (parse_server(credentials.server),)
         await asyncio.to_thread(preflight.check, settings, servers)
         modules = await asyncio.to_thread(filter_modules, settings)
@@ -150,88 +162,131 @@ class Assembly:
             logger.warning("%s", self._options.as_typed(warning))
         self._request.resolve.allow(settings.allowed_hosts)
         # Each waits for the disk, at a first start, while the other computes.
-        await asyncio.gather(self._open_copies(settings), self._make_certificate(settings))
-        times = settings.probe_interval, settings.probe_timeout
-        cloud = Cloud.by(servers, settings.uplinks, settings.server_order, *times)
+        tables, local = await asyncio.gather(self._open_tables(settings), self._local_certificate(settings))
+        cloud = self._cloud(settings, servers, identity)
+        parts = self._parts(settings, cloud, tables, modules)
+        if identity.certificate is not None:
+            self._run(
+                "certificate of this node", identity.certificate.run(cloud.clients, cloud.servers.changed)
+            )
+        if local is not None:
+            self._show_certificate(credentials, cloud, local, parts.inputs)
+        pool = self._pool(settings, credentials, cloud.clients.hub, parts)
+        self._request.router.start(router_parts(settings, parts, pool, lambda: identity.why_unknown))
+        hub = self._running_hub(settings, identity, cloud, parts, modules, pool)
         try:
-            parts = self._build(settings, credentials, cloud, self._log_link(cloud), modules)
+            self._show(hub, cloud.clients.hub)
             await self._listeners.open(listener_specs(settings))
-            return parts
         except OSError as error:
             raise ValueError(preflight.cannot_listen(error, settings)) from error
+        self._made.callback(_say_end)
+        return identity, hub
 
-    async def _credentials(self, settings: Settings) -> Credentials:
+    async def _identity(self, settings: Settings) -> NodeIdentity:
         if settings.bootstrap_kubeconfig is not None:
             bootstrap, node = settings.bootstrap_kubeconfig, settings.node
-            self._node_certificate = NodeCertificate(bootstrap, node, settings.state_dir)
-            return self._node_certificate.credentials
+            certificate = NodeCertificate(bootstrap, node, settings.state_dir)
+            return NodeIdentity(certificate.credentials, certificate)
         credentials = await asyncio.to_thread(preflight.credentials_of, settings)
         if credentials.plugin is not None:
             provided = PluginCredentials(credentials, credentials.plugin, self._link.refused)
             await provided.load()
             self._run("credentials of the exec plugin", provided.run())
-        return credentials
+        return NodeIdentity(credentials)
 
-    async def _open_copies(self, settings: Settings) -> None:
-        if settings.mode == "edge":
-            self._offline = Offline(settings.state_dir / "cache")
-            await self._offline.open()
+    async def _open_tables(self, settings: Settings) -> OfflineTables | None:
+        if settings.mode != "edge":
+            return None
+        tables = OfflineTables.at(settings.state_dir / "cache")
+        self._made.callback(tables.close)
+        await tables.open()
+        return tables
 
-    async def _make_certificate(self, settings: Settings) -> None:
+    async def _local_certificate(self, settings: Settings) -> Callable[[], Certificate] | None:
+        """The TLS port's certificate where the cluster has signed none for it."""
         if not settings.tls_port:
-            return
+            return None
         if settings.tls_cert is not None and settings.tls_key is not None:
             files = ServingCertificate(settings.tls_cert, settings.tls_key)
-            self._local = lambda: files
-            return
-        self._certificate = OwnCertificate(settings.state_dir / "pki")
-        self._local = self._certificate.current
-        await asyncio.to_thread(self._certificate.sign, served_addresses(settings))
-        self._run("certificate of the TLS port", self._certificate.run())
+            return lambda: files
+        certificate = OwnCertificate(settings.state_dir / "pki")
+        await asyncio.to_thread(certificate.sign, served_addresses(settings))
+        self._moved.append(lambda: certificate.move(served_addresses(self._options.settings)))
+        self._run("certificate of the TLS port", certificate.run())
+        return certificate.current
 
-    def _clients(self) -> Clients:
-        """The clients of the hub's own requests: all share connections, probes too."""
+    def _cloud(self, settings: Settings, servers: Sequence[Server], identity: NodeIdentity) -> CloudAccess:
+        """The servers, and the clients of the hub's own requests: all share connections, probes too."""
+        times = settings.probe_interval, settings.probe_timeout
+        cloud = Cloud.by(servers, settings.uplinks, settings.server_order, *times)
+        self._link.start(
+            cloud, identity.credentials, KubeletAccess.of(settings.node, *settings.kubelet_files)
+        )
+        self._made.callback(self._link.close)
         traffic, records = self._traffic.counts, self._records
         lent: Session = OwnRequests(self._link, CredentialSource.HUB, traffic, records)
-        if self._node_certificate is not None:
-            lent = IdentifiedSession(lent, self._node_certificate.known)
-        return Clients(lent, OwnRequests(self._link, CredentialSource.OWN, traffic, records))
+        if identity.certificate is not None:
+            lent = IdentifiedSession(lent, identity.certificate.known)
+        clients = Clients(lent, OwnRequests(self._link, CredentialSource.OWN, traffic, records))
+        self._link.start_probes(clients.hub)
+        return CloudAccess(cloud, clients, self._link.confirm)
 
-    def _ask_for_certificates(self, settings: Settings, credentials: Credentials, clients: Clients) -> None:
-        """Request the certificates that the hub needs: its own identity, and the TLS port's.
+    def _parts(
+        self, settings: Settings, cloud: CloudAccess, tables: OfflineTables | None, modules: FilterModules
+    ) -> Parts:
+        noted = observed_events(self._traffic.observations.add)
+        parts = make_parts(settings, cloud, tables, modules.filters, noted)
+        for part in (parts.sources, parts.inputs, parts.offline):
+            if part is not None:
+                self._made.callback(part.close)
+        tell_log_and_terminal(self._traffic.observations, settings)
+        parts.rules.listen(self._request.router.rules_changed)
+        parts.sources.on_restore.append(self._request.router.restored)
+        parts.sources.idling.relayed_at = lambda: self._link.relayed_at
+        if settings.leaders:
+            self._run(
+                "rules without a cloud", parts.rules.begin_without_cloud(lambda: not cloud.servers.is_up)
+            )
+        self._run("events about bad rules", parts.events.run())
+        self._run("files of filters", modules.follow(parts.rules.use))
+        self._run("reflectors after an outage", end_delays(cloud.servers, parts.sources))
+        if settings.local_health:
+            from addons.inputs.local_health import LocalHealthSource  # noqa: PLC0415 - brings aiohttp's client
 
-        Until pods can verify the TLS port, filters do not point them at it.
-        """
-        changed = self._link.cloud.changed
-        if self._node_certificate is not None:
-            self._run("certificate of this node", self._node_certificate.run(clients, changed))
-        if self._local is None:
-            return
-        certificate = None
+            url, interval = settings.local_health, settings.local_health_interval
+            self._run("local health", LocalHealthSource(url, interval, parts.inputs.local_health).run())
+        return parts
+
+    def _show_certificate(
+        self,
+        credentials: Credentials,
+        cloud: CloudAccess,
+        local: Callable[[], Certificate],
+        inputs: FilterInputs,
+    ) -> None:
+        """Serve the TLS port. Until pods can verify it, filters do not point them at it."""
+        settings, certificate = self._options.settings, None
         if settings.tls_signer == "cluster" and settings.tls_cert is None:
             file = settings.state_dir / CLUSTER_FILE
             certificate = serving_certificate_of(
-                *("TLS", settings.node, clients.hub, file, changed),
+                *("TLS", settings.node, cloud.clients.hub, file, cloud.servers.changed),
                 lambda: certified_addresses(self._options.settings),
             )
             certificate.want(True)
             certificate.load()
-            self._run("the cluster's certificate of the TLS port", certificate.run(self._point_pods))
-        self._shown = TlsPortCertificate(self._local, certificate)
-        self._request.identity.serve_with(credentials, self._shown)
-        metrics.watch_expiry("serving", self._shown.expiry)
-        self._point_pods()
+        shown = TlsPortCertificate(local, certificate)
 
-    def _point_pods(self) -> None:
-        """Pass the addresses at which pods can verify the hub to the filters."""
-        if self._parts is None:
-            return
-        address = hub_address(self._options.settings)
-        hosts = self._shown.trusted_hosts(address.hosts) if self._shown is not None else address.hosts
-        self._parts.inputs.move_hub(address._replace(hosts=hosts))
+        def point_pods() -> None:
+            """Pass the addresses at which pods can verify the hub to the filters."""
+            address = hub_address(self._options.settings)
+            inputs.move_hub(address._replace(hosts=shown.trusted_hosts(address.hosts)))
 
-    def _waits_for(self) -> str:
-        return self._node_certificate.why_unknown if self._node_certificate is not None else ""
+        self._moved.append(point_pods)
+        if certificate is not None:
+            self._run("the cluster's certificate of the TLS port", certificate.run(point_pods))
+        self._request.identity.serve_with(credentials, shown)
+        metrics.watch_expiry("serving", shown.expiry)
+        point_pods()
 
     async def _make_pod_addresses(self, addresses: Sequence[str]) -> None:
         name = await asyncio.to_thread(pod_interface.ensure, addresses)
@@ -242,136 +297,88 @@ class Assembly:
         has_pki = settings.bootstrap_kubeconfig or (settings.tls_cert is None and settings.tls_port)
         if settings.mode != "edge" and not has_pki:
             return  # nothing is kept
-        self._folder = StateFolder(settings.state_dir)
+        folder = StateFolder(settings.state_dir)
+        self._made.callback(folder.release)
         try:
-            self._folder.claim(owner)
+            folder.claim(owner)
         except OSError as error:
             logger.error(
                 "%s cannot be written (%s): the hub runs on, but its data does not survive a restart",
                 *(self._options.as_typed(f"hub_state_dir {settings.state_dir}"), error.strerror),
             )
 
-    def _log_link(self, cloud: Cloud) -> LinkState:
-        outage_source = (self._offline.waiting, "copies") if self._offline is not None else (int, "memory")
+    def _log_link(self, cloud: Cloud, offline: Offline | None) -> LinkState:
+        outage_source = (offline.tables.waiting, "copies") if offline is not None else (int, "memory")
         log = LinkLog(cloud, cloud.changed, *outage_source)
         self._run("log of the link", log.run())
         return log.state
 
-    async def _say_ready(self, parts: Parts) -> None:
-        """Notify systemd, whose unit of kubelet waits for the hub's, and the log. kubelet retries at a hub without an
-        identity."""
-        self._run("watchdog of the service manager", service_manager.stay_alive())
-        certificate = self._node_certificate
-        if certificate is None or certificate.known.is_set():
-            service_manager.notify(service_manager.READY)
-        else:
-            status = f"{service_manager.STATUS}{certificate.why_unknown}"
-            service_manager.notify(f"{service_manager.READY}\n{status}")
-            await certificate.known.wait()
-            service_manager.notify(service_manager.STATUS)
-        if self._pool is not None:
-            # The peer port opens beside the others, so they come first.
-            self._run("pool", self._pool.run())
-        await parts.rules.known()
-        logger.info("ready")
-
     def done(self) -> None:
-        self._log.detach()
         if handed_sockets.handed.addresses:
             stop_accepting()
-            handed_sockets.handed.close()
-        parts = self._parts
-        made = (parts.inputs, self._offline, parts.sources) if parts else (self._offline,)
-        for part in (self._pool, *made, self._admin):
-            if part is not None:
-                part.close()
-        for task in self._tasks:
-            task.cancel()
-        self._link.close()
-        if self._folder is not None:
-            self._folder.release()
-        if parts is not None:
-            service_manager.notify(service_manager.STOPPING)
-            logger.info("the hub stops")
+        self._made.close()
 
-    def _build(
+    def _running_hub(
         self,
         settings: Settings,
-        credentials: Credentials,
-        cloud: Cloud,
-        link: LinkState,
+        identity: NodeIdentity,
+        cloud: CloudAccess,
+        parts: Parts,
         modules: FilterModules,
-    ) -> Parts:
-        self._link.start(cloud, credentials, KubeletAccess.of(settings.node, *settings.kubelet_files))
-        clients = self._clients()
-        parts = self._parts = make_parts(
-            *(settings, clients, cloud, self._link.confirm, self._offline),
-            modules.filters,
-            observed_events(self._traffic.observations.add),
-        )
-        tell_log_and_terminal(self._traffic.observations, settings)
-        parts.rules.listen(self._request.router.rules_changed)
-        parts.sources.on_restore.append(self._request.router.restored)
-        parts.sources.idling.relayed_at = lambda: self._link.relayed_at
-        self._link.start_probes(clients.hub)
-        self._ask_for_certificates(settings, credentials, clients)
-        self._link.drills.are_allowed |= settings.allow_drills
-        if peer_spec(settings):
-            self._join_pool(settings, credentials, clients, parts)
-        elif settings.mode == "edge":
-            self._run("announcement of no peer port", announce_no_port(settings, clients.hub))
-        self._request.router.start(router_parts(settings, parts, self._offline, self._pool, self._waits_for))
-        if settings.leaders:
-            self._run("rules without a cloud", parts.rules.begin_without_cloud(lambda: not cloud.is_up))
-        self._run("events about bad rules", parts.events.run())
-        self._run("files of filters", modules.follow(parts.rules.use))
-        self._run("reflectors after an outage", end_delays(cloud, parts.sources))
-        if settings.local_health:
-            from addons.inputs.local_health import LocalHealthSource  # noqa: PLC0415 - brings aiohttp's client
-
-            url, interval = settings.local_health, settings.local_health_interval
-            self._run("local health", LocalHealthSource(url, interval, parts.inputs.local_health).run())
-        hub = RunningHub(
-            *(settings, cloud, parts.sources, parts.inputs, parts.rules, self._offline),
+        pool: Pool | None,
+    ) -> RunningHub:
+        unfit = partial(why_unfit, settings, identity.credentials, parts.inputs, cloud.servers)
+        return RunningHub(
+            *(settings, cloud.servers, parts.sources, parts.inputs, parts.rules, parts.offline),
             modules=modules,
             drills=self._link.drills,
-            client=clients.hub,
+            client=cloud.clients.hub,
             own_requests=self._records,
             traffic=self._traffic.counts,
             observations=self._traffic.observations,
-            link=link,
+            link=self._log_link(cloud.servers, parts.offline),
             log=self._log,
-            pool=self._pool,
-            closed=lambda: self._listeners.closed() + (self._pool.closed() if self._pool else []),
-            waits_for=self._waits_for,
-            unfit=lambda: self._options.as_typed(why_unfit(settings, credentials, parts.inputs, cloud)),
+            pool=pool,
+            closed=lambda: self._listeners.closed() + (pool.closed() if pool is not None else []),
+            waits_for=lambda: identity.why_unknown,
+            unfit=lambda: self._options.as_typed(unfit()),
             web_address=self._console.web_address,
         )
+
+    def _show(self, hub: RunningHub, client: Client) -> None:
+        """Show the hub to people and to the cloud. OSError where the admin port cannot be opened."""
+        self._link.drills.are_allowed |= hub.settings.allow_drills
         self._console.start(hub)
         self._run("status for the fleet", tell_fleet(hub))
-        self._run("budget of the link", tell_link_budget(hub, clients.hub))
-        if settings.admin_port:
-            self._admin = AdminPort(settings)
-            self._run("admin server", self._admin.serve(hub, self._console.attachments))
-        return parts
+        self._run("budget of the link", tell_link_budget(hub, client))
+        if hub.settings.admin_port:
+            admin = AdminPort(hub.settings)
+            self._made.callback(admin.close)
+            self._run("admin server", admin.serve(hub, self._console.attachments))
 
-    def _join_pool(
-        self, settings: Settings, credentials: Credentials, clients: Clients, parts: Parts
-    ) -> None:
-        pool = self._pool = join_pool(
+    def _pool(
+        self, settings: Settings, credentials: Credentials, client: Client, parts: Parts
+    ) -> Pool | None:
+        if not peer_spec(settings):
+            if settings.mode == "edge":
+                self._run("announcement of no peer port", announce_no_port(settings, client))
+            return None
+        pool = join_pool(
             settings,
             credentials,
-            clients.hub,
+            client,
             (parts.inputs, parts.sources, parts.serving, parts.rules),
             self._link,
             self._open_peer_port,
             close_client,
-            self._offline.discovered if self._offline is not None else None,
+            parts.offline.discovered if parts.offline is not None else None,
         )
-        if self._offline is not None:
-            self._offline.follow(pool.selector.leader)
+        self._made.callback(pool.close)
+        if parts.offline is not None:
+            parts.offline.follow(pool.selector.leader)
         self._request.identity.serve_peers(pool.port.admission)
         self._request.egress.lend(pool.port.lent)
+        return pool
 
     async def _open_peer_port(self, wanted: bool) -> None:
         """Open or close the peer port beside the other listeners. OSError, in the operator's words, where it cannot."""
@@ -385,4 +392,9 @@ class Assembly:
             raise OSError(error.errno, why) from error
 
     def _run(self, name: str, work: Coroutine[None, None, None]) -> None:
-        self._tasks.append(background(work, name))
+        self._made.callback(background(work, name).cancel)
+
+
+def _say_end() -> None:
+    service_manager.notify(service_manager.STOPPING)
+    logger.info("the hub stops")

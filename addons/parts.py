@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from ipaddress import ip_address
 from typing import NamedTuple
@@ -14,11 +14,12 @@ from addons.filters.inputs import HubAddress
 from addons.inputs.filter_chain import chain_of
 from addons.inputs.filter_inputs import FilterInputs
 from addons.inputs.input_sources import InputKind, one_config_map
+from addons.link.cloud_access import CloudAccess
 from addons.link.health import Cloud
 from addons.offline.offline_mode import Offline
+from addons.offline.offline_tables import OfflineTables
 from addons.pool.pool import Pool
 from addons.requests.answers import Answerer
-from addons.requests.clients import Clients
 from addons.requests.route_decision import RouteKind
 from addons.router import RouterParts
 from addons.rules.events import ProblemEvents
@@ -42,34 +43,39 @@ class Parts(NamedTuple):
     events: ProblemEvents
     inputs: FilterInputs
     sources: Sources
-    answerers: Mapping[RouteKind, Answerer]
     serving: Serving
+    offline: Offline | None
+    """None for a hub without a cache."""
+
+    @property
+    def answerers(self) -> dict[RouteKind, Answerer]:
+        served: dict[RouteKind, Answerer] = {RouteKind.VIEW: self.serving}
+        return served | (self.offline.answerers if self.offline is not None else {})
 
 
 def make_parts(
     settings: Settings,
-    clients: Clients,
-    cloud: Cloud,
-    confirm_up: Callable[[], Awaitable[bool]],
-    offline: Offline | None,
+    cloud: CloudAccess,
+    tables: OfflineTables | None,
     filters: tuple[Filter, ...],
     noted: NotedOf = lambda *_: None,
 ) -> Parts:
     """All parts, each with those that it needs.
 
-    `filters` are all that rules can bind, those of others too.
-    `confirm_up` probes the servers now. `noted` as of `Sources`.
+    `tables` are None for a hub without a cache. `filters` are all that rules can bind, those of others too. `noted` as
+    of `Sources`.
     """
+    clients, is_edge = cloud.clients, tables is not None
     events = ProblemEvents(clients.hub, (settings.namespace, settings.configmap), settings.node)
     rules = RulesInForce(filters, disabled_by(settings), events.report)
     inputs = FilterInputs(settings.node, settings.pool, hub_address(settings))
-    given = offline.issued_versions() if offline is not None else IssuedVersions(is_new=False)
+    given = tables.issued_versions() if tables is not None else IssuedVersions(is_new=False)
     sources = Sources(
         clients.of,
         Filtering(partial(chain_of, inputs), rules.current, given),
         settings.idle,
-        offline.copies if offline is not None else None,
-        (lambda: cloud.is_up) if offline is not None else (lambda: True),
+        tables.copies if tables is not None else None,
+        (lambda: cloud.servers.is_up) if is_edge else (lambda: True),
         noted,
     )
     inputs.start(sources.get_own, sources.inputs_changed)
@@ -78,28 +84,22 @@ def make_parts(
     configmap = sources.lasting(one_config_map(settings.namespace, settings.configmap))
     rules.listen(sources.rules_changed)
     rules.follow(configmap.store, configmap.why_empty)
-    known = offline.known_callers if offline is not None else None
+    known = tables.known_callers if tables is not None else None
     reviews = Reviews(clients.of_token, settings.review_max_age, known)
-    serving = Serving(
-        sources,
-        reviews,
-        rules.current,
-        settings.wait,
-        confirm_up if offline is not None else _always_up,
-    )
-    answerers: dict[RouteKind, Answerer] = {RouteKind.VIEW: serving}
-    if offline is not None:
-        leases = partial(_leases, rules)
-        offline.build(settings, clients, cloud, reviews, sources, inputs.kubelet_reports, leases)
-        answerers |= offline.answerers
-    return Parts(rules, events, inputs, sources, answerers, serving)
+    confirm = cloud.confirm if is_edge else _always_up
+    serving = Serving(sources, reviews, rules.current, settings.wait, confirm)
+    offline = None
+    if tables is not None:
+        tables.leases.start(partial(_leases, rules))
+        offline = Offline(tables, settings, cloud, reviews, sources, inputs.kubelet_reports)
+    return Parts(rules, events, inputs, sources, serving, offline)
 
 
 def router_parts(
-    settings: Settings, parts: Parts, offline: Offline | None, pool: Pool | None, waits_for: Callable[[], str]
+    settings: Settings, parts: Parts, pool: Pool | None, waits_for: Callable[[], str]
 ) -> RouterParts:
     """Build the router's dependencies; `waits_for` as in `RouterParts`."""
-    answerers = dict(parts.answerers)
+    answerers, offline = parts.answerers, parts.offline
     if pool is not None:
         answerers[RouteKind.PEER] = pool.port.serving
     return RouterParts(

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -99,6 +100,19 @@ class NodeCertificate:
             return await signed_certificate(clients.of_token(token), request, unanswered)
         except StatusError as error:
             raise _explained(error, self._bootstrap) from error
+
+
+class NodeIdentity(NamedTuple):
+    """The credentials that the hub sends, and the certificate that the hub requests for itself."""
+
+    credentials: Credentials
+    certificate: NodeCertificate | None = None
+    """None where another program manages the node's identity."""
+
+    @property
+    def why_unknown(self) -> str:
+        """The reason why the hub has no identity yet; "" when it has one."""
+        return self.certificate.why_unknown if self.certificate is not None else ""
 
 
 class IdentifiedSession:

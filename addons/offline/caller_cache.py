@@ -34,7 +34,7 @@ class CallerCache:
         self._key_file = folder.with_name(KEY_FILE)
         # A forgotten token must not come back by a power cut, or because the disk was full.
         self._rows = WriteBehind(access, TABLE, marks=Marks(folder.with_name("callers.done")))
-        self.known = KnownCallers()
+        self.known = KnownCallers(clock=access.clock)
 
     async def open(self) -> None:
         """Read the key, and the rows of an earlier process."""

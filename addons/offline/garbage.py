@@ -12,10 +12,9 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from addons.link.health import Cloud
-from addons.offline.cached_responses import CachedResponses
-from addons.offline.copies import DiskCopies, list_watch_of
+from addons.offline.copies import list_watch_of
+from addons.offline.offline_tables import OfflineTables
 from addons.telemetry import metrics
-from addons.views.known_callers import KnownCallers
 from addons.views.source import Source
 from addons.views.sources import Sources
 from kube.disk.copy_rows import Meta
@@ -101,18 +100,15 @@ class Garbage:
 
     def __init__(
         self,
-        copies: DiskCopies,
-        answers: CachedResponses,
-        callers: KnownCallers,
+        tables: OfflineTables,
         sources: Sources,
         node: str,
         days: int,
         cloud: Cloud,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._copies = copies
-        self._answers = answers
-        self._callers = callers
+        self._copies, self._answers = tables.copies, tables.answers
+        self._callers = tables.known_callers
         self._sources = sources
         self._pods = ListWatch(PODS, field_selector=f"spec.nodeName={node}")
         self._days = days

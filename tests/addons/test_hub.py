@@ -7,7 +7,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from mitmproxy import hooks, http
@@ -20,7 +20,6 @@ from addons.assembly import Assembly
 from addons.connections import Connections
 from addons.console import Console
 from addons.egress import Egress
-from addons.filters.inputs import HubAddress
 from addons.hub import addon
 from addons.identity import Identity
 from addons.inputs.filter_inputs import FilterInputs
@@ -29,7 +28,6 @@ from addons.link.link import Link
 from addons.link.servers import parse_server
 from addons.memory import Memory
 from addons.options import Options
-from addons.parts import Parts
 from addons.proxy.own_listeners import OwnListeners
 from addons.requests.caller import CredentialSource
 from addons.requests.request_context import context_of
@@ -270,18 +268,16 @@ async def hands_on_old_settings(_chain: dict[type, Any], order: list[type]) -> N
 
 async def moved_to(order: list[type]) -> tuple[str, ...]:
     """The pods' address that open watches hear of when it is set in the interface."""
-    moved: list[HubAddress] = []
+    moved: list[tuple[str, ...]] = []
     options = Options()
     lifecycle = assembly(options)
     made = {Options: options, Assembly: lifecycle}
     chained = hub_of(*(made[kind] for kind in order if kind in made))
     with taddons.context(Proxyserver(), chained) as context:
         context.options.update(hub_server="https://cloud:6443", hub_pod_address="169.254.2.1")
-        inputs = type("Inputs", (), {"move_hub": staticmethod(moved.append)})
-        lifecycle._parts = cast(Parts, type("Stub", (), {"inputs": inputs}))
+        lifecycle._moved.append(lambda: moved.append(options.settings.pod_addresses))
         context.options.update(hub_pod_address="169.254.2.9")
-        lifecycle._parts = None
-    return moved[0].hosts
+    return moved[0]
 
 
 BREAKS: dict[tuple[type, type], Callable[[dict[type, Any], list[type]], Awaitable[None]]] = {

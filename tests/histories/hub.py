@@ -17,9 +17,10 @@ from multidict import CIMultiDict
 
 from addons.filters.chain import FILTERS
 from addons.link import health
+from addons.link.cloud_access import CloudAccess
 from addons.link.servers import parse_server
-from addons.offline.offline_mode import Offline
 from addons.offline.offline_request import OfflineRequest
+from addons.offline.offline_tables import OfflineTables
 from addons.parts import Parts, make_parts
 from addons.pool.leader_selector import LeaderSelector
 from addons.pool.peer_serving import PeerServing
@@ -134,8 +135,8 @@ class Hub:
         self._line = line
         self._session = MemorySession(line, leader_of, lambda: self.is_dead)
         self._clients = Clients(self._session, self._session)
-        self.offline = Offline(folder / "cache")
-        access = self.offline.access
+        self.tables = OfflineTables.at(folder / "cache")
+        access = self.tables.access
         access.writer.close(lambda: None)
         write = access.disk.write
 
@@ -161,15 +162,15 @@ class Hub:
         await self._own(self._start(leaders))
 
     async def _start(self, leaders: int) -> None:
-        await self.offline.open()
+        await self.tables.open()
         parts = self.parts = make_parts(
             self._settings,
-            self._clients,
-            self.upstream,
-            self._confirm,
-            self.offline,
+            CloudAccess(self.upstream, self._clients, self._confirm),
+            self.tables,
             FILTERS,
         )
+        assert parts.offline is not None
+        self.offline = parts.offline
         parts.rules.listen(self._rules_changed)
         parts.sources.on_restore.append(self._restored)
         clock = asyncio.get_running_loop().time
@@ -198,15 +199,16 @@ class Hub:
 
     async def stop(self) -> None:
         """End in order: what waits is written."""
-        self.parts.inputs.close()
         self.offline.close()
+        self.parts.inputs.close()
         self.parts.sources.close()
+        self.tables.close()
         await self.kill()
 
     async def kill(self) -> None:
         """End as by SIGKILL: what the disk does not have is lost."""
         self.is_dead = True
-        self.offline.access.disk.close()
+        self.tables.access.disk.close()
         for _ in range(3):
             mine = [task for task in asyncio.all_tasks() if task.get_context().get(OWNER) is self]
             # A set is in no order, and another order makes another history.

@@ -142,7 +142,7 @@ class World:
         stores = (store for each, store in running.items() if each.type.resource == resource)
         if any(version <= each.newest_given and not each.history.is_in_gap(version) for each in stores):
             return True
-        copies = self.hub.offline.copies.list_watches("").items()
+        copies = self.hub.tables.copies.list_watches("").items()
         return any(
             version <= at for each, at in copies if each not in running and each.type.resource == resource
         )

@@ -21,7 +21,6 @@ LARGE_CONSTRUCTORS = {
         12,
         "relays, keeps what passes, and answers by what the node has",
     ),
-    "addons.offline.garbage.Garbage": (8, "copies, answers and callers are deleted each by its own rule"),
     "addons.pool.leader_selector.LeaderSelector": (
         10,
         "the settings of this hub's peer port, and a clock of its own",

@@ -96,7 +96,7 @@ async def tell_link_budget(
         return ()
 
     if hub.offline is not None:
-        row = WriteBehind(hub.offline.access, TABLE)
+        row = WriteBehind(hub.offline.tables.access, TABLE)
         await row.open(take)
     looks = 0
     while True:

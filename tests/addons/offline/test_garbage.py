@@ -11,7 +11,7 @@ import pytest
 
 from addons.link.health import Cloud
 from addons.offline.cached_response import ResponseKey
-from addons.offline.copies import DiskCopies, described, source_name
+from addons.offline.copies import described, source_name
 from addons.offline.garbage import (
     DAY,
     INTERVAL,
@@ -22,11 +22,11 @@ from addons.offline.garbage import (
     unmounted,
     unused,
 )
+from addons.offline.offline_tables import OfflineTables
 from addons.offline.tables.disk_access import DiskAccess
 from addons.offline.tables.write_behind import WriteBehind
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.telemetry import metrics
-from addons.views.known_callers import KnownCallers
 from kube.disk.copy_rows import Meta
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
@@ -110,15 +110,12 @@ class Node(OfflineWorld):
 
     def __init__(self, client: Client, folder: Path) -> None:
         self.wall, self.uptime = 1_000_000.0, 0.0
-        super().__init__(
-            DiskCopies(DiskAccess(Disk(folder / "cache"), DiskWriter(), lambda: self.wall)), client
-        )
+        tables = OfflineTables(DiskAccess(Disk(folder / "cache"), DiskWriter(), lambda: self.wall))
+        super().__init__(tables.copies, client)
+        tables.answers = self.answers
         self.is_up = True
-        self.callers = KnownCallers(clock=lambda: self.wall)
-        self.garbage = Garbage(
-            *(self.copies, self.answers, self.callers, self.sources, NODE, 14, cast(Cloud, self)),
-            lambda: self.uptime,
-        )
+        self.callers = tables.known_callers
+        self.garbage = Garbage(tables, self.sources, NODE, 14, cast(Cloud, self), lambda: self.uptime)
 
     async def ask(self, *list_watches: ListWatch) -> None:
         """Put these copies on disk, without a source that still writes them."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from addons.offline.copies import DiskCopies
-from addons.offline.offline_mode import Offline
+from addons.offline.offline_tables import OfflineTables
 from addons.requests.route_decision import RouteKind
 from kube.concurrency.notifier import first_of
 from kube.http.client import Client
@@ -41,7 +41,7 @@ async def test_the_offline_report_has_the_lease_and_the_journal(tmp_path: Path) 
     process = Process(tmp_path)
     process.health.failed("gone")
     async with process.running() as offline:
-        offline._journal.put_event("POST", EVENTS, "application/json", b"{}")
+        offline.tables.journal.put_event("POST", EVENTS, "application/json", b"{}")
         assert offline.describe() == {
             "lease": {"node": "n1", "secondsSinceKubelet": None, "renewing": False},
             "journal": {"statuses": [], "events": 1, "unwritten": 1},
@@ -52,29 +52,29 @@ async def test_pending_events_are_replayed_by_the_next_process(tmp_path: Path) -
     first = Process(tmp_path)
     first.health.failed("gone")
     async with first.running() as offline:
-        offline._journal.put_event("POST", EVENTS, "application/json", b"{}")
+        offline.tables.journal.put_event("POST", EVENTS, "application/json", b"{}")
     second = Process(tmp_path)
     second.health.failed("gone")
     async with second.running() as offline:
-        assert len(offline._journal.events) == 1
+        assert len(offline.tables.journal.events) == 1
         assert not second.own.heard
         while not second.health.succeeded():
             pass
         second.cloud.changed.notify()
-        await until(lambda: not offline._journal.events)
+        await until(lambda: not offline.tables.journal.events)
     assert second.own.lines == [("POST", EVENTS)]
     assert not second.relaying.heard
     async with Process(tmp_path).running() as offline:
-        assert not offline._journal.events
+        assert not offline.tables.journal.events
 
 
 async def test_an_end_before_the_parts_were_built_is_an_end(tmp_path: Path) -> None:
-    offline = Offline(tmp_path)
-    await offline.open()
-    offline.close()
+    tables = OfflineTables.at(tmp_path)
+    await tables.open()
+    tables.close()
     # The database is closed properly: the next process opens it.
     async with Process(tmp_path).running() as offline:
-        assert offline.waiting() == 0
+        assert offline.tables.waiting() == 0
 
 
 SERVICES = ListWatch(ResourceType("", "v1", "services"), encoding=Encoding.JSON)

@@ -9,9 +9,11 @@ from pathlib import Path
 
 from addons.filters.inputs import HubAddress
 from addons.inputs.filter_inputs import FilterInputs
+from addons.link.cloud_access import CloudAccess
 from addons.link.health import Cloud, ServerHealth
 from addons.link.servers import parse_server
 from addons.offline.offline_mode import Offline
+from addons.offline.offline_tables import OfflineTables
 from addons.settings import parse_settings
 from addons.views.reviews import Reviews
 from addons.views.sources import Sources
@@ -26,7 +28,7 @@ class Process:
     """A hub's offline parts, on a scripted cloud."""
 
     def __init__(self, folder: Path) -> None:
-        self.offline = Offline(folder)
+        self._tables = OfflineTables.at(folder)
         self.health = ServerHealth(parse_server(SERVER))
         self.cloud = Cloud([self.health], "priority")
         self.own, self.relaying = QueuedAnswers(), QueuedAnswers()
@@ -34,14 +36,20 @@ class Process:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Offline]:
-        await self.offline.open()
-        sources = Sources(lambda _: self.own, unfiltered(), 300, self.offline.copies)
+        await self._tables.open()
+        sources = Sources(lambda _: self.own, unfiltered(), 300, self._tables.copies)
         reviews = Reviews(lambda _: self.own, 3600)
-        clients = FixedClients(self.own, self.relaying)
-        self.offline.build(SETTINGS, clients, self.cloud, reviews, sources, self.reports, frozenset)
+        cloud = CloudAccess(self.cloud, FixedClients(self.own, self.relaying), never)
+        offline = Offline(self._tables, SETTINGS, cloud, reviews, sources, self.reports)
         try:
-            yield self.offline
+            yield offline
         finally:
-            self.offline.close()
+            offline.close()
             sources.close()
-            await asyncio.gather(*self.offline._tasks, return_exceptions=True)
+            self._tables.close()
+            await asyncio.gather(*offline._tasks, return_exceptions=True)
+
+
+async def never() -> bool:
+    """Confirm no server."""
+    return False

@@ -235,7 +235,7 @@ async def test_pending_and_dropped_entries_of_the_journal_are_reported(
     metrics.JOURNAL_DROPPED.labels("event", "no room").inc(3)
     async with Process(tmp_path).running() as offline:
         hub = replace(parts.running_hub(), offline=offline)
-        offline._journal.put_event("POST", "/api/v1/namespaces/x/events", "application/json", b"{}")
+        offline.tables.journal.put_event("POST", "/api/v1/namespaces/x/events", "application/json", b"{}")
         found = journal(hub)
     assert (found["waiting"], found["events"], found["statuses"]) == (1, 1, [])
     dropped = {(each["kind"], each["reason"]): each["count"] for each in found["dropped"]}
