@@ -6,11 +6,9 @@ out, past an addon that did not do its work.
 
 from __future__ import annotations
 
-import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
-from weakref import WeakSet
 
 from mitmproxy import connection, http, tls
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
@@ -20,9 +18,6 @@ from addons.server.messages import refuse
 from addons.server.peer.lent_tunnel import TunnelRequest
 from addons.telemetry import metrics
 from kube.errors import StatusError, internal
-
-_refused: WeakSet[http.Response] = WeakSet()
-"""The Statuses that took the place of an answer whose head had come."""
 
 logger = logging.getLogger(__name__)
 
@@ -38,44 +33,35 @@ MALFORMED = frozenset({400, 413, 414, 431})
 """Codes of requests that are malformed, or larger than a bound."""
 
 
-def guarded(part: Any, hook: str) -> Callable[[Any], Awaitable[None] | None]:
-    """A hook of a part of the hub, plain or async, which never raises.
+def guarded(parts: Sequence[Any], hook: str) -> Callable[[Any], Awaitable[None]]:
+    """One hook of all parts of the hub that have it, plain or async, in their order; it never raises.
 
     A StatusError that a flow's hook raises becomes the answer as it is, any other error a counted 500. A hook of a
     connection ends the connection.
     """
-    body = getattr(part, hook)
-    if hook not in FLOW_HOOKS:
+    steps = [(part.name, getattr(part, hook)) for part in parts if hasattr(part, hook)]
+    is_before, is_at_head = hook in BEFORE_ANSWER, hook == "responseheaders"
 
-        def of_connection(data: Any) -> None:
+    async def of_connection(data: Any) -> None:
+        for name, step in steps:
             try:
-                body(data)
+                step(data)
             except Exception as error:
-                _end(data, _status(part.name, hook, error))
+                _end(data, _status(name, hook, error))
 
-        return of_connection
+    async def of_flow(flow: http.HTTPFlow) -> None:
+        for name, step in steps:
+            if is_before and flow.response is not None:
+                return
+            try:
+                if (done := step(flow)) is not None:
+                    await done
+            except Exception as error:
+                _answer(flow, _status(name, hook, error))
+                if is_at_head:
+                    return  # a later part that has the answer streamed would send upstream's body in the Status
 
-    def is_done(answer: http.Response) -> bool:
-        # A later part that has the answer streamed would send upstream's body in the Status.
-        return hook in BEFORE_ANSWER or (hook == "responseheaders" and answer in _refused)
-
-    async def later(flow: http.HTTPFlow) -> None:
-        if flow.response is not None and is_done(flow.response):
-            return
-        try:
-            await body(flow)
-        except Exception as error:
-            _answer(flow, hook, _status(part.name, hook, error))
-
-    def at_once(flow: http.HTTPFlow) -> None:
-        if flow.response is not None and is_done(flow.response):
-            return
-        try:
-            body(flow)
-        except Exception as error:
-            _answer(flow, hook, _status(part.name, hook, error))
-
-    return later if inspect.iscoroutinefunction(body) else at_once
+    return of_flow if hook in FLOW_HOOKS else of_connection
 
 
 def _status(name: str, hook: str, error: Exception) -> StatusError:
@@ -86,12 +72,10 @@ def _status(name: str, hook: str, error: Exception) -> StatusError:
     return internal(f"the hub could not handle this request ({name})")
 
 
-def _answer(flow: http.HTTPFlow, hook: str, error: StatusError) -> None:
+def _answer(flow: http.HTTPFlow, error: StatusError) -> None:
     if error.code in MALFORMED:
         metrics.REQUESTS_REFUSED.labels(str(error.code)).inc()
     refuse(flow, error)
-    if hook == "responseheaders" and flow.response is not None:
-        _refused.add(flow.response)
 
 
 def _end(data: object, why: StatusError) -> None:

@@ -6,7 +6,7 @@ mitmproxy looks each hook up in each addon at each event, and only logs what a h
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol
 from weakref import WeakSet
 
@@ -15,8 +15,6 @@ from mitmproxy.addonmanager import Loader
 from addons.proxy.fail_closed import CONNECTION_HOOKS, FLOW_HOOKS, guarded
 
 logger = logging.getLogger(__name__)
-
-type Step = Callable[[Any], Awaitable[None] | None]
 
 
 class HubPart(Protocol):
@@ -59,8 +57,8 @@ class HubAddon:
         """Make the parts, and have the hooks that any of them has."""
         self.parts = tuple(self._make())
         for hook in (*FLOW_HOOKS, *CONNECTION_HOOKS):
-            if steps := [guarded(part, hook) for part in self.parts if hasattr(part, hook)]:
-                setattr(self, hook, in_order(steps))
+            if any(hasattr(part, hook) for part in self.parts):
+                setattr(self, hook, guarded(self.parts, hook))
 
     def configure(self, updated: set[str]) -> None:
         """OptionsError where a part refuses an option; those behind it are not asked then."""
@@ -80,18 +78,6 @@ class HubAddon:
     def _call(self, hook: str, *arguments: object) -> None:
         for part in self.parts:
             getattr(part, hook, _nothing)(*arguments)
-
-
-def in_order(steps: Sequence[Step]) -> Callable[[Any], Awaitable[None]]:
-    """One hook, made of those of the parts."""
-
-    async def run(data: Any) -> None:
-        for step in steps:
-            done = step(data)
-            if done is not None:
-                await done
-
-    return run
 
 
 def _nothing(*_: object) -> None:

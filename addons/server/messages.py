@@ -38,31 +38,50 @@ class HeadersReadOnce(http.Headers):
 
     _of: HeadFields | None = None
     """The fields that the values are of."""
-    _values: dict[bytes, list[str]]
+    _values: dict[bytes, bytes]
+    """The value of each name in lower case, where a name comes twice all of them."""
 
     def get_all(self, name: str | bytes) -> list[str]:
-        return [*self._all(name)]
+        if self._value(name) is None:
+            return []
+        wanted = _key(name)
+        return [_text(value) for key, value in self.fields if key.lower() == wanted]
 
     def __getitem__(self, key: str | bytes) -> str:
-        values = self._all(key)
-        if not values:
+        value = self._value(key)
+        if value is None:
             raise KeyError(key)
-        return ", ".join(values)
+        return _text(value)
 
     def get[T](self, key: str | bytes, default: T | None = None) -> str | T | None:
-        values = self._all(key)
-        return ", ".join(values) if values else default
+        value = self._value(key)
+        return default if value is None else _text(value)
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, (str, bytes)) and bool(self._all(key))
+        return isinstance(key, (str, bytes)) and self._value(key) is not None
 
-    def _all(self, name: str | bytes) -> Sequence[str]:
+    def _value(self, name: str | bytes) -> bytes | None:
         if self._of is not self.fields:
-            self._of, self._values = self.fields, {}
-            for key, value in self.fields:
-                text = value.decode("utf-8", "surrogateescape")
-                self._values.setdefault(key.lower(), []).append(text)
-        return self._values.get(_key(name), ())
+            self._of, self._values = self.fields, _joined(self.fields)
+        return self._values.get(_key(name))
+
+
+def _joined(fields: HeadFields) -> dict[bytes, bytes]:
+    values: dict[bytes, bytes] = {}
+    repeated: dict[bytes, list[bytes]] = {}
+    for name, value in fields:
+        key = name.lower()
+        if key in values:
+            repeated.setdefault(key, [values[key]]).append(value)
+        else:
+            values[key] = value
+    return (
+        values | {key: b", ".join(all_of_it) for key, all_of_it in repeated.items()} if repeated else values
+    )
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "surrogateescape")
 
 
 @lru_cache

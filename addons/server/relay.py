@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator
 from weakref import WeakKeyDictionary
 
 from mitmproxy import http
@@ -63,7 +62,7 @@ async def relay(
             await _switch(sending, flow, answer)
             return
         await sending.begin(response_of_server(answer.status, answer.fields, flow.request))
-        async for piece in answer.pieces():
+        while piece := await answer.next_piece():
             await sending.write(piece)
         await answer.request_observed()
         await sending.end(answer.trailers)
@@ -86,7 +85,7 @@ async def _switch(sending: Sending, flow: http.HTTPFlow, answer: ServerAnswer) -
     await sending.switch(response_of_server(SWITCHED, answer.fields, flow.request))
     answer.carry_up()
     with contextlib.suppress(OSError):  # an end is an end here
-        async for piece in answer.pieces():
+        while piece := await answer.next_piece():
             await sending.write(piece)
 
 
@@ -287,25 +286,34 @@ class ServerAnswer(ResponseSink):
 
     # -- the answer
 
-    async def pieces(self) -> AsyncIterator[bytes]:
-        """The body; the server may send on when a piece was taken. ConnectionResetError where it breaks off."""
+    async def next_piece(self) -> bytes:
+        """The next piece of the body, empty at its end; the server may send on when it was taken.
+
+        ConnectionResetError where the body breaks off.
+        """
+        self._acknowledge()
         while True:
             if self._waiting or self._window:
                 piece = self._waiting[0] if len(self._waiting) == 1 else b"".join(self._waiting)
                 self._waiting.clear()
                 self._taken, self._window = self._window, 0
                 if piece:
-                    yield piece
-                size, self._taken = self._taken, 0
-                self._request.queue(0)
-                if self._connection is not None:
-                    self._connection.acknowledge_data(self, size)
+                    return piece
+                self._acknowledge()
             elif self.has_ended:
-                return
+                return b""
             elif self.error is not None:
                 raise self.error
             else:
                 await self._change()
+
+    def _acknowledge(self) -> None:
+        """Let the server send as much again as the client has taken."""
+        size, self._taken = self._taken, 0
+        if size:
+            self._request.queue(0)
+            if self._connection is not None:
+                self._connection.acknowledge_data(self, size)
 
     # -- the end
 

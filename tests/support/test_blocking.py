@@ -149,7 +149,7 @@ async def import_a_module(path: Path) -> None:
 async def fail_in_the_product(path: Path) -> None:
     """A traceback reads the sources that it quotes."""
     linecache.clearcache()
-    guarded(Addon(), "requestheaders")(tflow.tflow())
+    await guarded([Addon()], "requestheaders")(tflow.tflow())
 
 
 @pytest.mark.parametrize(

@@ -62,9 +62,7 @@ class Failing:
 
 
 async def run(part: object, hook: str, data: object) -> None:
-    done = guarded(part, hook)(data)
-    if done is not None:
-        await done
+    await guarded([part], hook)(data)
 
 
 def counted(hook: str, addon: str = "failing") -> float:
@@ -112,8 +110,8 @@ async def test_a_later_addon_cannot_stream_the_upstream_body_after_a_failure() -
             flow.response.stream = True
 
     flow = tflow.tflow(resp=True)
-    for part in (Failing(unavailable("the rules have changed meanwhile")), Streaming()):
-        await run(part, "responseheaders", flow)
+    parts = [Failing(unavailable("the rules have changed meanwhile")), Streaming()]
+    await guarded(parts, "responseheaders")(flow)
     assert flow.response is not None
     assert (flow.response.stream, status_of(flow)["code"]) == (False, 503)
     other = tflow.tflow(resp=True)

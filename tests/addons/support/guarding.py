@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from mitmproxy import hooks
@@ -18,7 +21,20 @@ class Guarded:
     def __getattr__(self, name: str) -> Any:
         own = getattr(self._part, name)
         is_hook = name in hooks.all_hooks and name not in ("load", "configure", "running", "done")
-        return guarded(self._part, name) if is_hook else own
+        if not is_hook:
+            return own
+        hook = guarded([self._part], name)
+        return hook if inspect.iscoroutinefunction(own) else _at_once(hook)
+
+
+def _at_once(hook: Callable[[Any], Awaitable[None]]) -> Callable[[Any], None]:
+    """The hook of a part that never waits."""
+
+    def run(data: Any) -> None:
+        with contextlib.suppress(StopIteration):
+            hook(data).__await__().send(None)
+
+    return run
 
 
 def under_guard[Part](part: Part) -> Part:
