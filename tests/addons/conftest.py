@@ -17,7 +17,7 @@ from tests.addons.support.copying import copies_in
 from tests.addons.support.cutting import Cut
 from tests.addons.support.egress_parts import egress_on
 from tests.addons.support.hub_world import HUB_TOKEN, HubWorld
-from tests.addons.support.offline_parts import QueuedAnswers, journal_in
+from tests.addons.support.offline_parts import journal_in
 from tests.addons.support.routed import Routed
 from tests.addons.support.samples import cloud_service, service
 from tests.cloud.scriptable import ScriptableCloud
@@ -66,30 +66,17 @@ def web(cloud: ScriptableCloud) -> None:
 
 
 @pytest.fixture
-def lease_cloud() -> QueuedAnswers:
-    """A cloud that answers each request with the lease."""
-    made = QueuedAnswers()
-    made.usual = lease_parts.lease(version=3)
-    return made
-
-
-@pytest.fixture
-async def kubelet(tmp_path: Path, lease_cloud: QueuedAnswers) -> AsyncIterator[lease_parts.World]:
+async def kubelet(tmp_path: Path) -> AsyncIterator[lease_parts.World]:
     async with copies_in(tmp_path) as copies:
-        made = lease_parts.World(lease_cloud, CachedResponses(copies.access))
+        made = lease_parts.World(CachedResponses(copies.access))
         yield made
         await made.written()
 
 
 @pytest.fixture
-def cloud_says() -> QueuedAnswers:
-    return QueuedAnswers()
-
-
-@pytest.fixture
-async def replaying(tmp_path: Path, cloud_says: QueuedAnswers) -> AsyncIterator[replay_parts.World]:
+async def replaying(tmp_path: Path) -> AsyncIterator[replay_parts.World]:
     async with journal_in(tmp_path) as journal:
-        yield replay_parts.World(journal, cloud_says)
+        yield replay_parts.World(journal)
 
 
 @pytest.fixture

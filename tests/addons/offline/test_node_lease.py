@@ -18,15 +18,15 @@ from kube.json_type import Json
 from kube.requests.request_info import parse_request
 from tests.addons.support.exchange import Exchange
 from tests.addons.support.lease_parts import GONE, LEASE, LEASES, World, lease, protobuf_lease
-from tests.addons.support.offline_parts import JSON, PROTOBUF, QueuedAnswers, read
+from tests.addons.support.offline_parts import JSON, PROTOBUF, read
 from tests.addons.support.refusals import refuses
 from tests.addons.support.samples import raw
 
 # -- what kubelet is answered --------------------------------------------------------------------------------------
 
 
-async def test_each_verb_is_answered(kubelet: World, lease_cloud: QueuedAnswers) -> None:
-    lease_cloud.says = [GONE]
+async def test_each_verb_is_answered(kubelet: World) -> None:
+    kubelet.cloud.says = [GONE]
 
     async def send(method: str, target: str, body: Json | None = None) -> tuple[int, Json]:
         info, route = parse_request(method, target), Route(RouteKind.LOCAL, "test")
@@ -42,7 +42,7 @@ async def test_each_verb_is_answered(kubelet: World, lease_cloud: QueuedAnswers)
         return await exchange.status, found
 
     assert (await send("GET", LEASE))[0] == 404
-    lease_cloud.usual = lease(version=7)
+    kubelet.cloud.usual = lease(version=7)
     assert (await send("POST", LEASES, lease()))[0] == 201
     renewed = lease(version=7, duration=41)
     assert await send("PUT", LEASE, renewed) == (200, renewed)
@@ -50,22 +50,20 @@ async def test_each_verb_is_answered(kubelet: World, lease_cloud: QueuedAnswers)
     assert (await send("PUT", LEASE, lease("n2")))[0] == 400
 
 
-async def test_the_first_get_is_the_clouds_and_later_ones_are_not_asked_for(
-    kubelet: World, lease_cloud: QueuedAnswers
-) -> None:
-    lease_cloud.usual = lease(version=7)
+async def test_the_first_get_is_the_clouds_and_later_ones_are_not_asked_for(kubelet: World) -> None:
+    kubelet.cloud.usual = lease(version=7)
     for _ in range(2):
         code, body, content_type = await kubelet.ask("GET")
         assert (code, read(body).version, content_type) == (200, 7, JSON)
-    assert lease_cloud.lines == [("GET", LEASE)]
+    assert kubelet.cloud.lines == [("GET", LEASE)]
 
 
-async def test_an_update_of_the_lease_is_answered_locally(kubelet: World, lease_cloud: QueuedAnswers) -> None:
+async def test_an_update_of_the_lease_is_answered_locally(kubelet: World) -> None:
     sent = lease(version=5)
     code, body, _ = await kubelet.ask("PUT", sent)
     assert (code, read(body).encode()) == (200, raw(sent))
     assert (await kubelet.ask("GET"))[1] == body
-    assert not lease_cloud.heard
+    assert not kubelet.cloud.heard
 
 
 RENEWED: Json = {"spec": {"renewTime": "2026-01-02T03:04:15.000000Z"}}
@@ -82,7 +80,7 @@ PATCHES = {
 @pytest.mark.parametrize("is_up", [True, False])
 @pytest.mark.parametrize("cached", [JSON, PROTOBUF])
 async def test_a_patch_is_answered_as_the_put_that_it_amounts_to(
-    kubelet: World, lease_cloud: QueuedAnswers, content_type: str, is_up: bool, cached: str
+    kubelet: World, content_type: str, is_up: bool, cached: str
 ) -> None:
     await kubelet.ask("PUT", lease() if cached == JSON else protobuf_lease(), cached, cached)
     kubelet.is_up = is_up
@@ -97,17 +95,15 @@ async def test_a_patch_is_answered_as_the_put_that_it_amounts_to(
     assert (await kubelet.ask("GET"))[1] == body
     kubelet.now += 39
     assert kubelet.lease.is_alive()
-    assert not lease_cloud.heard
+    assert not kubelet.cloud.heard
 
 
-async def test_a_patch_of_an_unknown_lease_is_relayed_and_its_answer_stored(
-    kubelet: World, lease_cloud: QueuedAnswers
-) -> None:
-    lease_cloud.says = [GONE]
+async def test_a_patch_of_an_unknown_lease_is_relayed_and_its_answer_stored(kubelet: World) -> None:
+    kubelet.cloud.says = [GONE]
     merge = "application/merge-patch+json"
     with refuses(404):
         await kubelet.ask("PATCH", orjson.dumps(RENEWED), content_type=merge)
-    lease_cloud.usual = lease(version=7)
+    kubelet.cloud.usual = lease(version=7)
     code, body, _ = await kubelet.ask("PATCH", orjson.dumps(RENEWED), content_type=merge)
     assert (code, read(body).version) == (200, 7)
     kubelet.is_up = False
@@ -142,15 +138,13 @@ async def test_a_server_side_apply_is_left_to_the_cloud(kubelet: World) -> None:
         await kubelet.ask("PATCH", raw(lease()), content_type="application/apply-patch+yaml")
 
 
-async def test_a_client_of_another_encoding_gets_the_lease_of_the_cloud(
-    kubelet: World, lease_cloud: QueuedAnswers
-) -> None:
+async def test_a_client_of_another_encoding_gets_the_lease_of_the_cloud(kubelet: World) -> None:
     await kubelet.ask("PUT", protobuf_lease(), PROTOBUF, PROTOBUF)
-    lease_cloud.usual = lease(version=9)
+    kubelet.cloud.usual = lease(version=9)
     assert read((await kubelet.ask("GET", accept=JSON))[1]).version == 9
     code, body, content_type = await kubelet.ask("GET", accept=f"{PROTOBUF},{JSON}")
     assert (code, content_type, body) == (200, PROTOBUF, protobuf_lease())
-    assert len(lease_cloud.heard) == 1
+    assert len(kubelet.cloud.heard) == 1
 
 
 @pytest.mark.parametrize(
@@ -158,38 +152,34 @@ async def test_a_client_of_another_encoding_gets_the_lease_of_the_cloud(
     [f"{JSON};as=Table;v=v1;g=meta.k8s.io,{JSON}", f"{JSON};as=PartialObjectMetadata;v=v1;g=meta.k8s.io,*/*"],
 )
 async def test_a_lease_is_fetched_from_the_cloud_as_an_object_and_never_as_a_table(
-    kubelet: World, lease_cloud: QueuedAnswers, accept: str
+    kubelet: World, accept: str
 ) -> None:
     """A table that a person asked for must not become the lease that kubelet gets."""
-    lease_cloud.usual = lease(version=7)
+    kubelet.cloud.usual = lease(version=7)
     await kubelet.ask("GET", accept=accept)
-    assert [each.accept for each in lease_cloud.heard] == [JSON]
+    assert [each.accept for each in kubelet.cloud.heard] == [JSON]
 
 
 @pytest.mark.parametrize("is_up", [True, False])
 @pytest.mark.parametrize("accept", ["application/yaml", f"{JSON};as=Table;v=v1;g=meta.k8s.io"])
-async def test_a_form_that_is_not_made_here_is_a_406(
-    kubelet: World, lease_cloud: QueuedAnswers, accept: str, is_up: bool
-) -> None:
+async def test_a_form_that_is_not_made_here_is_a_406(kubelet: World, accept: str, is_up: bool) -> None:
     kubelet.is_up = is_up
     with refuses(406):
         await kubelet.ask("GET", accept=accept)
     with refuses(406):
         await kubelet.ask("PUT", lease(), accept=accept)
-    assert not lease_cloud.heard
+    assert not kubelet.cloud.heard
 
 
-async def test_a_lease_that_was_created_is_the_clouds(kubelet: World, lease_cloud: QueuedAnswers) -> None:
-    lease_cloud.usual = lease(version=12)
+async def test_a_lease_that_was_created_is_the_clouds(kubelet: World) -> None:
+    kubelet.cloud.usual = lease(version=12)
     code, body, _ = await kubelet.ask("POST", lease())
     assert (code, read(body).version) == (201, 12)
-    assert lease_cloud.lines == [("POST", LEASES)]
+    assert kubelet.cloud.lines == [("POST", LEASES)]
 
 
-async def test_a_lease_that_is_there_already_is_not_created(
-    kubelet: World, lease_cloud: QueuedAnswers
-) -> None:
-    lease_cloud.says = [StatusError(409, "AlreadyExists", "there")]
+async def test_a_lease_that_is_there_already_is_not_created(kubelet: World) -> None:
+    kubelet.cloud.says = [StatusError(409, "AlreadyExists", "there")]
     with refuses(409):
         await kubelet.ask("POST", lease())
     kubelet.is_up = False
@@ -200,12 +190,10 @@ async def test_a_lease_that_is_there_already_is_not_created(
 
 
 @pytest.mark.parametrize("how", ["known to be gone", "found to be gone"])
-async def test_a_lease_is_created_without_a_cloud(
-    kubelet: World, lease_cloud: QueuedAnswers, how: str
-) -> None:
+async def test_a_lease_is_created_without_a_cloud(kubelet: World, how: str) -> None:
     if how == "known to be gone":
         kubelet.is_up = False
-    lease_cloud.says = [Unreachable("no route")]
+    kubelet.cloud.says = [Unreachable("no route")]
     code, body, _ = await kubelet.ask("POST", lease())
     assert (code, read(body).name) == (201, "n1")
     assert (await kubelet.ask("GET"))[0] == 200
@@ -215,11 +203,11 @@ async def test_a_lease_is_created_without_a_cloud(
     ("method", "name", "code"), [("PUT", "n2", 400), ("POST", "n2", 403), ("PUT", "", 400), ("POST", "", 400)]
 )
 async def test_the_lease_of_another_node_is_refused(
-    kubelet: World, lease_cloud: QueuedAnswers, method: str, name: str, code: int
+    kubelet: World, method: str, name: str, code: int
 ) -> None:
     with refuses(code):
         await kubelet.ask(method, lease(name))
-    assert not lease_cloud.heard
+    assert not kubelet.cloud.heard
     assert kubelet.lease.describe()["secondsSinceKubelet"] is None, "no sign of life"
 
 
@@ -243,10 +231,8 @@ async def test_a_malformed_lease_is_no_heartbeat(
         ApiResponse(JSON, raw({"kind": "Status"})),
     ],
 )
-async def test_an_answer_that_is_no_lease_is_as_no_answer(
-    kubelet: World, lease_cloud: QueuedAnswers, answer: ApiResponse
-) -> None:
-    lease_cloud.usual = answer
+async def test_an_answer_that_is_no_lease_is_as_no_answer(kubelet: World, answer: ApiResponse) -> None:
+    kubelet.cloud.usual = answer
     with refuses(503):
         await kubelet.ask("GET")
     assert (await kubelet.ask("POST", lease()))[0] == 201

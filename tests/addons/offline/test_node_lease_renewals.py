@@ -17,24 +17,21 @@ from kube.objects.object_patches import MERGE_PATCH
 from kube.wire.json_fields import write_json
 from tests.addons.support.lease_parts import GONE, LEASE, World, lease
 from tests.addons.support.observed import until, value_of
-from tests.addons.support.offline_parts import QueuedAnswers
 from tests.addons.support.refusals import refuses
 
 
-def renewals(lease_cloud: QueuedAnswers) -> list[Json]:
-    return [each.document["spec"] for each in lease_cloud.heard if each.method == "PATCH"]
+def renewals(kubelet: World) -> list[Json]:
+    return [each.document["spec"] for each in kubelet.cloud.heard if each.method == "PATCH"]
 
 
 @pytest.mark.looptime
-async def test_the_status_of_the_hub_is_sent_once_with_the_next_renewal(
-    kubelet: World, lease_cloud: QueuedAnswers
-) -> None:
-    lease_cloud.says = [lease(version=33)]
+async def test_the_status_of_the_hub_is_sent_once_with_the_next_renewal(kubelet: World) -> None:
+    kubelet.cloud.says = [lease(version=33)]
 
     def reported() -> list[str]:
         return [
             each.document["metadata"]["annotations"][ANNOTATION]
-            for each in lease_cloud.heard
+            for each in kubelet.cloud.heard
             if each.method == "PATCH" and "annotations" in each.document.get("metadata", {})
         ]
 
@@ -47,56 +44,52 @@ async def test_the_status_of_the_hub_is_sent_once_with_the_next_renewal(
         await kubelet.put()
         await asyncio.sleep(25)
         assert reported() == ["one", "two"]
-        lease_cloud.says = [lease(version=34)]
+        kubelet.cloud.says = [lease(version=34)]
         await kubelet.put(zone="a")
         await asyncio.sleep(25)
     assert reported() == ["one", "two", "two"], "kubelet's own Lease, written whole, had no status"
 
 
 @pytest.mark.looptime
-async def test_while_kubelet_lives_its_lease_is_brought_to_the_cloud_and_renewed(
-    kubelet: World, lease_cloud: QueuedAnswers
-) -> None:
-    lease_cloud.says = [lease(version=33)]
+async def test_while_kubelet_lives_its_lease_is_brought_to_the_cloud_and_renewed(kubelet: World) -> None:
+    kubelet.cloud.says = [lease(version=33)]
     before = value_of(metrics.LEASE_RENEWALS.labels("ok"))
     async with kubelet.running():
         await asyncio.sleep(60)
-        assert not lease_cloud.heard, "nobody has heard of kubelet yet"
+        assert not kubelet.cloud.heard, "nobody has heard of kubelet yet"
         await kubelet.put()
         await asyncio.sleep(2 * DEFAULT_DURATION / RENEWALS + 1)
-    assert lease_cloud.lines == [("GET", LEASE), ("PUT", LEASE), *[("PATCH", LEASE)] * 3]
-    pushed = lease_cloud.heard[1].document
+    assert kubelet.cloud.lines == [("GET", LEASE), ("PUT", LEASE), *[("PATCH", LEASE)] * 3]
+    pushed = kubelet.cloud.heard[1].document
     assert pushed["metadata"]["resourceVersion"] == "33"
     assert "uid" not in pushed["metadata"], "whatever lease is there"
-    assert lease_cloud.heard[2].content_type == MERGE_PATCH
-    assert [each.headers.get("Prefer") for each in lease_cloud.heard] == [None] * 2 + ["return=minimal"] * 3
-    assert lease_cloud.heard[-1].headers["Audit-Id"] == AUDIT_ID + LEASE.rpartition("/")[2]
-    assert {key: renewals(lease_cloud)[0][key] for key in ("holderIdentity", "leaseDurationSeconds")} == {
+    assert kubelet.cloud.heard[2].content_type == MERGE_PATCH
+    assert [each.headers.get("Prefer") for each in kubelet.cloud.heard] == [None] * 2 + ["return=minimal"] * 3
+    assert kubelet.cloud.heard[-1].headers["Audit-Id"] == AUDIT_ID + LEASE.rpartition("/")[2]
+    assert {key: renewals(kubelet)[0][key] for key in ("holderIdentity", "leaseDurationSeconds")} == {
         "holderIdentity": "n1",
         "leaseDurationSeconds": 40,
     }
-    assert [set(each.document) for each in lease_cloud.heard[2:]] == [{"spec"}] * 3
-    assert [set(each) for each in renewals(lease_cloud)[1:]] == [{"renewTime"}] * 2, "the cloud has the rest"
-    stamps = [datetime.datetime.fromisoformat(each["renewTime"]) for each in renewals(lease_cloud)]
+    assert [set(each.document) for each in kubelet.cloud.heard[2:]] == [{"spec"}] * 3
+    assert [set(each) for each in renewals(kubelet)[1:]] == [{"renewTime"}] * 2, "the cloud has the rest"
+    stamps = [datetime.datetime.fromisoformat(each["renewTime"]) for each in renewals(kubelet)]
     assert stamps == sorted(stamps)
     assert value_of(metrics.LEASE_RENEWALS.labels("ok")) == before + 3
 
 
 @pytest.mark.looptime
-async def test_a_lease_is_not_renewed_once_kubelet_is_dead(
-    kubelet: World, lease_cloud: QueuedAnswers
-) -> None:
+async def test_a_lease_is_not_renewed_once_kubelet_is_dead(kubelet: World) -> None:
     await kubelet.put()
     async with kubelet.running():
         await asyncio.sleep(DEFAULT_DURATION / RENEWALS + 1)
-        heard = len(lease_cloud.heard)
+        heard = len(kubelet.cloud.heard)
         kubelet.now += DEFAULT_DURATION
         assert not kubelet.lease.describe()["renewing"]
         await asyncio.sleep(600)
-        assert len(lease_cloud.heard) == heard
+        assert len(kubelet.cloud.heard) == heard
         await kubelet.put()
         await asyncio.sleep(1)
-        assert len(lease_cloud.heard) > heard, "it is back"
+        assert len(kubelet.cloud.heard) > heard, "it is back"
 
 
 @pytest.mark.parametrize(("duration", "alive"), [(40, 39.9), (10, 9.9), (0, DEFAULT_DURATION - 0.1)])
@@ -113,37 +106,35 @@ async def test_the_lease_duration_decides_how_long_a_renewal_counts(
 @pytest.mark.looptime
 @pytest.mark.parametrize("duration", [2**31 - 1, -1])
 async def test_whoever_writes_an_odd_duration_delays_no_renewal_after_kubelets_next(
-    kubelet: World, lease_cloud: QueuedAnswers, duration: int
+    kubelet: World, duration: int
 ) -> None:
     """Any user of the node can write the Lease at the plain port; its renewals once ended with such a duration."""
-    lease_cloud.usual = lease(version=33)
+    kubelet.cloud.usual = lease(version=33)
     async with kubelet.running():
         await kubelet.ask("PUT", lease(duration=duration))
         await asyncio.sleep(1)
         await kubelet.put()
-        heard = len(renewals(lease_cloud))
+        heard = len(renewals(kubelet))
         await asyncio.sleep(DEFAULT_DURATION / RENEWALS + 1)
-        assert len(renewals(lease_cloud)) > heard
+        assert len(renewals(kubelet)) > heard
 
 
-async def test_reading_the_lease_is_no_sign_of_life(kubelet: World, lease_cloud: QueuedAnswers) -> None:
-    lease_cloud.usual = lease(version=7)
+async def test_reading_the_lease_is_no_sign_of_life(kubelet: World) -> None:
+    kubelet.cloud.usual = lease(version=7)
     await kubelet.ask("GET")
     assert not kubelet.lease.describe()["renewing"]
 
 
 @pytest.mark.looptime
-async def test_without_a_cloud_nothing_is_renewed_and_with_one_at_once(
-    kubelet: World, lease_cloud: QueuedAnswers
-) -> None:
+async def test_without_a_cloud_nothing_is_renewed_and_with_one_at_once(kubelet: World) -> None:
     kubelet.is_up = False
     await kubelet.put()
     async with kubelet.running():
         await asyncio.sleep(60)
-        assert not lease_cloud.heard
+        assert not kubelet.cloud.heard
         kubelet.is_up = True
         kubelet.changed.notify()
-        await until(lambda: lease_cloud.heard, 0.1)
+        await until(lambda: kubelet.cloud.heard, 0.1)
 
 
 @pytest.mark.looptime
@@ -155,59 +146,55 @@ async def test_without_a_cloud_nothing_is_renewed_and_with_one_at_once(
         StatusError(409, "Conflict", "changed"),
     ],
 )
-async def test_a_renewal_that_failed_is_tried_again_soon(
-    kubelet: World, lease_cloud: QueuedAnswers, error: Exception
-) -> None:
+async def test_a_renewal_that_failed_is_tried_again_soon(kubelet: World, error: Exception) -> None:
     failed = metrics.LEASE_RENEWALS.labels("failed")
     before = value_of(failed)
     await kubelet.put()
     loop = asyncio.get_running_loop()
     async with kubelet.running():
-        await until(lambda: len(lease_cloud.heard) == 3)
-        lease_cloud.says = [error]
-        await until(lambda: len(lease_cloud.heard) == 4, 60)
+        await until(lambda: len(kubelet.cloud.heard) == 3)
+        kubelet.cloud.says = [error]
+        await until(lambda: len(kubelet.cloud.heard) == 4, 60)
         began = loop.time()
-        await until(lambda: len(lease_cloud.heard) == 5, 60)
+        await until(lambda: len(kubelet.cloud.heard) == 5, 60)
         assert loop.time() - began == pytest.approx(RETRY_INTERVAL, abs=0.1)
     assert value_of(failed) == before + 1
-    assert lease_cloud.lines[-1] == ("PATCH", LEASE)
-    assert len(renewals(lease_cloud)[-1]) == 3, "who knows what the cloud has after a failure"
+    assert kubelet.cloud.lines[-1] == ("PATCH", LEASE)
+    assert len(renewals(kubelet)[-1]) == 3, "who knows what the cloud has after a failure"
 
 
 @pytest.mark.looptime
-async def test_a_failed_renewal_is_retried_as_soon_as_a_server_is_usable(
-    kubelet: World, lease_cloud: QueuedAnswers
-) -> None:
+async def test_a_failed_renewal_is_retried_as_soon_as_a_server_is_usable(kubelet: World) -> None:
     """A lease whose link is gone must not wait while another link is up."""
     await kubelet.put()
     loop = asyncio.get_running_loop()
     async with kubelet.running():
-        await until(lambda: len(lease_cloud.heard) == 3)
-        lease_cloud.says = [Unreachable("the connection was cut")]
-        await until(lambda: len(lease_cloud.heard) == 4, 60)
+        await until(lambda: len(kubelet.cloud.heard) == 3)
+        kubelet.cloud.says = [Unreachable("the connection was cut")]
+        await until(lambda: len(kubelet.cloud.heard) == 4, 60)
         began = loop.time()
         await asyncio.sleep(0)
         kubelet.changed.notify()
-        await until(lambda: len(lease_cloud.heard) == 5, 60)
+        await until(lambda: len(kubelet.cloud.heard) == 5, 60)
         assert loop.time() - began < RETRY_INTERVAL / 2
 
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("is_restarted", [False, True])
 async def test_a_lease_that_was_deleted_in_the_cloud_is_kubelets_to_make(
-    kubelet: World, lease_cloud: QueuedAnswers, is_restarted: bool
+    kubelet: World, is_restarted: bool
 ) -> None:
     """Its Node was deleted and registered again: the hub made the Lease of the former one anew, for ever."""
     await kubelet.put()
     async with kubelet.running():
-        await until(lambda: len(lease_cloud.heard) == 3)
+        await until(lambda: len(kubelet.cloud.heard) == 3)
         if not is_restarted:
-            lease_cloud.says = [GONE]
-            await until(lambda: len(lease_cloud.heard) == 4, 60)
+            kubelet.cloud.says = [GONE]
+            await until(lambda: len(kubelet.cloud.heard) == 4, 60)
             await until(lambda: not kubelet.lease.is_alive())
     if is_restarted:
         kubelet.fresh()
-        lease_cloud.says = [GONE]
+        kubelet.cloud.says = [GONE]
         await kubelet.put()
         async with kubelet.running():
             await until(lambda: not kubelet.lease.is_alive())
@@ -217,54 +204,52 @@ async def test_a_lease_that_was_deleted_in_the_cloud_is_kubelets_to_make(
     del without_uid["metadata"]["uid"]
     with refuses(404):
         await kubelet.ask("PUT", without_uid)
-    lease_cloud.says = [GONE]
+    kubelet.cloud.says = [GONE]
     with refuses(404):
         await kubelet.ask("GET")
     made = {**lease(), "metadata": {**lease()["metadata"], "uid": "new"}}
-    lease_cloud.says = [made]
+    kubelet.cloud.says = [made]
     assert (await kubelet.ask("POST", without_uid))[0] == 201
     assert (await kubelet.ask("PUT", made))[0] == 200
-    assert not [line for line in lease_cloud.lines[3:-1] if line[0] == "POST"], "the hub made none by itself"
+    assert not [line for line in kubelet.cloud.lines[3:-1] if line[0] == "POST"], (
+        "the hub made none by itself"
+    )
 
 
 @pytest.mark.looptime
-async def test_a_lease_recreated_by_another_client_is_not_overwritten(
-    kubelet: World, lease_cloud: QueuedAnswers
-) -> None:
+async def test_a_lease_recreated_by_another_client_is_not_overwritten(kubelet: World) -> None:
     other = lease()
     other["metadata"]["uid"] = "another"
-    lease_cloud.says = [other]
+    kubelet.cloud.says = [other]
     await kubelet.put()
     async with kubelet.running():
         await until(lambda: not kubelet.lease.is_alive())
-    assert lease_cloud.lines == [("GET", LEASE)]
+    assert kubelet.cloud.lines == [("GET", LEASE)]
     with refuses(409):
         await kubelet.put()
-    lease_cloud.says = [other]
+    kubelet.cloud.says = [other]
     await kubelet.ask("GET")
     assert (await kubelet.ask("PUT", other))[0] == 200
 
 
 @pytest.mark.looptime
-async def test_changed_metadata_is_pushed_and_not_only_the_time(
-    kubelet: World, lease_cloud: QueuedAnswers
-) -> None:
+async def test_changed_metadata_is_pushed_and_not_only_the_time(kubelet: World) -> None:
     await kubelet.put()
     async with kubelet.running():
-        await until(lambda: len(lease_cloud.heard) == 3)
+        await until(lambda: len(kubelet.cloud.heard) == 3)
         await kubelet.put(zone="b")
-        await until(lambda: len(lease_cloud.heard) == 6, 60)
-    assert lease_cloud.lines[3:] == [("GET", LEASE), ("PUT", LEASE), ("PATCH", LEASE)]
-    assert lease_cloud.heard[4].document["metadata"]["labels"] == {"zone": "b"}
+        await until(lambda: len(kubelet.cloud.heard) == 6, 60)
+    assert kubelet.cloud.lines[3:] == [("GET", LEASE), ("PUT", LEASE), ("PATCH", LEASE)]
+    assert kubelet.cloud.heard[4].document["metadata"]["labels"] == {"zone": "b"}
 
 
 @pytest.mark.looptime
-async def test_a_failed_renewal_does_not_end_the_renewals(kubelet: World, lease_cloud: QueuedAnswers) -> None:
+async def test_a_failed_renewal_does_not_end_the_renewals(kubelet: World) -> None:
     await kubelet.put()
-    lease_cloud.says = [ApiResponse("application/yaml", b"a: b"), RuntimeError("unforeseen")]
+    kubelet.cloud.says = [ApiResponse("application/yaml", b"a: b"), RuntimeError("unforeseen")]
     async with kubelet.running():
-        await until(lambda: len(lease_cloud.heard) >= 5, 60)
-    assert lease_cloud.lines[:4] == [("GET", LEASE), ("GET", LEASE), ("GET", LEASE), ("PUT", LEASE)]
+        await until(lambda: len(kubelet.cloud.heard) >= 5, 60)
+    assert kubelet.cloud.lines[:4] == [("GET", LEASE), ("GET", LEASE), ("GET", LEASE), ("PUT", LEASE)]
 
 
 class Wall(datetime.datetime):
@@ -284,16 +269,14 @@ def wall(monkeypatch: pytest.MonkeyPatch) -> type[Wall]:
     return Wall
 
 
-async def test_a_clock_that_is_set_back_renews_no_earlier(
-    kubelet: World, lease_cloud: QueuedAnswers, wall: type[Wall]
-) -> None:
+async def test_a_clock_that_is_set_back_renews_no_earlier(kubelet: World, wall: type[Wall]) -> None:
     await kubelet.put()
     assert await kubelet.lease._renew()
     for back in (0, 3600, 0):
         kubelet.now += 10
         wall.at += datetime.timedelta(seconds=10 - back)
         assert await kubelet.lease._renew()
-    assert [each["renewTime"] for each in renewals(lease_cloud)] == [
+    assert [each["renewTime"] for each in renewals(kubelet)] == [
         "2026-01-02T12:00:00.000000Z",
         "2026-01-02T12:00:10.000000Z",
         "2026-01-02T12:00:20.000000Z",
@@ -302,13 +285,11 @@ async def test_a_clock_that_is_set_back_renews_no_earlier(
     # Kubelet's own stamp is from before, and goes with what it has changed.
     await kubelet.put(zone="b")
     assert await kubelet.lease._renew()
-    assert lease_cloud.lines[-2:] == [("PUT", LEASE), ("PATCH", LEASE)]
-    assert renewals(lease_cloud)[-1]["renewTime"] >= "2026-01-02T12:00:30.000000Z"
+    assert kubelet.cloud.lines[-2:] == [("PUT", LEASE), ("PATCH", LEASE)]
+    assert renewals(kubelet)[-1]["renewTime"] >= "2026-01-02T12:00:30.000000Z"
 
 
-async def test_no_content_of_the_clouds_lease_ends_the_renewals(
-    kubelet: World, lease_cloud: QueuedAnswers, wall: type[Wall]
-) -> None:
+async def test_no_content_of_the_clouds_lease_ends_the_renewals(kubelet: World, wall: type[Wall]) -> None:
     """A local user can have written it: a time behind which there is none, or managedFields that are nested deep."""
     deep: Json = {}
     for _ in range(5_000):
@@ -316,25 +297,25 @@ async def test_no_content_of_the_clouds_lease_ends_the_renewals(
     written = lease(version=7)
     written["spec"]["renewTime"] = "9999-12-31T23:59:59.999999Z"
     written["metadata"]["managedFields"] = [{"fieldsV1": deep}]
-    lease_cloud.says = [ApiResponse("application/json", write_json(written))]
+    kubelet.cloud.says = [ApiResponse("application/json", write_json(written))]
     await kubelet.put()
     assert await kubelet.lease._renew()
     kubelet.now += 10
     assert await kubelet.lease._renew()
-    assert renewals(lease_cloud)[0]["renewTime"] == "2026-01-02T12:00:00.000000Z"
+    assert renewals(kubelet)[0]["renewTime"] == "2026-01-02T12:00:00.000000Z"
 
 
 async def test_a_time_that_an_earlier_process_wrote_is_not_gone_behind(
-    kubelet: World, lease_cloud: QueuedAnswers, wall: type[Wall]
+    kubelet: World, wall: type[Wall]
 ) -> None:
     """Its clock may have been another."""
     wall.at -= datetime.timedelta(days=1)
-    lease_cloud.says = [lease(version=7)]
+    kubelet.cloud.says = [lease(version=7)]
     await kubelet.put()
     assert await kubelet.lease._renew()
     kubelet.now += 10
     assert await kubelet.lease._renew()
-    assert [each["renewTime"] for each in renewals(lease_cloud)] == [
+    assert [each["renewTime"] for each in renewals(kubelet)] == [
         "2026-01-02T03:04:05.000000Z",
         "2026-01-02T03:04:15.000000Z",
     ]

@@ -11,9 +11,8 @@ from addons.offline.cached_responses import CachedResponses
 from addons.offline.node_lease import NodeLease
 from kube.concurrency.notifier import Notifier
 from kube.errors import StatusError
-from kube.http.client import Client
 from kube.json_type import Json
-from tests.addons.support.offline_parts import JSON, asked, body_of, in_protobuf
+from tests.addons.support.offline_parts import JSON, QueuedAnswers, asked, body_of, in_protobuf
 from tests.support.background import beside
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -43,17 +42,19 @@ def protobuf_lease(name: str = "n1") -> bytes:
 class World:
     """The lease of a node, as its hub keeps it."""
 
-    def __init__(self, client: Client, answers: CachedResponses) -> None:
+    def __init__(self, answers: CachedResponses) -> None:
+        self.cloud = QueuedAnswers()
+        """Answers each request with the lease, unless a test has it say something else."""
+        self.cloud.usual = lease(version=3)
         self.is_up = True
         self.changed = Notifier()
         self.now = 1000.0
         self.answers = answers
-        self.client = client
         self.lease = self.fresh()
 
     def fresh(self) -> NodeLease:
         """Build the NodeLease anew, like a restart."""
-        self.lease = NodeLease("n1", self.client, self.answers, cast(Cloud, self), lambda: self.now)
+        self.lease = NodeLease("n1", self.cloud, self.answers, cast(Cloud, self), lambda: self.now)
         return self.lease
 
     async def ask(

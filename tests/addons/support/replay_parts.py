@@ -16,6 +16,7 @@ from kube.errors import StatusError
 from kube.http.client import Client
 from kube.json_type import Json
 from tests.addons.support.observed import until, value_of
+from tests.addons.support.offline_parts import QueuedAnswers
 from tests.addons.support.samples import raw
 from tests.support.background import beside
 
@@ -30,10 +31,12 @@ OVERLOADED = StatusError(503, "ServiceUnavailable", "later")
 
 
 class World:
-    """A replay, whether it has a cloud, and the statuses that it has taken back."""
+    """A replay, its cloud and whether that is up, and the statuses that it has taken back."""
 
-    def __init__(self, journal: Journal, client: Client) -> None:
+    def __init__(self, journal: Journal, client: Client | None = None) -> None:
         self.journal = journal
+        self.cloud = QueuedAnswers()
+        """The cloud, unless a test brings a client of another."""
         self.is_up = True
         self.changed = Notifier()
         self.taken_back: list[StatusEntry] = []
@@ -42,7 +45,7 @@ class World:
         self.fails: Exception | None = None
         self.clients: dict[str, Client] = {}
         """The clients of the users with a known token."""
-        parts = journal, client, cast(Cloud, self), self._take_back, self._end
+        parts = journal, client or self.cloud, cast(Cloud, self), self._take_back, self._end
         self.replay = Replay(*parts, self.clients.get)
 
     def _end(self, entry: StatusEntry, version: int) -> None:

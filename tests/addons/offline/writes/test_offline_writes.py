@@ -4,29 +4,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import cast
 
 import pytest
 
-from addons.offline.accepted.accepted_writes import AcceptedWrites
-from addons.offline.cached_responses import CachedResponses
-from addons.offline.copies import DiskCopies
-from addons.offline.offline_reads import OfflineReads
 from addons.offline.writes.journal_entries import StatusEntry
-from addons.offline.writes.offline_creates import OfflineCreates
-from addons.offline.writes.offline_writes import MAX_WRITE, OfflineWrites
-from addons.offline.writes.status_writes import StatusWrites
+from addons.offline.writes.offline_writes import MAX_WRITE
 from addons.requests.answers import Answer
 from addons.requests.caller import Caller
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
-from addons.views.sources import Sources
 from kube.errors import StatusError
 from kube.json_type import Json
-from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import parse_request
-from tests.addons.support import replay_parts
 from tests.addons.support.copying import copies_in
-from tests.addons.support.offline_parts import JSON, STRATEGIC, QueuedAnswers, asked, read
+from tests.addons.support.offline_parts import JSON, STRATEGIC, asked, read
+from tests.addons.support.offline_world import OfflineWorld, open_world
 from tests.addons.support.samples import HUB, POD, node, raw
 
 NODE = "/api/v1/nodes/n1"
@@ -34,24 +25,10 @@ EVENTS = "/api/v1/namespaces/a/events"
 PODS = "/api/v1/namespaces/a/pods"
 
 
-class NoSources:
-    """Sources of a hub that has none."""
+class World(OfflineWorld):
+    """The node while it has no cloud, and writes of its clients."""
 
-    def list_watches(self, *_: object) -> list[ListWatch]:
-        return []
-
-
-class World:
-    def __init__(self, copies: DiskCopies, replaying: replay_parts.World) -> None:
-        answers = CachedResponses(copies.access)
-        self.answers, self.journal, self.replaying = answers, replaying.journal, replaying
-        accepted = AcceptedWrites(copies.access, answers, copies)
-        objects = OfflineReads(cast(Sources, NoSources()), answers, accepted, 0)
-        status = StatusWrites("n1", objects, answers, self.journal, QueuedAnswers())
-        creations = OfflineCreates(objects, answers)
-        self.writes = OfflineWrites(status, creations, self.journal, replaying.replay)
-
-    async def write(
+    async def send(
         self,
         method: str,
         target: str,
@@ -66,22 +43,19 @@ class World:
 
     async def refusal(self, *args: object, **how: object) -> int:
         with pytest.raises(StatusError) as refused:
-            await self.write(*args, **how)  # type: ignore[arg-type]  # passed on as they are
+            await self.send(*args, **how)  # type: ignore[arg-type]  # passed on as they are
         assert not self.journal.statuses
         assert not self.journal.events
         return refused.value.code
 
     def has_node(self) -> None:
-        get = asked("GET", NODE)
-        self.answers.cache_response(get.key(""), {"content-type": JSON}, raw({**node("n1", 7), "status": {}}))
+        self.keep(NODE, {**node("n1", 7), "status": {}})
 
 
 @pytest.fixture
-async def world(tmp_path: Path, replaying: replay_parts.World) -> AsyncIterator[World]:
-    async with copies_in(tmp_path / "answers") as copies:
-        made = World(copies, replaying)
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with copies_in(tmp_path) as copies, open_world(World(copies)) as made:
         yield made
-        await made.answers.written()
 
 
 USER = "the pod's user"
@@ -101,16 +75,16 @@ REPORT: Json = {"status": {"phase": "Running"}}
 
 async def test_a_report_an_event_and_its_patch_are_taken_and_wait(world: World) -> None:
     world.has_node()
-    assert (await world.write("PATCH", f"{NODE}/status", REPORT, content_type=STRATEGIC)).status == 200
-    assert (await world.write("POST", EVENTS, event())).status == 201
-    assert (await world.write("PATCH", f"{EVENTS}/e", {"count": 2}, content_type=STRATEGIC)).status == 200
+    assert (await world.send("PATCH", f"{NODE}/status", REPORT, content_type=STRATEGIC)).status == 200
+    assert (await world.send("POST", EVENTS, event())).status == 201
+    assert (await world.send("PATCH", f"{EVENTS}/e", {"count": 2}, content_type=STRATEGIC)).status == 200
     assert list(world.journal.statuses) == [NODE]
     assert [each.method for each in world.journal.events.values()] == ["POST", "PATCH"]
 
 
 async def test_a_mirror_pod_is_echoed_and_does_not_wait(world: World) -> None:
     """Kubelet makes it anew when the cloud does not have it."""
-    answer = await world.write("POST", PODS, MIRROR_POD)
+    answer = await world.send("POST", PODS, MIRROR_POD)
     assert isinstance(answer.body, bytes)
     assert (answer.status, read(answer.body).name, read(answer.body).namespace) == (201, "p", "a")
     assert not world.journal.events
@@ -139,8 +113,8 @@ async def test_a_write_with_a_token_and_a_dry_run_are_503_offline(
 
 async def test_an_event_of_a_caller_with_a_token_waits_as_that_callers(world: World) -> None:
     """kube-proxy's. Whether the caller may is known by then; only the cloud answers a trial."""
-    assert (await world.write("POST", EVENTS, event(), POD)).status == 201
-    assert (await world.write("PATCH", f"{EVENTS}/e", {"count": 2}, POD, STRATEGIC)).status == 200
+    assert (await world.send("POST", EVENTS, event(), POD)).status == 201
+    assert (await world.send("PATCH", f"{EVENTS}/e", {"count": 2}, POD, STRATEGIC)).status == 200
     assert [(each.method, each.user) for each in world.journal.events.values()] == [
         ("POST", USER),
         ("PATCH", USER),
@@ -165,18 +139,16 @@ async def test_a_body_larger_than_a_server_takes_is_a_413(world: World) -> None:
     assert await world.refusal("POST", EVENTS, b" " * (MAX_WRITE + 1)) == 413
 
 
-async def test_a_patch_of_an_event_comes_after_those_that_wait(
-    world: World, cloud_says: QueuedAnswers
-) -> None:
+async def test_a_patch_of_an_event_comes_after_those_that_wait(world: World) -> None:
     """The cloud was back, and what waited went over a patch that the hub had relayed meanwhile."""
     later = asked("PATCH", f"{EVENTS}/e", {"count": 3}, content_type=STRATEGIC)
     assert not world.writes.is_pending(later.info)
     world.writes.cache_created("", asked("POST", EVENTS, event()), {"content-type": JSON}, b"")
-    await world.write("PATCH", f"{EVENTS}/e", {"count": 2}, content_type=STRATEGIC)
+    await world.send("PATCH", f"{EVENTS}/e", {"count": 2}, content_type=STRATEGIC)
     assert world.writes.is_pending(later.info)
     assert await world.writes.flush(later.info)
     assert not world.writes.is_pending(later.info)
-    assert cloud_says.lines == [("POST", EVENTS), ("PATCH", f"{EVENTS}/e")], "the event itself first"
+    assert world.cloud.lines == [("POST", EVENTS), ("PATCH", f"{EVENTS}/e")], "the event itself first"
 
 
 async def test_whatever_else_writes_needs_the_cloud(world: World) -> None:
@@ -197,13 +169,10 @@ async def test_whatever_else_writes_needs_the_cloud(world: World) -> None:
     ],
 )
 async def test_requests_without_a_pending_status_flush_nothing(
-    world: World, cloud_says: QueuedAnswers, method: str, target: str
+    world: World, method: str, target: str
 ) -> None:
-    def owe(world: World) -> StatusEntry:
-        return world.replaying.put("n1", Ready="False")
-
-    owe(world)
+    world.journal.put_status(StatusEntry(NODE, "Node", "u", node("n1"), {**node("n1"), **REPORT}))
     info = parse_request(method, target)
     assert not world.writes.is_pending(info)
     assert await world.writes.flush(info)
-    assert not cloud_says.heard
+    assert not world.cloud.heard

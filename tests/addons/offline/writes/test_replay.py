@@ -15,7 +15,7 @@ from kube.http.client import Client, Unreachable
 from kube.json_type import Json
 from tests.addons.support.hub_world import HUB_TOKEN
 from tests.addons.support.observed import until
-from tests.addons.support.offline_parts import STRATEGIC, QueuedAnswers, journal_in
+from tests.addons.support.offline_parts import STRATEGIC, journal_in
 from tests.addons.support.replay_parts import (
     CONFLICT,
     EXPIRED,
@@ -36,14 +36,12 @@ from tests.cloud.sessions import new_session
 # -- statuses ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_status_is_replayed_as_its_difference_with_the_uid(
-    replaying: World, cloud_says: QueuedAnswers
-) -> None:
+async def test_a_status_is_replayed_as_its_difference_with_the_uid(replaying: World) -> None:
     before = replayed(STATUS)
     replaying.put(Ready="False")
     async with replaying.running():
         await replaying.until_empty()
-    (heard,) = cloud_says.heard
+    (heard,) = replaying.cloud.heard
     assert (heard.method, heard.path, heard.content_type) == ("PATCH", "/api/v1/nodes/n1/status", STRATEGIC)
     assert heard.document["metadata"] == {"uid": "u"}
     changed = heard.document["status"]["conditions"]
@@ -75,60 +73,54 @@ async def test_a_replayed_status_preserves_foreign_conditions(tmp_path: Path, cl
     assert {each["type"]: each["status"] for each in found} == {"Ready": "False", "Theirs": "True"}
 
 
-async def test_a_conflict_with_a_foreign_write_is_retried(
-    replaying: World, cloud_says: QueuedAnswers
-) -> None:
+async def test_a_conflict_with_a_foreign_write_is_retried(replaying: World) -> None:
     mine: Json = {"metadata": {"uid": "u"}}
-    cloud_says.says = [CONFLICT, mine, CONFLICT, mine, {}]
+    replaying.cloud.says = [CONFLICT, mine, CONFLICT, mine, {}]
     replaying.put(Ready="False")
     async with replaying.running():
         await replaying.until_empty()
-    assert [method for method, _ in cloud_says.lines] == ["PATCH", "GET", "PATCH", "GET", "PATCH"]
+    assert [method for method, _ in replaying.cloud.lines] == ["PATCH", "GET", "PATCH", "GET", "PATCH"]
     assert not replaying.taken_back
 
 
 @pytest.mark.parametrize("found", [{"metadata": {"uid": "another"}}, GONE])
 async def test_another_object_of_that_name_never_gets_the_status(
-    replaying: World, cloud_says: QueuedAnswers, found: Json | StatusError
+    replaying: World, found: Json | StatusError
 ) -> None:
     before = dropped(STATUS, "gone")
-    cloud_says.says = [CONFLICT, found]
+    replaying.cloud.says = [CONFLICT, found]
     replaying.put(Ready="False")
     async with replaying.running():
         await replaying.until_empty()
-    assert len(cloud_says.heard) == 2
+    assert len(replaying.cloud.heard) == 2
     assert dropped(STATUS, "gone") == before + 1
     assert not replaying.taken_back, "the watch tells of the new one"
 
 
 @pytest.mark.looptime
-async def test_conflicts_without_end_are_tried_again_later(
-    replaying: World, cloud_says: QueuedAnswers
-) -> None:
-    cloud_says.says = [CONFLICT, {"metadata": {"uid": "u"}}] * MAX_CONFLICTS
+async def test_conflicts_without_end_are_tried_again_later(replaying: World) -> None:
+    replaying.cloud.says = [CONFLICT, {"metadata": {"uid": "u"}}] * MAX_CONFLICTS
     replaying.put(Ready="False")
     began = asyncio.get_running_loop().time()
     async with replaying.running():
         await replaying.until_empty()
-    assert len(cloud_says.heard) == 2 * MAX_CONFLICTS + 1
+    assert len(replaying.cloud.heard) == 2 * MAX_CONFLICTS + 1
     assert asyncio.get_running_loop().time() - began >= FIRST
 
 
 @pytest.mark.parametrize("code", [400, 403, 413, 415, 422])
-async def test_a_status_that_the_cloud_refuses_is_dropped_and_taken_back(
-    replaying: World, cloud_says: QueuedAnswers, code: int
-) -> None:
+async def test_a_status_that_the_cloud_refuses_is_dropped_and_taken_back(replaying: World, code: int) -> None:
     before = dropped(STATUS, "refused")
-    cloud_says.says = [StatusError(code, "Invalid", "no")]
+    replaying.cloud.says = [StatusError(code, "Invalid", "no")]
     if code == 422:  # which a uid that is not the object's is as well: the object is looked at
-        cloud_says.says.append({"metadata": {"uid": "u"}})
+        replaying.cloud.says.append({"metadata": {"uid": "u"}})
     if code == 403:  # the hub has the right: an admission plugin refused this one write
-        cloud_says.says.append(MAY)
+        replaying.cloud.says.append(MAY)
     entry, other = replaying.put(Ready="False"), replaying.put("n2", Ready="False")
     async with replaying.running():
         await replaying.until_empty()
     assert (dropped(STATUS, "refused") - before, replaying.taken_back) == (1, [entry])
-    assert cloud_says.heard[-1].path == f"{other.path}/status"
+    assert replaying.cloud.heard[-1].path == f"{other.path}/status"
 
 
 @pytest.mark.looptime
@@ -142,33 +134,29 @@ async def test_a_status_that_the_cloud_refuses_is_dropped_and_taken_back(
         Unreachable("no route"),
     ],
 )
-async def test_a_temporary_error_delays_each_retry_longer(
-    replaying: World, cloud_says: QueuedAnswers, error: Exception
-) -> None:
+async def test_a_temporary_error_delays_each_retry_longer(replaying: World, error: Exception) -> None:
     loop = asyncio.get_running_loop()
-    cloud_says.says = [error] * 4
+    replaying.cloud.says = [error] * 4
     replaying.put(Ready="False")
     began = loop.time()
     async with replaying.running():
         await replaying.until_empty()
-    assert len(cloud_says.heard) == 5
+    assert len(replaying.cloud.heard) == 5
     # Four delays that double, each with a jitter of up to its own length.
     assert FIRST * 15 <= loop.time() - began <= FIRST * 30 + 1
     assert not replaying.taken_back
 
 
 @pytest.mark.looptime
-async def test_a_cloud_that_asks_for_time_is_sent_nothing_else(
-    replaying: World, cloud_says: QueuedAnswers
-) -> None:
+async def test_a_cloud_that_asks_for_time_is_sent_nothing_else(replaying: World) -> None:
     """A cloud that asked for 30 s was once sent 250 entries in 20 s."""
-    cloud_says.says = [too_many_requests("slow down", retry_after=30)]
+    replaying.cloud.says = [too_many_requests("slow down", retry_after=30)]
     replaying.put("n1", Ready="False")
     replaying.put("n2", Ready="False")
     replaying.put_event("e")
     async with replaying.running():
         await asyncio.sleep(29)
-        assert len(cloud_says.heard) == 1
+        assert len(replaying.cloud.heard) == 1
         await replaying.until_empty()
 
 
@@ -181,9 +169,9 @@ CANNOT_SAY: list[Json | Exception] = [OVERLOADED, Unreachable("no route"), {}, {
     [[OVERLOADED], *([CONFLICT, each] for each in CANNOT_SAY)],
 )
 async def test_settling_gives_up_at_once_where_the_cloud_cannot_decide(
-    replaying: World, cloud_says: QueuedAnswers, says: list[Json | Exception]
+    replaying: World, says: list[Json | Exception]
 ) -> None:
-    cloud_says.says = list(says)
+    replaying.cloud.says = list(says)
     entry = replaying.put(Ready="False")
     with pytest.raises(RetryLater):
         await replaying.replay.flush(entry.path)
@@ -191,8 +179,8 @@ async def test_settling_gives_up_at_once_where_the_cloud_cannot_decide(
 
 
 @pytest.mark.looptime
-async def test_a_delayed_entry_does_not_delay_the_rest(replaying: World, cloud_says: QueuedAnswers) -> None:
-    cloud_says.says = [OVERLOADED]
+async def test_a_delayed_entry_does_not_delay_the_rest(replaying: World) -> None:
+    replaying.cloud.says = [OVERLOADED]
     waits = replaying.put("n1", Ready="False")
     replaying.put("n2", Ready="False")
     event = replaying.put_event("e")
@@ -200,31 +188,29 @@ async def test_a_delayed_entry_does_not_delay_the_rest(replaying: World, cloud_s
         await until(lambda: not replaying.journal.events)
         assert list(replaying.journal.statuses.values()) == [waits]
         await replaying.until_empty()
-    paths = [each.path for each in cloud_says.heard]
+    paths = [each.path for each in replaying.cloud.heard]
     assert paths == [f"{waits.path}/status", "/api/v1/nodes/n2/status", event.target, f"{waits.path}/status"]
 
 
 @pytest.mark.looptime
-async def test_the_replay_continues_after_an_unexpected_error(
-    replaying: World, cloud_says: QueuedAnswers
-) -> None:
+async def test_the_replay_continues_after_an_unexpected_error(replaying: World) -> None:
     """Were it to end, nothing of the journal would reach the cloud until the next start."""
     replaying.fails = RuntimeError("unforeseen")
-    cloud_says.says = [StatusError(400, "BadRequest", "no")]
+    replaying.cloud.says = [StatusError(400, "BadRequest", "no")]
     first, second = replaying.put("n1", Ready="False"), replaying.put("n2", Ready="False")
     async with replaying.running():
         await replaying.until_empty()
-    paths = [each.path.removesuffix("/status") for each in cloud_says.heard]
+    paths = [each.path.removesuffix("/status") for each in replaying.cloud.heard]
     assert paths == [first.path, second.path, first.path]
 
 
 @pytest.mark.looptime
 async def test_a_status_that_the_cloud_has_already_is_taken_back_before_it_is_forgotten(
-    replaying: World, cloud_says: QueuedAnswers
+    replaying: World,
 ) -> None:
     """No event follows. A kill before would leave the node's form for ever."""
     replaying.fails = Unreachable("gone again")
-    cloud_says.usual = node("n1", 7)
+    replaying.cloud.usual = node("n1", 7)
     entry = replaying.put(version="7", Ready="False")
     replaying.put("n2", version="6", Ready="False")
     async with replaying.running():
@@ -235,38 +221,34 @@ async def test_a_status_that_the_cloud_has_already_is_taken_back_before_it_is_fo
     assert replaying.taken_back == [entry, entry]
 
 
-async def test_an_entry_added_while_one_is_sent_is_sent_after_it(
-    replaying: World, cloud_says: QueuedAnswers
-) -> None:
+async def test_an_entry_added_while_one_is_sent_is_sent_after_it(replaying: World) -> None:
     first = replaying.put(Ready="False")
     newer: list[StatusEntry] = []
-    send = cloud_says.request
+    send = replaying.cloud.request
 
     async def sent_meanwhile(method: str, path: str, **how: object) -> object:
         if not newer:
             newer.append(replaying.put(Ready="Unknown"))
         return await send(method, path, **how)  # type: ignore[arg-type]  # passed on as it came
 
-    vars(cloud_says)["request"] = sent_meanwhile
+    vars(replaying.cloud)["request"] = sent_meanwhile
     await replaying.replay.flush(first.path)
     assert list(replaying.journal.statuses.values()) == newer
     await replaying.replay.flush(first.path)
     assert not replaying.journal.statuses
-    sent = [each.document["status"]["conditions"][0]["status"] for each in cloud_says.heard]
+    sent = [each.document["status"]["conditions"][0]["status"] for each in replaying.cloud.heard]
     assert sent == ["False", "Unknown"]
 
 
-async def test_a_status_whose_answer_was_lost_is_overwritten_by_the_former_one(
-    replaying: World, cloud_says: QueuedAnswers
-) -> None:
+async def test_a_status_whose_answer_was_lost_is_overwritten_by_the_former_one(replaying: World) -> None:
     """The cloud took the middle one; the difference of the former one to itself was empty, and it stayed."""
-    cloud_says.says = [Unreachable("the answer was lost")]
+    replaying.cloud.says = [Unreachable("the answer was lost")]
     entry = replaying.put(Ready="False")
     with pytest.raises(RetryLater):
         await replaying.replay.flush(entry.path)
     replaying.put()
     await replaying.replay.flush(entry.path)
-    assert cloud_says.heard[-1].document["status"] == {"conditions": conditions(Ready="True")}
+    assert replaying.cloud.heard[-1].document["status"] == {"conditions": conditions(Ready="True")}
 
 
 # -- credentials that the cloud does not accept --------------------------------------------------------------------
@@ -275,20 +257,20 @@ async def test_a_status_whose_answer_was_lost_is_overwritten_by_the_former_one(
 @pytest.mark.looptime
 @pytest.mark.parametrize("answers", [[EXPIRED], [FORBIDDEN, EXPIRED], [FORBIDDEN, FORBIDDEN]])
 async def test_the_journal_outlives_expired_credentials(
-    replaying: World, cloud_says: QueuedAnswers, answers: list[Exception], caplog: pytest.LogCaptureFixture
+    replaying: World, answers: list[Exception], caplog: pytest.LogCaptureFixture
 ) -> None:
     """20 events and a status were once discarded after an outage that outlived the node's certificate."""
     before = dropped(STATUS, "refused"), dropped(EVENT, "refused")
     replaying.put(Ready="False")
     for name in "abc":
         replaying.put_event(name)
-    cloud_says.says = [*answers] * 20
+    replaying.cloud.says = [*answers] * 20
     async with replaying.running():
         await asyncio.sleep(30)
         assert (len(replaying.journal.statuses), len(replaying.journal.events)) == (1, 3)
-        sent = {path for method, path in cloud_says.lines if method == "PATCH"}
+        sent = {path for method, path in replaying.cloud.lines if method == "PATCH"}
         assert sent == {"/api/v1/nodes/n1/status"}, "the first refusal stops the turn"
-        cloud_says.says = []
+        replaying.cloud.says = []
         await replaying.until_empty()
     assert (dropped(STATUS, "refused"), dropped(EVENT, "refused")) == before
     assert not replaying.taken_back
@@ -300,10 +282,10 @@ async def test_the_journal_outlives_expired_credentials(
     "answers", [[FORBIDDEN, MAY_NOT], [FORBIDDEN, OVERLOADED], [FORBIDDEN, Unreachable("gone")]]
 )
 async def test_a_missing_permission_delays_its_entry_alone(
-    replaying: World, cloud_says: QueuedAnswers, answers: list[Json | Exception]
+    replaying: World, answers: list[Json | Exception]
 ) -> None:
     waits, other = replaying.put("n1", Ready="False"), replaying.put("n2", Ready="False")
-    cloud_says.says = list(answers)
+    replaying.cloud.says = list(answers)
     async with replaying.running():
         await until(lambda: other.path not in replaying.journal.statuses)
         assert list(replaying.journal.statuses.values()) == [waits]
@@ -314,54 +296,50 @@ async def test_a_missing_permission_delays_its_entry_alone(
 # -- one object now ------------------------------------------------------------------------------------------------
 
 
-async def test_flushing_an_object_sends_its_entry_alone(replaying: World, cloud_says: QueuedAnswers) -> None:
+async def test_flushing_an_object_sends_its_entry_alone(replaying: World) -> None:
     entry, other = replaying.put("n1", Ready="False"), replaying.put("n2", Ready="False")
     await replaying.replay.flush(entry.path)
     await replaying.replay.flush(entry.path)
-    assert cloud_says.lines == [("PATCH", f"{entry.path}/status")]
+    assert replaying.cloud.lines == [("PATCH", f"{entry.path}/status")]
     assert list(replaying.journal.statuses.values()) == [other]
 
 
-async def test_flushing_does_not_send_an_entry_twice(replaying: World, cloud_says: QueuedAnswers) -> None:
+async def test_flushing_does_not_send_an_entry_twice(replaying: World) -> None:
     entry = replaying.put(Ready="False")
     await asyncio.gather(replaying.replay.flush(entry.path), replaying.replay.flush(entry.path))
-    assert len(cloud_says.heard) == 1
+    assert len(replaying.cloud.heard) == 1
 
 
 # -- when ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.looptime
-async def test_without_a_cloud_nothing_is_sent(replaying: World, cloud_says: QueuedAnswers) -> None:
+async def test_without_a_cloud_nothing_is_sent(replaying: World) -> None:
     replaying.is_up = False
     replaying.put(Ready="False")
     async with replaying.running():
         await asyncio.sleep(60)
-        assert not cloud_says.heard
+        assert not replaying.cloud.heard
         replaying.is_up = True
         replaying.changed.notify()
-        await until(lambda: cloud_says.heard)
+        await until(lambda: replaying.cloud.heard)
 
 
 @pytest.mark.looptime
-async def test_an_entry_added_while_the_cloud_is_up_is_sent(
-    replaying: World, cloud_says: QueuedAnswers
-) -> None:
+async def test_an_entry_added_while_the_cloud_is_up_is_sent(replaying: World) -> None:
     async with replaying.running():
         await asyncio.sleep(60)
         replaying.put(Ready="False")
         await replaying.until_empty()
-    assert len(cloud_says.heard) == 1
+    assert len(replaying.cloud.heard) == 1
 
 
-async def test_an_entry_added_as_the_replay_begins_to_wait_is_sent(
-    replaying: World, cloud_says: QueuedAnswers
-) -> None:
+async def test_an_entry_added_as_the_replay_begins_to_wait_is_sent(replaying: World) -> None:
     async def put() -> None:
         replaying.put(Ready="False")
 
     async with replaying.running():
         # Runs in the same iteration of the loop as the replay's first look at the empty journal.
         await asyncio.create_task(put())
-        await until(lambda: cloud_says.heard)
-    assert [heard.method for heard in cloud_says.heard] == ["PATCH"]
+        await until(lambda: replaying.cloud.heard)
+    assert [heard.method for heard in replaying.cloud.heard] == ["PATCH"]

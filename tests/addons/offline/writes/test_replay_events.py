@@ -20,28 +20,24 @@ from tests.addons.support.replay_parts import GONE, MAY, OVERLOADED, World, drop
 
 
 @pytest.mark.looptime
-async def test_events_are_replayed_one_by_one_in_their_order(
-    replaying: World, cloud_says: QueuedAnswers
-) -> None:
+async def test_events_are_replayed_one_by_one_in_their_order(replaying: World) -> None:
     before = replayed(EVENT)
     entries = [replaying.put_event("a"), replaying.put_event("a", "PATCH"), replaying.put_event("b")]
     loop = asyncio.get_running_loop()
     began = loop.time()
     async with replaying.running():
         await replaying.until_empty()
-    heard = [(each.method, each.path, each.body, each.content_type) for each in cloud_says.heard]
+    heard = [(each.method, each.path, each.body, each.content_type) for each in replaying.cloud.heard]
     assert heard == [(each.method, each.target, each.body, each.content_type) for each in entries]
     assert loop.time() - began > EVENT_PAUSE * (len(entries) - 1.5)
     assert replayed(EVENT) == before + 3
 
 
 @pytest.mark.looptime
-async def test_an_event_that_the_cloud_has_already_is_done(
-    replaying: World, cloud_says: QueuedAnswers
-) -> None:
+async def test_an_event_that_the_cloud_has_already_is_done(replaying: World) -> None:
     """The answer was lost, or the event was sent before it was taken here."""
     before = replayed(EVENT), dropped(EVENT, "refused")
-    cloud_says.says = [StatusError(409, "AlreadyExists", "it is there")]
+    replaying.cloud.says = [StatusError(409, "AlreadyExists", "it is there")]
     replaying.put_event("a")
     async with replaying.running():
         await replaying.until_empty()
@@ -54,53 +50,47 @@ async def test_an_event_that_the_cloud_has_already_is_done(
     [("POST", 403, "refused"), ("POST", 422, "refused"), ("PATCH", 409, "refused"), ("PATCH", 404, "gone")],
 )
 async def test_an_event_that_the_cloud_refuses_is_dropped_and_the_next_sent(
-    replaying: World, cloud_says: QueuedAnswers, method: str, code: int, reason: str
+    replaying: World, method: str, code: int, reason: str
 ) -> None:
     before = dropped(EVENT, reason)
-    cloud_says.says = [StatusError(code, "No", "no")]
+    replaying.cloud.says = [StatusError(code, "No", "no")]
     if code == 403:
-        cloud_says.says.append(MAY)
+        replaying.cloud.says.append(MAY)
     replaying.put_event("a", method)
     replaying.put_event("b")
     async with replaying.running():
         await replaying.until_empty()
     assert dropped(EVENT, reason) - before == 1
-    assert cloud_says.heard[-1].document["metadata"]["name"] == "b"
+    assert replaying.cloud.heard[-1].document["metadata"]["name"] == "b"
 
 
 @pytest.mark.looptime
-async def test_an_events_patch_waits_for_the_event_itself(
-    replaying: World, cloud_says: QueuedAnswers
-) -> None:
+async def test_an_events_patch_waits_for_the_event_itself(replaying: World) -> None:
     """The cloud does not know an event that it could not take yet: its count must not be lost for that."""
-    cloud_says.says = [OVERLOADED]
+    replaying.cloud.says = [OVERLOADED]
     replaying.put_event("a")
     replaying.put_event("a", "PATCH")
     async with replaying.running():
         await replaying.until_empty()
-    assert [method for method, _ in cloud_says.lines] == ["POST", "POST", "PATCH"]
+    assert [method for method, _ in replaying.cloud.lines] == ["POST", "POST", "PATCH"]
 
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("error", [OVERLOADED, StatusError(429, "TooManyRequests", "slow down")])
-async def test_patches_of_one_event_are_replayed_in_their_order(
-    replaying: World, cloud_says: QueuedAnswers, error: StatusError
-) -> None:
+async def test_patches_of_one_event_are_replayed_in_their_order(replaying: World, error: StatusError) -> None:
     """Count 2 went over count 4 after a 429, and the next process found nothing to do."""
-    cloud_says.says = [error]
+    replaying.cloud.says = [error]
     entries = [replaying.put_event("a", "PATCH") for _ in range(3)]
     other = replaying.put_event("b")
     async with replaying.running():
         await until(lambda: other.sequence not in replaying.journal.events)
         assert replaying.journal.events_of(entries[0].path) == entries
         await replaying.until_empty()
-    assert [method for method, _ in cloud_says.lines] == ["PATCH", "POST", "PATCH", "PATCH", "PATCH"]
+    assert [method for method, _ in replaying.cloud.lines] == ["PATCH", "POST", "PATCH", "PATCH", "PATCH"]
 
 
 @pytest.mark.parametrize("settles", [False, True])
-async def test_a_patch_waits_until_the_one_before_it_has_left_the_disk(
-    tmp_path: Path, cloud_says: QueuedAnswers, settles: bool
-) -> None:
+async def test_a_patch_waits_until_the_one_before_it_has_left_the_disk(tmp_path: Path, settles: bool) -> None:
     """A hub that was killed between replayed count 2 over count 3."""
 
     @asynccontextmanager
@@ -111,25 +101,23 @@ async def test_a_patch_waits_until_the_one_before_it_has_left_the_disk(
 
     device = Device(tmp_path)
     async with journal_in(tmp_path, device) as journal:
-        replaying = World(journal, cloud_says)
+        replaying = World(journal)
         first, second = (replaying.put_event("a", "PATCH") for _ in range(2))
         await until(lambda: not journal.describe()["unwritten"])
         device.goes_on.clear()
         async with replaying.running() if not settles else settling(replaying, first.path):
-            await until(lambda: cloud_says.heard)
+            await until(lambda: replaying.cloud.heard)
             await asyncio.sleep(2 * EVENT_PAUSE)
-            assert (len(cloud_says.heard), journal.events_of(first.path)) == (1, [second])
+            assert (len(replaying.cloud.heard), journal.events_of(first.path)) == (1, [second])
             device.goes_on.set()
             await replaying.until_empty()
 
 
-async def test_flushing_an_event_sends_its_entries_in_order(
-    replaying: World, cloud_says: QueuedAnswers
-) -> None:
+async def test_flushing_an_event_sends_its_entries_in_order(replaying: World) -> None:
     first, second = replaying.put_event("a"), replaying.put_event("a", "PATCH")
     other = replaying.put_event("b", "PATCH")
     await replaying.replay.flush(first.path)
-    assert [(each.method, each.path) for each in cloud_says.heard] == [
+    assert [(each.method, each.path) for each in replaying.cloud.heard] == [
         ("POST", first.target),
         ("PATCH", second.target),
     ]
@@ -137,12 +125,10 @@ async def test_flushing_an_event_sends_its_entries_in_order(
 
 
 @pytest.mark.looptime
-async def test_an_events_patch_does_not_wait_for_another_event(
-    replaying: World, cloud_says: QueuedAnswers
-) -> None:
+async def test_an_events_patch_does_not_wait_for_another_event(replaying: World) -> None:
     """A creation that the cloud always answers with 5xx once held up the patches of all other events."""
     before = dropped(EVENT, "gone")
-    cloud_says.says = [OVERLOADED, GONE]
+    replaying.cloud.says = [OVERLOADED, GONE]
     replaying.put_event("a")
     replaying.put_event("b", "PATCH")
     async with replaying.running():
@@ -151,24 +137,22 @@ async def test_an_events_patch_does_not_wait_for_another_event(
 
 
 @pytest.mark.looptime
-async def test_the_replay_of_events_pauses_offline_and_resumes(
-    replaying: World, cloud_says: QueuedAnswers
-) -> None:
+async def test_the_replay_of_events_pauses_offline_and_resumes(replaying: World) -> None:
     entries = [replaying.put_event(name) for name in "abc"]
     async with replaying.running():
-        await until(lambda: cloud_says.heard)
+        await until(lambda: replaying.cloud.heard)
         replaying.is_up = False
         await asyncio.sleep(60)
-        assert len(cloud_says.heard) == 1
+        assert len(replaying.cloud.heard) == 1
         replaying.is_up = True
         replaying.changed.notify()
         await replaying.until_empty()
-    assert [each.body for each in cloud_says.heard] == [each.body for each in entries]
+    assert [each.body for each in replaying.cloud.heard] == [each.body for each in entries]
 
 
 @pytest.mark.looptime
 async def test_an_event_of_a_user_is_replayed_with_a_token_of_that_user_alone(
-    replaying: World, cloud_says: QueuedAnswers, monkeypatch: pytest.MonkeyPatch
+    replaying: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing of it falls back to the node's identity, also where the user never comes back."""
     monkeypatch.setattr(replay, "PATIENCE_FOR_CALLERS", 20.0)
@@ -179,19 +163,19 @@ async def test_an_event_of_a_user_is_replayed_with_a_token_of_that_user_alone(
     before = dropped(EVENT, "refused")
     async with replaying.running():
         await until(lambda: len(replaying.journal.events) == 2)
-        assert [each.document["metadata"]["name"] for each in cloud_says.heard] == ["c"]
+        assert [each.document["metadata"]["name"] for each in replaying.cloud.heard] == ["c"]
         replaying.clients["kube-proxy"] = of_user
         await until(lambda: waiting.sequence not in replaying.journal.events, 300)
         await until(lambda: lost.sequence not in replaying.journal.events, 300)
     assert [each.document["metadata"]["name"] for each in of_user.heard] == ["a"]
-    assert len(cloud_says.heard) == 1
+    assert len(replaying.cloud.heard) == 1
     assert dropped(EVENT, "refused") == before + 1
 
 
 @pytest.mark.looptime
 @pytest.mark.parametrize(("code", "is_dropped"), [(403, True), (422, True), (401, False), (503, False)])
 async def test_an_event_that_the_cloud_refuses_to_its_user_is_dropped(
-    replaying: World, cloud_says: QueuedAnswers, code: int, is_dropped: bool
+    replaying: World, code: int, is_dropped: bool
 ) -> None:
     of_user = QueuedAnswers()
     of_user.says = [StatusError(code, "No", "no")]
@@ -202,4 +186,4 @@ async def test_an_event_that_the_cloud_refuses_to_its_user_is_dropped(
         await replaying.until_empty()
     assert len(of_user.heard) == (1 if is_dropped else 2)
     assert dropped(EVENT, "refused") - before == is_dropped
-    assert not cloud_says.heard
+    assert not replaying.cloud.heard
