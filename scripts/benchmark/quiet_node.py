@@ -13,6 +13,7 @@ import ssl
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -26,6 +27,7 @@ from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
 from tests.hub.support.process import Hub
+from tests.support.relay import end
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEAD = 9
@@ -76,7 +78,7 @@ class Recorder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._socket.close()
+        end(self._socket)
 
     def start(self) -> None:
         """Count from now on."""
@@ -107,23 +109,25 @@ class Recorder:
         with self._lock:
             self.connections += 1
         streams: dict[int, str] = {}
-        sides = (
-            (client, server, Frames(self, UP, streams, spoken)),
-            (server, client, Frames(self, DOWN, streams, spoken)),
-        )
-        for near, far, frames in sides:
-            threading.Thread(target=_pump, args=(near, far, frames), daemon=True).start()
+        up, down = (Frames(self, direction, streams, spoken) for direction in (UP, DOWN))
+        with client, server:
+            back = threading.Thread(target=pump, args=(server, client, down.read), daemon=True)
+            back.start()
+            pump(client, server, up.read)
+            back.join()
 
 
-def _pump(near: ssl.SSLSocket, far: ssl.SSLSocket, frames: Frames) -> None:
+def pump(near: socket.socket, far: socket.socket, read: Callable[[bytes], None]) -> None:
+    """Hand on what comes from `near`, to its end or that of `far`, and end both."""
     # One read of a TLS socket is one record at most.
     with suppress(OSError):
         while data := near.recv(65536):
-            frames.read(data)
+            read(data)
             far.sendall(data)
-    for stream in (near, far):
+    for each in (near, far):
+        # A closed socket's number is the next connection's, of which a thread that still reads would take the bytes.
         with suppress(OSError):
-            stream.close()
+            socket.socket.shutdown(each, socket.SHUT_RDWR)  # that of TLS would first forget how to read
 
 
 class Frames:
