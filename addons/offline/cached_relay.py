@@ -147,7 +147,7 @@ class CachedRelay:
         """
         if request.info.method == "GET" and not self.accepted.is_current(request.info, since):
             return
-        if answer.status == 200:
+        if answer.status == 200 and request.info.verb == "list":
             self._objects.relayed(request.info, CachedResponse.of(answer.headers, answer.body))
         if is_too_large(answer.headers):
             reached("kept answer")

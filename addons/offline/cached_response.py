@@ -73,7 +73,8 @@ class CachedResponse(NamedTuple):
     @classmethod
     def of(cls, headers: Mapping[str, str], body: bytes) -> CachedResponse:
         """The answer with those of its headers that the hub keeps."""
-        return cls({name: headers[name] for name in CACHED_HEADERS if name in headers}, body)
+        values = [(name, headers.get(name)) for name in CACHED_HEADERS]
+        return cls({name: value for name, value in values if value is not None}, body)
 
     @classmethod
     def of_object(cls, obj: Encoded) -> CachedResponse:
@@ -228,9 +229,9 @@ def response_key(
 ) -> ResponseKey:
     """The key of an answer: equal for requests of one identity whose answers have the same objects and form."""
     path, _, query = target.partition("?")
-    parameters = sorted(first_values(query, NAMED_PARAMETERS).items())
-    request = orjson.dumps((identity, unquote(path), parameters, accept, accept_encoding))
-    question = orjson.dumps((identity, unquote(path), parameters))
+    path, parameters = unquote(path), sorted(first_values(query, NAMED_PARAMETERS).items())
+    request = orjson.dumps((identity, path, parameters, accept, accept_encoding))
+    question = orjson.dumps((identity, path, parameters)) if about else b""
     owner = hashlib.sha256(identity.encode()).hexdigest()[:16] if identity else ""
     name = hashlib.sha256(request + body).hexdigest()[:32]
     return ResponseKey(name, owner, about, hashlib.sha256(question).hexdigest()[:16] if about else "")

@@ -151,7 +151,7 @@ class OfflineReads:
 
     def relayed(self, info: RequestInfo, answer: CachedResponse) -> None:
         """Note the version of a list that the cloud has just given a client."""
-        if info.type is not None and info.verb == "list" and (version := answer.list_version()):
+        if info.type is not None and (version := answer.list_version()):
             self._sources.filtering.given.relayed(info.type.group_resource, version)
 
     def heard(self, identity: CloudIdentity, type_: ResourceType | None) -> datetime | None:

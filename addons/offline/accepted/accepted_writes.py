@@ -168,8 +168,7 @@ class AcceptedWrites:
 
     def is_current(self, info: RequestInfo, since: int) -> bool:
         """Whether no object in an answer was written since its request came, when `count` was this."""
-        ref = ObjectRef.of(info)
-        if ref is None or since == self.count:
+        if since == self.count or (ref := ObjectRef.of(info)) is None:
             return True
         if since < self._forgotten:
             return False
@@ -178,8 +177,7 @@ class AcceptedWrites:
 
     def learn(self, info: RequestInfo) -> None:
         """Note that the cloud has just sent an object's state."""
-        ref = ObjectRef.of(info)
-        if ref is not None and self._lost.pop(Doubt(ref), None) is not None:
+        if self._lost and (ref := ObjectRef.of(info)) and self._lost.pop(Doubt(ref), None) is not None:
             self._write(Doubt(ref))
 
     def is_unknown(self, ref: ObjectRef, *, is_held: bool) -> bool:

@@ -11,6 +11,7 @@ from mitmproxy import connection, http
 
 from addons.server.clients.client_connection import SOCKET_BUFFER, ClientConnection
 from addons.server.clients.http1_answer import CONTINUE, AnswerFraming
+from addons.server.clients.http1_head import Http1Head, read_without_body
 from addons.server.limits.client_addresses import MAX_REQUEST_BODY, STREAM_UNREAD
 from addons.server.limits.request_bodies import CHUNK_LINE_TOO_LONG, CHUNKS_AT_ONCE, MAX_CHUNK_LINE
 from addons.server.limits.request_head import (
@@ -45,7 +46,7 @@ class Http1(ClientConnection):
     def __init__(self, client: connection.Client, serve: Serve) -> None:
         super().__init__(client, serve)
         self._h11: h11.Connection
-        """Reads the request that is served now, and no later one."""
+        """Reads the body of the request that is served now, and no later one."""
         self._now: Http1Request | None = None
         self._looked = 0
         """Bytes of an incomplete head in which its end is not."""
@@ -121,18 +122,13 @@ class Http1(ClientConnection):
         try:
             if _FOLDED.search(head):
                 raise ValueError("folded header lines are not supported")
-            self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEADERS + MAX_TARGET)
-            self._h11.receive_data(head)
-            event = self._h11.next_event()
-            assert isinstance(event, h11.Request)
-            fields = tuple(event.headers.raw_items())
-            if event.method == PREFACE:
+            read = read_without_body(head) or self._read_by_h11(head)
+            if read.method == PREFACE:
                 self._refuse(StatusError(505, "HTTPVersionNotSupported", HTTP2_WITHOUT_TLS))
                 return False
-            names = {name.lower() for name, _ in fields}
-            if len(names & FRAMING) > 1:
+            if len(read.names & FRAMING) > 1:
                 raise ValueError("the length of the body is given in two ways")
-            request = request_of_line(event.method, event.target, b"HTTP/" + event.http_version, fields)
+            request = request_of_line(read.method, read.target, read.version, read.fields)
         except h11.RemoteProtocolError as error:
             self._refuse(
                 StatusError(error.error_status_hint, "BadRequest", f"the head is malformed: {error}")
@@ -141,8 +137,17 @@ class Http1(ClientConnection):
         except ValueError as error:
             self._refuse(bad_request(f"the head is malformed: {error}"))
             return False
-        self._begin(Http1Request(self, request, names))
+        self._begin(Http1Request(self, request, read.names))
         return False
+
+    def _read_by_h11(self, head: bytes) -> Http1Head:
+        self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEADERS + MAX_TARGET)
+        self._h11.receive_data(head)
+        event = self._h11.next_event()
+        assert isinstance(event, h11.Request)
+        fields = tuple(event.headers.raw_items())
+        names = frozenset([name.lower() for name, _ in fields])
+        return Http1Head(event.method, event.target, b"HTTP/" + event.http_version, fields, names)
 
     def _begin(self, request: Http1Request) -> None:
         self.has_served = True
@@ -281,7 +286,7 @@ class Http1Request(ServedRequest):
     is_done = False
     """Its task has ended: the rest of the request is dropped."""
 
-    def __init__(self, connection: Http1, head: http.Request, names: set[bytes]) -> None:
+    def __init__(self, connection: Http1, head: http.Request, names: frozenset[bytes]) -> None:
         """`names` are those of its fields, in lower case."""
         super().__init__(connection, head, has_body=not names.isdisjoint(FRAMING))
         is_http10, fields = head.data.http_version < b"HTTP/1.1", head.headers
