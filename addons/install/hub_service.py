@@ -7,10 +7,12 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from pathlib import Path
 
 from addons.certificates.tls_port_certificate import FILE as CLUSTER_CERTIFICATE
 from addons.install.changes import FileChange, Ledger
 from addons.install.install_spec import SOCKET_FILE, InstallSpec
+from addons.install.services.pod_processes import has_pod
 from addons.install.services.readiness import (
     NotReadyError,
     count_writes,
@@ -30,6 +32,10 @@ UNSIGNED = (
 )
 
 
+LIMIT_OF_STATIC_POD = 90.0
+"""Seconds until a hub is gone whose manifest is: kubelet looks each 20, and gives the pod 30 to end."""
+
+
 class HubService:
     """The hub below one root. NotReadyError and ServiceError have the reason why it does not run."""
 
@@ -43,6 +49,19 @@ class HubService:
         if spec.method == "systemd":
             opens_anew = any(change.path == SOCKET_FILE for change in changed)
             self._services.start_hub(has_sockets=bool(spec.hub.early_listeners), opens_anew=opens_anew)
+
+    def end_pod(self, spec: InstallSpec) -> None:
+        """Remove the manifest of a static pod, and return when kubelet has no pod of it any more.
+
+        kubelet starts another one then at once. With the former one still there, it would try again only 10 to 15 s
+        later.
+        """
+        manifest, root = self._ledger.locate(spec.hub_file), self._ledger.locate(Path("/"))
+        manifest.unlink(missing_ok=True)
+        end = time.monotonic() + LIMIT_OF_STATIC_POD
+        with contextlib.suppress(NotReadyError):
+            while has_pod(spec.pod, root):
+                asyncio.run(pause("the former pod is still there", end))
 
     def replace(self, spec: InstallSpec, pending: Iterable[FileChange], deadline: float) -> None:
         """Write the hub's files, start the hub, and wait until it is ready.

@@ -128,6 +128,11 @@ class InstallSpec:
         return UNIT_FILE if self.method == "systemd" else STATIC_POD
 
     @property
+    def pod(self) -> str:
+        """The static pod, by kubelet's name for it."""
+        return f"kube-system/edgehub-{self.node}"
+
+    @property
     def clients(self) -> tuple[Path, ...]:
         """The kubeconfigs that will lead to the hub, kubelet's first."""
         return tuple(map(Path, (self.kubelet, *self.proxies)))

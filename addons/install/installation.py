@@ -12,7 +12,7 @@ from pathlib import Path
 from addons.certificates.node_certificate import saved_credentials
 from addons.install.changes import FileChange, Ledger, below, diff, read, write
 from addons.install.cloud import cloud, remove_status
-from addons.install.hub_service import HubService
+from addons.install.hub_service import LIMIT_OF_STATIC_POD, HubService
 from addons.install.install_spec import (
     BOOTSTRAP_KUBECONFIG,
     KUBELET_BOOTSTRAP,
@@ -44,8 +44,6 @@ from kube.http.kubeconfig import Credentials, load_kubeconfig
 
 FAILURES = (NotReadyError, ServiceError, OSError, StatusError, Unreachable, KeyboardInterrupt)
 """The errors that end an installation halfway."""
-LIMIT_OF_STATIC_POD = 90.0
-"""Seconds until a hub is gone whose manifest is: kubelet looks each 20, and gives the pod 30 to end."""
 
 
 class JoinError(Exception):
@@ -157,7 +155,10 @@ class Installation:
             if self.acts:
                 self._begin_trial(trial)
             clear_rollback(state)
-            self._hub.replace(spec, self._ledger.pending(changes), time.monotonic() + timeout)
+            pending = self._ledger.pending(changes)
+            if is_pod and pending and self.acts:
+                self._hub.end_pod(former)
+            self._hub.replace(spec, pending, time.monotonic() + timeout)
             if self._services.can_be_called:
                 self._say(f"watching the hub for {healthy:g} s")
                 with self._hub.with_last_lines(self._hub.unit_of(spec)) as ended:
@@ -185,13 +186,16 @@ class Installation:
         self._say(outcome)
 
     def _begin_trial(self, trial: Trial) -> None:
-        """Record the former hub on disk, and start the guard. Only then is the hub replaced."""
-        self._ledger.trial = trial.to_json()
-        self._ledger.save()
+        """Start the guard, and record the former hub on disk. Only then is the hub replaced.
+
+        The guard is first: without a trial it removes itself.
+        """
         guard = guard_file(trial.former)
         write(self._ledger.locate(guard.path), guard.data, guard.mode, None)
         if trial.former.method == "systemd":
             self._services.start_guard()
+        self._ledger.trial = trial.to_json()
+        self._ledger.save()
 
     def _end_trial(self, former: InstallSpec) -> None:
         """Forget the trial, then remove the guard: one that was killed between them finds nothing to do but this.
@@ -214,6 +218,8 @@ class Installation:
         """Restore the former hub, with the reason recorded in its state folder. Return the outcome as text."""
         former = trial.former
         failed = asyncio.run(start_of(former.hub)) if former.method == "static-pod" else None
+        if former.method == "static-pod" and self._is_changed(trial.before):
+            self._hub.end_pod(former)
         stuck = self._put_back(former, trial.before)
         try:
             write_rollback(self._ledger.locate(former.hub.state_dir), f"{trial.target}: {why}")
@@ -268,8 +274,9 @@ class Installation:
 
     def _release_pods(self, spec: InstallSpec, *, restarts: bool) -> None:
         """Restart the containers that have the hub's address, or print which pods lose the API server with it."""
-        own = f"kube-system/edgehub-{spec.node}"
-        containers = [each for each in containers_at(spec.hub.pod_addresses, self._root) if each.pod != own]
+        containers = [
+            each for each in containers_at(spec.hub.pod_addresses, self._root) if each.pod != spec.pod
+        ]
         names = ", ".join(sorted({each.pod for each in containers}))
         if names and not restarts:
             self._say(f"these pods have the hub's address, and no API server until they restart: {names}")
@@ -321,6 +328,9 @@ class Installation:
         if spec.identity:
             return credentials
         return saved_credentials(credentials, below(self._root, spec.hub.state_dir.absolute()))
+
+    def _is_changed(self, before: dict[Path, bytes | None]) -> bool:
+        return any(self._ledger.present(path) != data for path, data in before.items())
 
     def _snapshot(self, changes: Iterable[FileChange]) -> dict[Path, bytes | None]:
         return {change.path: read(below(self._root, change.path)) for change in changes}

@@ -1,4 +1,4 @@
-"""Containers of this node whose processes have the hub's address as the API server's, and their restart by kubelet.
+"""Pods of this node: containers that have the hub's address as the API server's, their restart, and the end of a pod.
 
 The address stands in a container's environment, which kubelet sets once, when the container starts.
 """
@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-PROC, LOGS = Path("proc"), Path("var/log/pods")
+PROC, LOGS, PODS = Path("proc"), Path("var/log/pods"), Path("var/lib/kubelet/pods")
 VARIABLE = b"KUBERNETES_SERVICE_HOST="
 POD_UID = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})")
 """In the path of a container's cgroup, by either driver; kubelet makes a static pod's of its manifest."""
@@ -56,6 +56,11 @@ def end(containers: Iterable[Container], grace: float = GRACE) -> None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
         _still_running(running, grace)
+
+
+def has_pod(name: str, root: Path) -> bool:
+    """Whether kubelet has a folder for the pod `name`, as namespace/name. It removes the folder after all else."""
+    return any(each == name and (root / PODS / uid).exists() for uid, each in _pod_names(root / LOGS).items())
 
 
 def _still_running(descriptors: Collection[int], seconds: float) -> set[int]:

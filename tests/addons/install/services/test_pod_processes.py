@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from addons.install.services.pod_processes import Container, containers_at, end
+from addons.install.services.pod_processes import Container, containers_at, end, has_pod
 
 UID, OTHER = "0d0fd4b3-5a0a-4c9e-9a1c-0a3f8f4e6b11", "7c3d4a7b-1f2e-4d5c-8b9a-0f1e2d3c4b5a"
 ADDRESS = "169.254.2.1"
@@ -47,6 +47,17 @@ def test_a_container_is_found_by_the_address_in_its_environment(tmp_path: Path) 
 
 def test_a_node_without_pods_has_no_containers(tmp_path: Path) -> None:
     assert containers_at([ADDRESS], tmp_path) == []
+
+
+def test_a_pod_is_there_as_long_as_kubelet_has_its_folder(tmp_path: Path) -> None:
+    (tmp_path / f"var/log/pods/kube-system_edgehub-n1_{UID}").mkdir(parents=True)
+    (tmp_path / f"var/log/pods/kube-system_edgehub-n1_{OTHER}").mkdir()  # an earlier one's
+    folder = tmp_path / "var/lib/kubelet/pods" / UID
+    folder.mkdir(parents=True)
+    assert has_pod("kube-system/edgehub-n1", tmp_path)
+    assert not has_pod("kube-system/edgehub-n2", tmp_path)
+    folder.rmdir()
+    assert not has_pod("kube-system/edgehub-n1", tmp_path)
 
 
 @pytest.mark.parametrize(("trap", "ended_by"), [("trap 'exit 3' TERM", 3), ("trap '' TERM", -signal.SIGKILL)])
