@@ -40,44 +40,54 @@ class Resumption(Enum):
     """410: the client's state is unknown."""
 
 
-def judge(
-    since: int,
-    history: History[Any],
-    *,
-    seen: int,
-    is_confirmed: bool,
-    oldest: int | None,
-    elsewhere: int,
-    unlike: int,
-    former: int,
-    is_filtered: bool,
-) -> Resumption:
-    """Decide how a client resumes from the version `since`.
+class ClientState(NamedTuple):
+    """Facts about a client that comes with a version."""
 
-    `seen` is the version up to which the view has everything; `is_confirmed` says that the cloud had the view's state
-    at `since`; `oldest` is the version from which the view's own events go on (None: it has none yet). Up to
-    `elsewhere` clients may hold another state than the view ever showed, and up to `unlike` one that inputs made which
-    the view has not followed. `former` is the version up to which the client is known to hold what the view shows, by
-    the checkpoint of an earlier process; 0 where nothing is known.
-    """
-    if history.is_in_gap(since) and not is_confirmed:
+    version: int
+    is_confirmed: bool = False
+    """Whether the cloud had the view's state at this version."""
+    is_elsewhere: bool = False
+    """Whether the client may hold another state than the view ever showed."""
+    former: int = 0
+    """The version up to which the client is known to hold what the view shows, by the checkpoint of an earlier process;
+    0 where nothing is known."""
+
+
+class ShownState(NamedTuple):
+    """Facts about a view and its projection."""
+
+    history: History[Any]
+    seen: int
+    """The version up to which the view has everything."""
+    oldest: int | None
+    """The version from which the view's own events go on; None: it has none yet."""
+    unlike: int
+    """Up to this version clients may hold a state that inputs made which the view has not followed."""
+    is_filtered: bool
+
+
+def judge(client: ClientState, shown: ShownState) -> Resumption:
+    """Decide how a client resumes."""
+    since, history = client.version, shown.history
+    if history.is_in_gap(since) and not client.is_confirmed:
         return Resumption.EXPIRED
     # Later than that, a client's object may have come and gone before the store hears of it.
-    is_known = since <= seen or is_confirmed
+    is_known = since <= shown.seen or client.is_confirmed
     can_correct = is_known and history.names_all_gone_after(since)
-    is_repeatable = since > unlike and is_known
-    if since <= elsewhere:
-        if former and is_repeatable and history.names_all_changed_after(min(since, former)):
+    is_repeatable = since > shown.unlike and is_known
+    if client.is_elsewhere:
+        if client.former and is_repeatable and history.names_all_changed_after(min(since, client.former)):
             return Resumption.REPEAT
         return Resumption.CORRECT if can_correct else Resumption.EXPIRED
-    if oldest is not None and since >= oldest:
+    if shown.oldest is not None and since >= shown.oldest:
         return Resumption.FOLLOW
     if is_repeatable and history.has_all_after(since):
         return Resumption.REPLAY
     if is_repeatable and history.names_all_changed_after(since):
         return Resumption.REPEAT
     # A list of an unfiltered view may have a version from before an edit of the rules: a watch goes on from it, too.
-    return Resumption.CORRECT if can_correct and (is_filtered or since <= unlike) else Resumption.EXPIRED
+    can_correct &= shown.is_filtered or since <= shown.unlike
+    return Resumption.CORRECT if can_correct else Resumption.EXPIRED
 
 
 class Checkpoint(NamedTuple):

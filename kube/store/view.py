@@ -16,7 +16,7 @@ from kube.store.beginning import Beginning, correction
 from kube.store.change_log import ProjectedChange
 from kube.store.listing import Form, Listing
 from kube.store.projection import Projection, differ
-from kube.store.resumption import Checkpoint, Resumption, judge
+from kube.store.resumption import Checkpoint, ClientState, Resumption, ShownState, judge
 from kube.store.scope import Scope
 from kube.store.store import Item, Key
 from kube.store.stream_coding import PLAIN, StreamCoding, ViewEvent
@@ -120,22 +120,15 @@ class View(Feed):
 
     def judge(self, since: int) -> Resumption:
         """Decide how a client resumes from the version `since`."""
-        elsewhere = max(self._elsewhere(), self.projection.store.former_version)
-        seen, is_confirmed = self.projection.store.version, self.has_confirmed(since)
-        former = self._former(since) if since <= elsewhere else 0
-        if self._between[0] < since <= self._between[1] and (since <= seen or is_confirmed):
-            elsewhere, former = max(elsewhere, since), 0
-        return judge(
-            since,
-            self.projection.store.history,
-            seen=seen,
-            is_confirmed=is_confirmed,
-            oldest=self.oldest if self._has_history else None,
-            elsewhere=elsewhere,
-            unlike=max(self._unlike, self.projection.unlike),
-            former=former,
-            is_filtered=self.projection.filtered,
-        )
+        projection, store = self.projection, self.projection.store
+        is_confirmed = self.has_confirmed(since)
+        is_elsewhere = since <= max(self._elsewhere(), store.former_version)
+        client = ClientState(since, is_confirmed, is_elsewhere, self._former(since) if is_elsewhere else 0)
+        if self._between[0] < since <= self._between[1] and (since <= store.version or is_confirmed):
+            client = ClientState(since, is_confirmed, is_elsewhere=True)
+        oldest = self.oldest if self._has_history else None
+        unlike = max(self._unlike, projection.unlike)
+        return judge(client, ShownState(store.history, store.version, oldest, unlike, projection.filtered))
 
     def _former(self, since: int) -> int:
         """The version up to which a client of an earlier process holds the view's state; 0 where it is unknown."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kube.store.resumption import Resumption, judge
+from kube.store.resumption import ClientState, Resumption, ShownState, judge
 from tests.kube.support.toys import Toy, fill, filled, tell
 
 FOLLOW, REPLAY, REPEAT, CORRECT, EXPIRED = (
@@ -80,4 +80,6 @@ def test_the_version_of_a_client_decides_its_resumption(
     store.advance(20)
     fill(store, 30, Toy("x", version=4), Toy("y", version=15))
     tell(store, "MODIFIED", Toy("x", version=38))
-    assert judge(since, store.history, **view) is expected
+    client = ClientState(since, view["is_confirmed"], since <= view["elsewhere"], view["former"])
+    given = (view[name] for name in ("seen", "oldest", "unlike", "is_filtered"))
+    assert judge(client, ShownState(store.history, *given)) is expected
