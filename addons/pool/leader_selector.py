@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from addons.link.servers import Server, parse_relays
-from addons.pool.deputies import ANY_ADDRESS, deputies_for
-from addons.pool.peer_reader import PeerReader, why_moved
+from addons.pool.deputies import deputies_for
+from addons.pool.peer_reader import PeerReader, SharedSources, why_moved
 from addons.pool.peers.choice import CLOUD, Choice, choose
+from addons.pool.peers.own_peer import OwnPeer
 from addons.pool.peers.peer import PROBE_INTERVAL, PeerAnswer, PeerHub, PeerRole
 from addons.pool.peers.peer_probes import TICK, Peers, ProbeRequest
 from addons.pool.pool_config import NOTHING_SHARED, PoolConfig, Role
 from addons.pool.spread import SHORTEST_WAIT, CloudSlots, cloud_slot, leader_order
 from addons.requests.headers import LENDS_HEADER, PEER_HEADER
-from addons.rules.shared_kinds import is_opt_in, unfiltered_list_watch
+from addons.rules.shared_kinds import is_opt_in
 from addons.telemetry import metrics
 from addons.telemetry.labels import group_resource_label
 from addons.views.source import Source
@@ -42,31 +43,21 @@ class LeaderSelector:
 
     def __init__(
         self,
-        node: str,
-        port: int,
+        own: OwnPeer,
         peers: Peers,
-        sources: Iterable[Source],
+        shared: SharedSources,
         cloud_is_up: Callable[[], bool],
         wall_clock: Callable[[], float] = time.time,
         relays: Sequence[Server] = (),
-        address: str = ANY_ADDRESS,
-        lends: Callable[[], bool] = lambda: False,
-        further: Callable[[], Collection[ResourceType]] = tuple,
     ) -> None:
-        """`port` is the peer port of all hubs of a pool.
-
-        `wall_clock` shows Unix seconds. `relays` are those of the operator; without any, the pool's. `address` is that
-        of this hub's peer port; `lends`: it has a link to lend. `further` are the resources that the rules add to the
-        shared ones.
-        """
-        self._node = node
-        self._port = port
+        """`wall_clock` shows Unix seconds. `relays` are those of the operator; without any, the pool's."""
+        self.own = own
+        self._node = own.node
         self.peers = peers
-        self._sources = sources
+        self._shared = shared
         self._cloud_is_up = cloud_is_up
         self._clock = clock = peers.clock
         self._given_relays = tuple(relays)
-        self._address, self._lends, self._further = address, lends, further
         self.renamed = Notifier()
         """Notified when a leader names other deputies: this node may become one, or cease to be one."""
         self._role = Role.NONE
@@ -75,7 +66,7 @@ class LeaderSelector:
         self._can_serve = self._can_follow = False
         self._order: list[PeerHub] = []
         self._slots = CloudSlots(clock, wall_clock)
-        self._slots.slot = cloud_slot(node, ())
+        self._slots.slot = cloud_slot(own.node, ())
         self._followed: set[ResourceType] = set()
         """The resources last read from a leader: the hub goes to the cloud for it only in its slot."""
         self._had_cloud, self._cloud_since = True, float("-inf")
@@ -112,12 +103,9 @@ class LeaderSelector:
 
     def reader_of(self, source: Source) -> PeerReader | None:
         """The reader of a new source, where a pool could share it."""
-        wanted = source.list_watch
-        if source.user or wanted != unfiltered_list_watch(wanted.type, wanted.encoding):
+        if not self._shared.may_have(source):
             return None
-        if is_opt_in(wanted.type) and wanted.type not in self._further():
-            return None
-        return PeerReader(wanted.type, source.client, self, lambda: source.store.newest_given)
+        return PeerReader(source.list_watch.type, source.client, self, lambda: source.store.newest_given)
 
     def update(
         self,
@@ -141,12 +129,12 @@ class LeaderSelector:
             self._slots.slot = cloud_slot(self._node, [member for member in members if member not in leaders])
         self._arrange()
         if was_alone and not self.is_alone:
-            for source, _ in self._readers():
+            for source, _ in self._shared.readers():
                 source.reflector.remind()
 
     def share(self) -> None:
         """Move the running sources of kinds that the rules newly share."""
-        for source in self._sources:
+        for source in self._shared.sources:
             if source.reflector.upstream is None and (reader := self.reader_of(source)) is not None:
                 source.reflector.upstream = reader
                 source.reflector.switch()
@@ -174,7 +162,7 @@ class LeaderSelector:
         return [self.peers.use(self, server, role) for server in servers]
 
     def _server(self, hub: LeaderHub) -> Server:
-        return Server("https", hub.address, self._port, hub.node)
+        return Server("https", hub.address, self.own.port, hub.node)
 
     async def run(self) -> None:
         """Move sources as time passes and leaders come back, until cancelled."""
@@ -224,15 +212,15 @@ class LeaderSelector:
         """Probe a peer that is read from, has failed or is without a cloud."""
         every = peer.return_within if peer.failure else PROBE_INTERVAL
         every = NEWS_INTERVAL if peer.age and self._is_cloud_new else every
-        readers = [reader for _, reader in self._readers()]
+        readers = [reader for _, reader in self._shared.readers()]
         # Probes announce to leaders that this hub lends its link, and leaders name the lenders.
-        is_used = self._lends() or not self._cloud_is_up() or peer in (reader.peer for reader in readers)
+        is_used = self.own.lends() or not self._cloud_is_up() or peer in (reader.peer for reader in readers)
         if not is_used and not peer.said.shares and any(is_opt_in(reader.type) for reader in readers):
             is_used, every = True, max(every, UNTOLD_INTERVAL)
         if not (is_used or peer.failure or peer.age):
             return None
-        own = [(PEER_HEADER, self._address)] if self._can_serve else []
-        own += [(LENDS_HEADER, "yes")] if self._lends() else []
+        own = [(PEER_HEADER, self.own.address)] if self._can_serve else []
+        own += [(LENDS_HEADER, "yes")] if self.own.lends() else []
         return ProbeRequest(every, tuple(own))
 
     def answered(self, peer: PeerHub, before: PeerAnswer) -> None:
@@ -257,7 +245,7 @@ class LeaderSelector:
         reader.server, reader.since = server, time.time()
         logger.info("%s: read from %s: %s", reader.type.group_resource, server, reader.why)
         metrics.SOURCE_SERVER.clear()
-        for _, opened in self._readers():
+        for _, opened in self._shared.readers():
             if opened.server:
                 resource = group_resource_label(opened.type.group, opened.type.resource)
                 metrics.SOURCE_SERVER.labels(resource, opened.server).inc()
@@ -267,7 +255,7 @@ class LeaderSelector:
         had_cloud, self._had_cloud = self._had_cloud, self._cloud_is_up()
         if self._had_cloud and not had_cloud:
             self._cloud_since = self._clock()
-        for source, reader in self._readers():
+        for source, reader in self._shared.readers():
             choice = self._choose(reader, resumes=reader.resumes)
             if reader.server and not choice.wait and choice.peer is not reader.peer:
                 if choice == CLOUD:
@@ -280,20 +268,16 @@ class LeaderSelector:
         return [
             {
                 **peer.describe(now),
-                "sources": [read.type.group_resource for _, read in self._readers() if read.peer is peer],
+                "sources": [
+                    read.type.group_resource for _, read in self._shared.readers() if read.peer is peer
+                ],
             }
             for peer in self._order
         ]
 
     def describe_sources(self) -> list[dict[str, Any]]:
         """From where the hub reads each shared source, since when, and why it left the server before."""
-        return [reader.describe() for _, reader in self._readers() if reader.server]
-
-    def _readers(self) -> Iterator[tuple[Source, PeerReader]]:
-        for source in self._sources:
-            reader = source.reflector.upstream
-            if isinstance(reader, PeerReader):
-                yield source, reader
+        return [reader.describe() for _, reader in self._shared.readers() if reader.server]
 
     def _choose(self, reader: PeerReader, *, resumes: bool) -> Choice:
         type_, now, cloud_from = reader.type, self._clock(), 0.0

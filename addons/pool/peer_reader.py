@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Protocol
 
 from addons.pool.peers.peer import PeerHub
+from addons.rules.shared_kinds import is_opt_in, unfiltered_list_watch
+from addons.views.source import Source
 from kube.errors import HISTORY_RESTARTED, StatusError
 from kube.http.client import GZIP, RESPONSE_TIMEOUT, ApiResponse, Client, Switched, Unreachable, WatchStream
 from kube.reflector.history_verifier import HistoryDiverged
@@ -250,3 +252,28 @@ def why_moved(reader: PeerReader, server: str, order: Sequence[PeerHub]) -> str:
     if server == CLOUD_NAME:
         return f"{former} serves it no longer"
     return f"it comes before {former}"
+
+
+class SharedSources:
+    """The running sources that hubs of a pool could share."""
+
+    def __init__(
+        self, sources: Iterable[Source], further: Callable[[], Collection[ResourceType]] = tuple
+    ) -> None:
+        """`further` are the resources that the rules add to those of all pools."""
+        self.sources = sources
+        self._further = further
+
+    def may_have(self, source: Source) -> bool:
+        """Whether a pool could share a source."""
+        wanted = source.list_watch
+        if source.user or wanted != unfiltered_list_watch(wanted.type, wanted.encoding):
+            return False
+        return not is_opt_in(wanted.type) or wanted.type in self._further()
+
+    def readers(self) -> Iterator[tuple[Source, PeerReader]]:
+        """Each source that a pool could share, with its reader."""
+        for source in self.sources:
+            reader = source.reflector.upstream
+            if isinstance(reader, PeerReader):
+                yield source, reader

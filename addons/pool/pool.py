@@ -34,7 +34,6 @@ from addons.views.source import Source
 from addons.views.sources import Sources
 from kube.concurrency.notifier import Notifier, comes_within
 from kube.errors import StatusError
-from kube.http.kubeconfig import Credentials
 from kube.reflector.list_watch import ListWatch
 from kube.requests.node_labels import NODE_LABELS
 from kube.store.scope import EVERYTHING
@@ -58,8 +57,6 @@ class PeerPort(NamedTuple):
     lent: TunnelServer
     open: Callable[[bool], Awaitable[None]]
     """Opens or closes the port, with OSError."""
-    number: int
-    """That of all hubs of a pool."""
 
 
 class Pool:
@@ -67,29 +64,23 @@ class Pool:
 
     def __init__(
         self,
-        node: str,
-        credentials: Credentials,
         facts: PoolFacts,
         sources: Sources,
         selector: LeaderSelector,
         port: PeerPort,
         link: Link,
         neighbours: Neighbours | None = None,
-        *,
-        borrows: bool = False,
     ) -> None:
-        """`neighbours` is None where the hub does nothing without a cloud. `borrows`: it may borrow links."""
+        """`neighbours` is None where the hub does nothing without a cloud."""
         self.role = Role.NONE
         self.since = time.time()
         self.selector = selector
         self.port = port
-        self._node = node
-        self._credentials = credentials
+        self._own = selector.own
         self._facts = facts
         self._sources = sources
         self._link = link
         self._neighbours = neighbours
-        self._borrows = borrows
         self._cloud_lost: float | None = None
         self._is_open = False
         self._port_error = ""
@@ -115,7 +106,7 @@ class Pool:
             group.create_task(self._hold(), name="views for the pool")
             if self.port.announcement is not None:
                 group.create_task(self.port.announcement.run(), name="announcement of the peer port")
-            if self._borrows:
+            if self._own.borrows:
                 fallback = UplinkFallback(self._link.cloud, self._link.borrow, self.lenders)
                 group.create_task(fallback.run(self._link.probed), name="uplink fallback")
             if self._neighbours is not None:
@@ -149,17 +140,19 @@ class Pool:
         """Hubs whose link this node may borrow: the pool's leaders, the hubs that leaders name, and those that
         announced themselves to this hub as leader; none if this hub has no client certificate."""
         config = self._facts.config
-        if not config.is_shared or not self._credentials.certificate.read():
+        if not config.is_shared or not self._own.can_follow:
             return []
         admission = self.port.admission
         known_lenders = (*self.selector.lenders, *admission.deputies.live, *admission.lenders.live)
         # Of two addresses of a node the ConfigMap's counts.
         known = {
-            lender.node: lender for lender in (*known_lenders, *config.leaders) if lender.node != self._node
+            lender.node: lender
+            for lender in (*known_lenders, *config.leaders)
+            if lender.node != self._own.node
         }
-        others = leader_order(known.values(), self._node)
+        others = leader_order(known.values(), self._own.node)
         others.sort(key=lambda other: self.selector.peers.has_lost_cloud(other.node))
-        return [Lender("https", other.address, self.port.number, node=other.node) for other in others]
+        return [Lender("https", other.address, self._own.port, node=other.node) for other in others]
 
     def describe(self) -> dict[str, Any]:
         """Leaders, the one that this hub follows, and its followers, for the debug page."""
@@ -203,9 +196,9 @@ class Pool:
         if not facts.is_known and not facts.config.is_shared:
             return
         self.port.certificate.want(facts.config.is_shared)
-        can_follow = bool(self._credentials.certificate.read())
+        can_follow = self._own.can_follow
         role = role_of(
-            facts.config, self._node, can_lead=self._is_open and facts.is_known, can_follow=can_follow
+            facts.config, self._own.node, can_lead=self._is_open and facts.is_known, can_follow=can_follow
         )
         if role is not self.role:
             leaders = ", ".join(leader.node for leader in facts.config.leaders) or "none"
@@ -219,7 +212,7 @@ class Pool:
         if self._neighbours is not None:
             config = facts.config
             named = {*config.leaders, *config.hubs} if config.is_shared and can_follow else ()
-            others = (node for node in sorted(named) if node.node != self._node and facts.has(node.node))
+            others = (node for node in sorted(named) if node.node != self._own.node and facts.has(node.node))
             self._neighbours.update(others)
         self._end_streams()
         self._changed.notify()

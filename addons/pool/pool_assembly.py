@@ -19,8 +19,10 @@ from addons.pool.announcement import Announcement
 from addons.pool.deputies import ANY_ADDRESS
 from addons.pool.leader_selector import LeaderSelector
 from addons.pool.peer_admission import Admission
+from addons.pool.peer_reader import SharedSources
 from addons.pool.peer_serving import PeerServing
 from addons.pool.peer_tls import peer_connection
+from addons.pool.peers.own_peer import OwnPeer
 from addons.pool.peers.peer_probes import Peers
 from addons.pool.pool import PeerPort, Pool
 from addons.pool.pool_config import first_config
@@ -75,14 +77,15 @@ def join_pool(
         is_on=is_pool and settings.lend == "on",
     )
     link.carried = lent.own
-    peers = Peers(client, link.cut)
-    selector = LeaderSelector(
-        *(settings.node, settings.peer_port, peers, sources, lambda: cloud.is_up),
-        relays=settings.relays,
-        address=settings.peer_address or ANY_ADDRESS,
+    own = OwnPeer(
+        *(settings.node, settings.peer_port, settings.peer_address or ANY_ADDRESS, credentials),
         lends=lambda: lent.has_path,
-        further=further,
+        # A relay neither lends nor borrows. A hub that does not verify servers borrows none: the lender could pose as
+        # one.
+        borrows=is_pool and settings.borrow == "on" and not credentials.insecure,
     )
+    peers, shared = Peers(client, link.cut), SharedSources(sources, further)
+    selector = LeaderSelector(own, peers, shared, lambda: cloud.is_up, relays=settings.relays)
     rules.listen(selector.share)
     rules.listen(facts.moved.notify)
     sources.upstream_of = selector.reader_of
@@ -94,13 +97,8 @@ def join_pool(
     answers = PeerServing(sources, serving, lambda: selector.serves, facts.shares, reports, discovery)
     own_node = partial(_own_node, inputs)
     announcement = Announcement(settings.node, settings.peer_port, client, own_node) if is_pool else None
-    port = PeerPort(certificate, announcement, admission, answers, lent, open_port, settings.peer_port)
-    # A relay neither lends nor borrows. A hub that does not verify servers borrows none: the lender could pose as one.
-    borrows = is_pool and settings.borrow == "on" and not credentials.insecure
-    return Pool(
-        *(settings.node, credentials, facts, sources, selector, port, link, neighbours),
-        borrows=borrows,
-    )
+    port = PeerPort(certificate, announcement, admission, answers, lent, open_port)
+    return Pool(facts, sources, selector, port, link, neighbours)
 
 
 def _own_node(inputs: FilterInputs) -> Source:

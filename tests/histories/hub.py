@@ -23,7 +23,9 @@ from addons.offline.offline_request import OfflineRequest
 from addons.offline.offline_tables import OfflineTables
 from addons.parts import Parts, make_parts
 from addons.pool.leader_selector import LeaderSelector
+from addons.pool.peer_reader import SharedSources
 from addons.pool.peer_serving import PeerServing
+from addons.pool.peers.own_peer import OwnPeer
 from addons.pool.peers.peer_probes import Peers
 from addons.pool.pool import PEER_KEY
 from addons.pool.pool_config import FIRST_SCOPE, NOTHING_SHARED, PoolConfig, Role
@@ -176,10 +178,7 @@ class Hub:
         clock = asyncio.get_running_loop().time
         peers = Peers(self._clients.hub, lambda server: self._session.cut_leader(server.host), clock)
         self.selector = LeaderSelector(
-            self._settings.node,
-            self._settings.peer_port,
-            peers,
-            parts.sources,
+            *(OwnPeer(self._settings.node, self._settings.peer_port), peers, SharedSources(parts.sources)),
             lambda: self.upstream.is_up,
             clock,
         )

@@ -13,7 +13,8 @@ import pytest
 
 from addons.link.servers import Server
 from addons.pool.leader_selector import LeaderSelector
-from addons.pool.peer_reader import PeerReader
+from addons.pool.peer_reader import PeerReader, SharedSources
+from addons.pool.peers.own_peer import OwnPeer
 from addons.pool.peers.peer_probes import Peers
 from addons.pool.pool_config import NOTHING_SHARED, PoolConfig, Role
 from addons.pool.spread import SPREAD
@@ -104,14 +105,13 @@ class Scene:
         self.source = OneSource(client, ListWatch(SERVICES))
         self.sources = [self.source]
         self.peers = Peers(client, self._note_cut, lambda: self.now)
+        self.lends = False
         self.selector = LeaderSelector(
-            "n1",
-            10269,
+            OwnPeer("n1", 10269, lends=lambda: self.lends),
             self.peers,
-            cast(list[Source], self.sources),
+            SharedSources(cast(list[Source], self.sources), lambda: self.further),
             lambda: self.cloud_is_up,
             lambda: self.now,
-            further=lambda: self.further,
         )
         found = self.selector.reader_of(cast(Source, self.source))
         assert found is not None

@@ -138,10 +138,10 @@ async def test_a_probe_announces_a_lender_and_asks_for_lenders_without_a_cloud(
 ) -> None:
     scene.update()
     assert not scene.probes.asked, "nothing is read from a leader"
-    scene.selector._lends = lambda: True
+    scene.lends = True
     await scene.until(lambda: bool(scene.probes.asked))
     assert LENDS_HEADER in scene.probes.asked[-1].headers
-    scene.selector._lends = lambda: False
+    scene.lends = False
     scene.cloud_is_up = False
     asked = len(scene.probes.asked)
     await scene.until(lambda: len(scene.probes.asked) > asked + 2)

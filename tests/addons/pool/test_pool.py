@@ -21,7 +21,9 @@ from addons.link.servers import Server, parse_server
 from addons.pool.announcement import Announcement
 from addons.pool.leader_selector import LeaderSelector
 from addons.pool.peer_admission import Admission
+from addons.pool.peer_reader import SharedSources
 from addons.pool.peer_serving import PeerServing
+from addons.pool.peers.own_peer import OwnPeer
 from addons.pool.peers.peer import PeerAnswer
 from addons.pool.peers.peer_probes import Peers
 from addons.pool.pool import PEER_KEY, PeerPort, Pool
@@ -115,9 +117,12 @@ class Hub:
         client = ScriptedClient(self._answer)
         self.announced = client.asked
         self.lending = ServerHealth(parse_server("https://cloud:6443"))
-        selector = LeaderSelector("a", 10269, Peers(client, lambda _: 0), parts.sources, lambda: self.is_up)
+        shown = Credentials(
+            "", "", False, DataOrFile(), DataOrFile(b"certificate"), DataOrFile(), DataOrFile()
+        )
+        own, peers = OwnPeer("a", 10269, credentials=shown), Peers(client, lambda _: 0)
+        selector = LeaderSelector(own, peers, SharedSources(parts.sources), lambda: self.is_up)
         parts.sources.upstream_of = selector.reader_of
-        own = Credentials("", "", False, DataOrFile(), DataOrFile(b"certificate"), DataOrFile(), DataOrFile())
         admission = Admission(lambda: self.certificate.current, list, self.facts.has)
         self.lent = TunnelServer(
             Cloud([self.lending], "priority"), admission, 1000, lambda _: None, is_on=True
@@ -125,9 +130,9 @@ class Hub:
         serving = PeerServing(parts.sources, parts.serving, lambda: selector.serves, self.facts.shares)
         certificate = cast(RequestedCertificate, self.certificate)
         announcement = Announcement("a", 10269, client)
-        port = PeerPort(certificate, announcement, admission, serving, self.lent, self._open_port, 10269)
+        port = PeerPort(certificate, announcement, admission, serving, self.lent, self._open_port)
         facts, link = cast(PoolFacts, self.facts), cast(Link, SimpleNamespace(cloud=self))
-        self.pool = Pool("a", own, facts, parts.sources, selector, port, link)
+        self.pool = Pool(facts, parts.sources, selector, port, link)
 
     def _answer(self, asked: Asked) -> Any:
         """A leader's answer to a probe, with the deputies that it names; and the cloud's to an announcement."""

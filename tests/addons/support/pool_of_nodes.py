@@ -17,6 +17,8 @@ import orjson
 
 from addons.link.servers import Server
 from addons.pool.leader_selector import LeaderSelector
+from addons.pool.peer_reader import SharedSources
+from addons.pool.peers.own_peer import OwnPeer
 from addons.pool.peers.peer import PROBE_INTERVAL
 from addons.pool.peers.peer_probes import Peers
 from addons.pool.pool_config import PoolConfig, Role
@@ -205,7 +207,8 @@ class Follower:
         as_source, clock = cast(Source, self), asyncio.get_running_loop().time
         self.peers = Peers(self.client, lambda server: self._cut(pool, server), clock)
         self.selector = LeaderSelector(
-            name, PORT, self.peers, [as_source], lambda: name not in pool.offline, clock
+            *(OwnPeer(name, PORT), self.peers, SharedSources([as_source])),
+            *(lambda: name not in pool.offline, clock),
         )
         self.reflector.upstream = self.selector.reader_of(as_source)
 

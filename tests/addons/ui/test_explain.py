@@ -11,7 +11,8 @@ from addons.filters.verdict import Outcome
 from addons.link.health import ServerHealth
 from addons.link.servers import Server
 from addons.pool.leader_selector import LeaderSelector
-from addons.pool.peer_reader import PeerReader
+from addons.pool.peer_reader import PeerReader, SharedSources
+from addons.pool.peers.own_peer import OwnPeer
 from addons.pool.peers.peer import PeerAnswer, PeerHub, PeerRole
 from addons.pool.peers.peer_probes import Peers
 from addons.requests.cloud_identity import CloudIdentity
@@ -97,7 +98,7 @@ async def test_from_where_an_object_came(
     reader = PeerReader(
         SLICES,
         source.client,
-        LeaderSelector("n1", 1, Peers(source.client, lambda _: 0), (), lambda: True),
+        LeaderSelector(OwnPeer("n1", 1), Peers(source.client, lambda _: 0), SharedSources(()), lambda: True),
         lambda: 0,
     )
     reader.peer = server

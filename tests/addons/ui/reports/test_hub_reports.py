@@ -11,7 +11,8 @@ import pytest
 from addons.filters.chain import FILTERS
 from addons.link.servers import Server
 from addons.pool.leader_selector import LeaderSelector
-from addons.pool.peer_reader import PeerReader
+from addons.pool.peer_reader import PeerReader, SharedSources
+from addons.pool.peers.own_peer import OwnPeer
 from addons.pool.peers.peer import PeerHub, PeerRole
 from addons.pool.peers.peer_probes import Peers
 from addons.rules.filter_modules import FilterModules
@@ -82,7 +83,9 @@ async def test_a_refused_source_reports_its_next_try(parts: HubWorld, cloud: Scr
 async def test_from_where_a_source_reads(parts: HubWorld, name: str, is_relay: bool, message: str) -> None:
     await parts.source(SERVICES_TYPE)
     (source,) = parts.sources
-    selector = LeaderSelector("n1", 1, Peers(source.client, lambda _: 0), (), lambda: True)
+    selector = LeaderSelector(
+        OwnPeer("n1", 1), Peers(source.client, lambda _: 0), SharedSources(()), lambda: True
+    )
     reader = PeerReader(SERVICES_TYPE, source.client, selector, lambda: 0)
     reader.server = name
     if name not in ("", "cloud"):
