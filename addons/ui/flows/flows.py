@@ -19,7 +19,7 @@ from addons.ui.flows import interventions
 from addons.ui.flows.annotations import ARROW, comment_of, mark_of, remark, why_refused
 from addons.ui.flows.bodies import NOTE, ByteBudget, Copy, keep
 from addons.ui.flows.flow_records import FilteredRead, FlowRecord, remember
-from addons.ui.flows.live_watches import LiveWatch
+from addons.ui.flows.live_watches import Display, LiveWatch
 from addons.ui.masking import Visible
 from addons.ui.running_hub import RunningHub
 from kube.errors import StatusError
@@ -230,10 +230,8 @@ class Flows:
             flow,
             codec_for(Encoding.PROTOBUF if protobuf else Encoding.JSON),
             response.stream,
-            self._events,
-            self._update,
+            Display(self._update, self._events, self._visible()),
             filtered=filtered,
-            visible=self._visible(),
             is_joined=is_joined,
         )
         # In place of "content missing".

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from mitmproxy import http
 from mitmproxy.websocket import WebSocketData, WebSocketMessage
@@ -58,6 +59,16 @@ _BEGINNING = re.compile(rb'\{"type":"|(?s:.{4})\n[\x05-\x08](?:ADDED|MODIFIED|DE
 type Event = tuple[float, WatchFrame | FromCloud]
 
 
+class Display(NamedTuple):
+    """How an interface shows the messages of watches."""
+
+    updated: Callable[[http.HTTPFlow], None]
+    """Called when a flow has new messages."""
+    total: ByteBudget
+    """The budget of all watches."""
+    visible: Visible = USUALLY
+
+
 class LiveWatch:
     """The stream function of one watch: passes each piece on, and shows the events in it."""
 
@@ -66,14 +77,12 @@ class LiveWatch:
         flow: http.HTTPFlow,
         codec: Codec,
         then: StreamFunction,
-        total: ByteBudget,
-        updated: Callable[[http.HTTPFlow], None],
+        display: Display,
         *,
         filtered: FilteredRead | None = None,
-        visible: Visible = USUALLY,
         is_joined: bool = False,
     ) -> None:
-        """`updated` is called when the flow has new messages. `filtered` knows the cloud's objects.
+        """`filtered` knows the cloud's objects.
 
         A watch that `is_joined` has sent events before, and the next piece may begin within one.
         """
@@ -81,10 +90,8 @@ class LiveWatch:
         self._flow = flow
         self._codec = codec
         self.then = then
-        self._total = total
-        self._updated = updated
+        self._display, self._total = display, display.total
         self._filtered = filtered
-        self._visible = visible
         self._reader: FrameReader | None = codec.frames()
         self._unfinished = 0
         self._waiting: deque[Event] = deque()
@@ -192,7 +199,7 @@ class LiveWatch:
             self._show_next()
         if self._waiting:
             self._timer = asyncio.get_running_loop().call_later(PAUSE, self._show_some)
-        self._updated(self._flow)
+        self._display.updated(self._flow)
 
     def _show_next(self) -> None:
         at, event = self._waiting.popleft()
@@ -203,7 +210,7 @@ class LiveWatch:
                 text = self._from_cloud(event)
             else:
                 is_short = len(event.raw) <= MAX_EVENT
-                text = readable_event(self._codec, event, complete=is_short, visible=self._visible)
+                text = readable_event(self._codec, event, complete=is_short, visible=self._display.visible)
         except ValueError as error:
             text = f"(malformed: {error})\n"
         self._add(text, is_cloud=is_cloud, at=at)
@@ -219,7 +226,7 @@ class LiveWatch:
             "why": event.result.why,
         }
         if len(item.raw) <= MAX_EVENT:
-            return as_yaml(head | {"content": item_tree(item, self._visible)})
+            return as_yaml(head | {"content": item_tree(item, self._display.visible)})
         return as_yaml(head)
 
     def _add(self, text: str, *, is_cloud: bool, at: float) -> None:

@@ -20,6 +20,7 @@ from addons.ui.flows.live_watches import (
     MAX_EVENTS,
     MAX_WAITING,
     MAX_WATCH,
+    Display,
     LiveWatch,
 )
 from addons.ui.masking import USUALLY, Visible
@@ -48,9 +49,8 @@ class Shown:
         self.flow = tflow.tflow(resp=True)
         self.changed = asyncio.Event()
         self.total = ByteBudget(MAX_ALL)
-        self.watch = LiveWatch(
-            self.flow, codec_for(encoding), True, self.total, self._tell, filtered=filtered, visible=visible
-        )
+        display = Display(self._tell, self.total, visible)
+        self.watch = LiveWatch(self.flow, codec_for(encoding), True, display, filtered=filtered)
 
     def _tell(self, flow: http.HTTPFlow) -> None:
         assert flow is self.flow
