@@ -24,7 +24,7 @@ from cryptography.x509.oid import NameOID
 
 from controllers.cluster.kinds import NODES, Node, parse_address
 from controllers.runtime.controller import Context, Controller
-from controllers.runtime.informer import WatchedResource, one_object
+from controllers.runtime.informer import ObjectSelection, WatchedResource, one_object
 from controllers.runtime.unstructured import mapping, metadata, objects, strings, text, texts, timestamp
 from controllers.runtime.write_client import ObjectReference
 from kube.json_type import Json
@@ -71,8 +71,7 @@ API_SERVICE = one_object(ResourceType("", "v1", "services"), NAMESPACE, SERVICE,
 API_SLICES = WatchedResource(
     ResourceType("discovery.k8s.io", "v1", "endpointslices"),
     read_slice,
-    namespace=NAMESPACE,
-    label_selector=f"kubernetes.io/service-name={SERVICE}",
+    selection=ObjectSelection(NAMESPACE, f"kubernetes.io/service-name={SERVICE}"),
 )
 
 
@@ -192,7 +191,7 @@ def _texts(value: object) -> frozenset[str]:
 
 
 SERVING_REQUESTS = WatchedResource(
-    REQUEST_TYPE, read_request, field_selector=f"spec.signerName={SERVING_SIGNER}"
+    REQUEST_TYPE, read_request, selection=ObjectSelection(fields=f"spec.signerName={SERVING_SIGNER}")
 )
 """The requests to this signer, of kubelets too: annotations cannot be selected."""
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from controllers.cluster.kinds import NODES, Node, pools_of_changed
 from controllers.cluster.node_pools import MARK, NODEPOOLS, NodePool, with_condition
 from controllers.runtime.controller import Context, Controller, own_key
-from controllers.runtime.informer import WatchedResource, one_object, without_managed_fields
+from controllers.runtime.informer import ObjectSelection, WatchedResource, one_object, without_managed_fields
 from controllers.runtime.unstructured import timestamp
 from kube.json_type import Json
 from kube.peers import CLOSED, MAX_HUBS, PEER_ANNOTATION, LeaderHub
@@ -268,7 +268,7 @@ pools_of_hub = pools_of_changed(lambda node: serving_hubs([node]))
 def config_maps(namespace: str) -> WatchedResource[Json]:
     """The ConfigMaps that a manager wrote, not the others of the namespace."""
     return WatchedResource(
-        CONFIG_MAPS, without_managed_fields, namespace=namespace, label_selector=f"{MANAGED_BY}={MANAGER}"
+        CONFIG_MAPS, without_managed_fields, selection=ObjectSelection(namespace, f"{MANAGED_BY}={MANAGER}")
     )
 
 

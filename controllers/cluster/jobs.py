@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from controllers.runtime.informer import WatchedResource
+from controllers.runtime.informer import ObjectSelection, WatchedResource
 from controllers.runtime.unstructured import mapping, metadata, objects, text, texts
 from kube.json_type import Json
 from kube.requests.request_info import ResourceType
@@ -105,5 +105,8 @@ def _trimmed_job(obj: Json) -> Json:
 
 
 JOBS = WatchedResource(
-    ResourceType("batch", "v1", "jobs"), read_job, transform=_trimmed_job, label_selector=JOB
+    ResourceType("batch", "v1", "jobs"),
+    read_job,
+    transform=_trimmed_job,
+    selection=ObjectSelection(labels=JOB),
 )

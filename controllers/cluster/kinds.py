@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from controllers.runtime.informer import WatchedResource
+from controllers.runtime.informer import ObjectSelection, WatchedResource
 from controllers.runtime.unstructured import mapping, metadata, objects, text, texts
 from kube.bounds import reached
 from kube.json_type import Json
@@ -269,7 +269,7 @@ def _trimmed_pod(obj: Json) -> Json:
 PODS = WatchedResource(
     ResourceType("", "v1", "pods"),
     read_pod,
-    field_selector="spec.nodeName!=",
+    selection=ObjectSelection(fields="spec.nodeName!="),
     transform=_trimmed_pod,
     indexers={
         "node": lambda pod: [pod.node],

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from controllers.runtime.unstructured import metadata, objects, text
 from kube.concurrency.notifier import Notifier, comes_within
@@ -50,6 +50,17 @@ def without_managed_fields(obj: Json) -> Json:
     return obj
 
 
+class ObjectSelection(NamedTuple):
+    """The objects of a resource that an informer watches."""
+
+    namespace: str = ""
+    labels: str = ""
+    fields: str = ""
+
+
+ALL = ObjectSelection()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class WatchedResource[F]:
     """The resource that an informer watches, and its reading.
@@ -63,22 +74,20 @@ class WatchedResource[F]:
     read: Callable[[Json], F]
     transform: Callable[[Json], Json] = without_managed_fields
     indexers: Mapping[str, Callable[[F], Iterable[str]]] = field(default_factory=dict)
-    namespace: str = ""
-    label_selector: str = ""
-    field_selector: str = ""
+    selection: ObjectSelection = ALL
     versions: tuple[str, ...] = ()
 
     def list_watch(self, served: ResourceType) -> ListWatch:
-        return ListWatch(
-            served, self.namespace, self.label_selector, self.field_selector, encoding=Encoding.JSON
-        )
+        return ListWatch(served, *self.selection, encoding=Encoding.JSON)
 
 
 def one_object[F](
     resource: ResourceType, namespace: str, name: str, read: Callable[[Json], F]
 ) -> WatchedResource[F]:
     """One object, selected by its name: RBAC can then limit the manager's list and watch to this object."""
-    return WatchedResource(resource, read, namespace=namespace, field_selector=f"metadata.name={name}")
+    return WatchedResource(
+        resource, read, selection=ObjectSelection(namespace, fields=f"metadata.name={name}")
+    )
 
 
 type EventHandler[F] = Callable[[Key, F | None, F | None, bool], None]

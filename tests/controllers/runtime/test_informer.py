@@ -12,6 +12,7 @@ import pytest
 from controllers.runtime.informer import (
     Informer,
     Informers,
+    ObjectSelection,
     WatchedResource,
     _TransformingStore,
     served_type,
@@ -43,7 +44,10 @@ def read(obj: Json) -> str:
 
 
 KIND = WatchedResource(
-    ResourceType("", "v1", "configmaps"), read, indexers={"value": lambda value: [value]}, namespace="default"
+    ResourceType("", "v1", "configmaps"),
+    read,
+    indexers={"value": lambda value: [value]},
+    selection=ObjectSelection("default"),
 )
 
 
@@ -158,7 +162,7 @@ async def test_the_objects_of_a_resource_are_those_of_all_its_informers(cloud: S
     async with new_session() as session:
         informers = Informers(Client(session, cloud.url, {}))
         for chosen in ("metadata.name=one", "metadata.name!=one"):
-            informers.informer_for(replace(KIND, field_selector=chosen))
+            informers.informer_for(replace(KIND, selection=ObjectSelection(fields=chosen)))
         tasks = [asyncio.ensure_future(each.run()) for each in informers]
         async with asyncio.timeout(PATIENCE):
             for each in informers:
