@@ -118,7 +118,7 @@ class WriteBehind:
         self._is_closed = True
         if (taken := self._take()) is not None:
             self._last = taken[1]
-            self._run(self._write_last(*taken))
+            self._run(self._write_last(*taken, self._writing))
         self._drop_owner()
 
     # -- the disk's state -------------------------------------------------------------------------------------------
@@ -225,9 +225,14 @@ class WriteBehind:
             # The task is not done yet, as far as the loop knows.
             asyncio.get_running_loop().call_soon(self.change)
 
-    async def _write_last(self, changes: TableChanges, batch: Batch) -> None:
+    async def _write_last(
+        self, changes: TableChanges, batch: Batch, former: asyncio.Task[None] | None
+    ) -> None:
         if await self._access.write(batch, is_durable=self.is_durable):
             self._settle(changes)
+        self._last = None  # A successor of the owner may write from now on.
+        if former is not None:
+            await asyncio.wait((former,))
 
     def _take(self) -> tuple[TableChanges, Batch] | None:
         """All changes since the last batch; None when there are none."""
