@@ -162,8 +162,11 @@ class ConnectionPool[Key: Hashable]:
 
     def available(self, key: Key) -> Connection | None:
         """An open connection with room for a request; None where there is none."""
-        connections = [connection for connection in self._connections.pop(key, ()) if connection.is_open]
-        if connections:
+        known = self._connections.get(key, ())
+        connections = [connection for connection in known if connection.is_open]
+        if not connections:
+            self._connections.pop(key, None)
+        elif len(connections) < len(known):
             self._connections[key] = connections
         return next((connection for connection in connections if connection.has_capacity), None)
 

@@ -24,6 +24,8 @@ from kube.http.transport.hpack_encoder import (
 )
 from kube.http.transport.http2_framing import LAST_31, EndCode, PeerError
 
+ONE_BYTE = 0xFF
+"""A smaller byte is a whole field of the table, most of a head."""
 _STATIC = HeaderTable.STATIC_TABLE
 
 
@@ -51,7 +53,10 @@ class HpackDecoder:
         while at < len(block):
             first = block[at]
             if first & INDEXED:
-                number, at = _number(block, at, 7)
+                if first < ONE_BYTE:
+                    number, at = first & 0x7F, at + 1
+                else:
+                    number, at = _number(block, at, 7)
                 name, value = field = self._field(number)
             elif first & ADDED or not first & RESIZED:
                 number, at = _number(block, at, 6 if first & ADDED else 4)

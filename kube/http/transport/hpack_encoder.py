@@ -63,7 +63,9 @@ class HpackEncoder:
             known = _STATIC.get(field)
             if known is None and (added := self._fields.get(field)) is not None:
                 known = FIRST_ADDED + self._added - added
-            if known is not None:
+            if known is not None and known < 0x7F:
+                packed.append(INDEXED | known)
+            elif known is not None:
                 packed += _number(known, 7, INDEXED)
             else:
                 self._encode_new(packed, *field)
