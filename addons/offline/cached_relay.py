@@ -10,27 +10,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Coroutine, Mapping
-from dataclasses import replace
-from datetime import datetime, timedelta
 from functools import partial
 
 from multidict import CIMultiDict
 
-from addons.link.health import RETRY_REFUSED, Cloud
-from addons.offline.accepted.accepted_writes import AcceptedWrites, is_write
+from addons.link.cloud_access import CloudAccess
+from addons.link.health import RETRY_REFUSED
+from addons.offline.accepted.accepted_writes import is_write
 from addons.offline.cached_response import CachedResponse, GrowingLists, is_too_large
-from addons.offline.cached_responses import CachedResponses
-from addons.offline.offline_reads import OfflineReads, cached_answer
+from addons.offline.copy_answers import CopyAnswers
 from addons.offline.offline_request import OfflineRequest
-from addons.offline.people.cached_discovery import Discovery
+from addons.offline.offline_tables import OfflineTables
 from addons.offline.people.pod_requests import PodRequests
 from addons.offline.writes.minimal_status_patches import MinimalStatusPatches
-from addons.offline.writes.offline_leases import OfflineLeases
 from addons.offline.writes.offline_writes import OfflineWrites
 from addons.requests.answers import Answer, ClientRequest, ClientStream, RelayToCloud
 from addons.requests.caller import Caller, CredentialSource
-from addons.requests.clients import Clients
-from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.requests.offline_policy import (
     PEOPLE,
     OfflinePolicy,
@@ -54,8 +49,6 @@ A 401 concerns the credentials: the node's own may have expired, and a user of m
 """
 TRIES = 4
 """Times that a read is sent before the hub answers it: another server may be up."""
-DATED_AFTER = timedelta(hours=20)
-"""A time of day that is further back comes with its date."""
 
 
 class CachedRelay:
@@ -64,31 +57,23 @@ class CachedRelay:
     def __init__(
         self,
         node: str,
-        clients: Clients,
-        cloud: Cloud,
+        cloud: CloudAccess,
+        tables: OfflineTables,
         reviews: Reviews,
-        objects: OfflineReads,
-        answers: CachedResponses,
+        copies: CopyAnswers,
         writes: OfflineWrites,
-        discovery: Discovery,
-        leases: OfflineLeases,
         sparing: MinimalStatusPatches,
-        accepted: AcceptedWrites,
         pod_requests: PodRequests | None = None,
     ) -> None:
         """Without `pod_requests` people see no logs and enter no containers while the cloud is away."""
         self._node = node
-        self._clients = clients
-        self._cloud = cloud
+        self._clients, self._cloud = cloud.clients, cloud.servers
         self._reviews = reviews
-        self._objects = objects
-        self._answers = answers
+        self._copies = copies
+        self._answers, self._leases, self.accepted = tables.answers, tables.leases, tables.accepted
         self._growing = GrowingLists()
         self._writes = writes
-        self._discovery = discovery
-        self._leases = leases
         self._sparing = sparing
-        self.accepted = accepted
         self.pod_requests = pod_requests
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -148,7 +133,7 @@ class CachedRelay:
         if request.info.method == "GET" and not self.accepted.is_current(request.info, since):
             return
         if answer.status == 200 and request.info.verb == "list":
-            self._objects.relayed(request.info, CachedResponse.of(answer.headers, answer.body))
+            self._copies.relayed(request.info, CachedResponse.of(answer.headers, answer.body))
         if is_too_large(answer.headers):
             reached("kept answer")
             return
@@ -215,10 +200,9 @@ class CachedRelay:
             if request.info.method != "GET":
                 return await self._writes.answer(wanted.caller, identity, request, was_sent=was_sent)
             if request.info.verb == "watch":
-                assert wanted.route.read is not None
-                await self._objects.watch(identity.user, wanted.component, wanted.route.read, stream, may)
+                await self._copies.watch(identity, wanted, stream, may)
                 return None
-            return await self._from_node(identity, wanted, request)
+            return await self._copies.answer(identity, wanted, request)
         except StatusError as error:
             if (
                 error.code == 503
@@ -261,30 +245,6 @@ class CachedRelay:
                 self._keep(identity.user, request, answer)
         self._reviews.learn(caller.authorization, request.info, answer.status)
 
-    async def _from_node(
-        self, identity: CloudIdentity, wanted: ClientRequest, request: OfflineRequest
-    ) -> Answer:
-        response = await self._objects.answer(identity, request, wanted.route.read)
-        # People see the node's own state: their right to it is known by then.
-        is_person = wanted.component in PEOPLE
-        if response is None and is_person and not identity.is_hub:
-            identity = HUB_IDENTITY
-            response = await self._objects.answer(identity, request, wanted.route.read)
-        if response is None and request.info.type is None:
-            response = cached_answer(await self._discovery.answer(request))
-        is_partial = response is None and is_person
-        if is_partial:
-            response = await self._objects.partial_answer(identity, wanted.route.read)
-        if response is not None:
-            now, away = datetime.now().astimezone(), self._cloud.seconds_away
-            since = now - timedelta(seconds=away) if away is not None else None
-            heard = self._objects.heard(identity, request.info.type)
-            warning = copy_warning(wanted.component, now, heard, since, is_partial=is_partial)
-            return replace(response, headers={**response.headers, **warning})
-        what = request.info.type.group_resource if request.info.type is not None else request.info.path
-        what += f" {request.info.name}" if request.info.name else ""
-        raise unavailable(f"the cloud cannot be reached, and the hub has no copy of {what}")
-
 
 def _end_to_end(headers: Mapping[str, str]) -> CIMultiDict[str]:
     """The headers of a server's answer without those of its connection, and of its length."""
@@ -292,25 +252,3 @@ def _end_to_end(headers: Mapping[str, str]) -> CIMultiDict[str]:
     return CIMultiDict(
         (name, value) for name, value in headers.items() if name.lower().encode() not in left_out
     )
-
-
-def copy_warning(
-    component: str, now: datetime, copied: datetime | None, away: datetime | None, *, is_partial: bool
-) -> dict[str, str]:
-    """The Warning header by which an answer from a copy gives its age, and which kubectl prints.
-
-    None for programs, which would log it at each request.
-
-    `copied` is when the cloud last confirmed the copy, None where this process does not know it. `away` is when the
-    last server went down, None where servers answer.
-    """
-    if component not in PEOPLE:
-        return {}
-    copy = f"copy of {_time(copied, now)}" if copied is not None else "copy"
-    since = f" since {_time(away, now)}" if away is not None else ""
-    part = ", and the list has this node's objects only" if is_partial else ""
-    return {"Warning": f'299 - "{copy}, the cloud is away{since}{part}"'}
-
-
-def _time(when: datetime, now: datetime) -> str:
-    return when.strftime("%H:%M:%S" if now - when < DATED_AFTER else "%Y-%m-%d %H:%M:%S")

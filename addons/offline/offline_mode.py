@@ -12,6 +12,7 @@ from addons.inputs.pod_reports import endpoint_stores
 from addons.link.cloud_access import CloudAccess
 from addons.link.identities.kubelet import KubeletAccess
 from addons.offline.cached_relay import CachedRelay
+from addons.offline.copy_answers import CopyAnswers
 from addons.offline.garbage import Garbage
 from addons.offline.node_lease import NodeLease
 from addons.offline.offline_reads import OfflineReads, cached_answer
@@ -80,8 +81,8 @@ class Offline:
         further = pods.questions if pods is not None else tuple
         discovery = self._discovery = Discovery(own, tables.answers, servers, further)
         self.cached_relay = CachedRelay(
-            *(settings.node, cloud.clients, servers, reviews, objects, tables.answers, writes, discovery),
-            *(tables.leases, MinimalStatusPatches(settings.node, sources), tables.accepted, pods),
+            *(settings.node, cloud, tables, reviews, CopyAnswers(objects, discovery, servers)),
+            *(writes, MinimalStatusPatches(settings.node, sources), pods),
         )
         # As in kube-apiserver: where lists must wait, signs of life need not.
         alive = own.with_headers({}, queue="lease")

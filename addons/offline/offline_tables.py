@@ -23,9 +23,8 @@ from kube.schemas.published import messages
 class OfflineTables:
     """The tables on disk that an outage is bridged with, from `open` to `close`. Sources begin from them."""
 
-    def __init__(self, access: DiskAccess) -> None:
-        self.access = access
-        self.copies = DiskCopies(self.access)
+    def __init__(self, copies: DiskCopies) -> None:
+        self.copies, self.access = copies, copies.access
         self.answers = CachedResponses(self.access)
         self.copies.on_restore.append(self.answers.forget_all)
         self.accepted = AcceptedWrites(self.access, self.answers, self.copies)
@@ -37,7 +36,7 @@ class OfflineTables:
 
     @classmethod
     def at(cls, folder: Path) -> OfflineTables:
-        return cls(DiskAccess(Disk(folder, saved=(TABLE,)), DiskWriter()))
+        return cls(DiskCopies(DiskAccess(Disk(folder, saved=(TABLE,)), DiskWriter())))
 
     async def open(self) -> None:
         """Read an earlier process's state, and the schema by which kubelet's first status is read."""

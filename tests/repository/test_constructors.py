@@ -18,8 +18,8 @@ MOST_PARAMETERS = 6
 LARGE_CONSTRUCTORS = {
     "addons.filters.plugins.FilterPlugin": (10, "has all that a filter declares, and its code"),
     "addons.offline.cached_relay.CachedRelay": (
-        12,
-        "relays, keeps what passes, and answers by what the node has",
+        8,
+        "relays, keeps what passes, and answers writes and reviews",
     ),
     "addons.requests.answers.ClientRequest": (
         11,

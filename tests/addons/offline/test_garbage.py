@@ -11,7 +11,7 @@ import pytest
 
 from addons.link.health import Cloud
 from addons.offline.cached_response import ResponseKey
-from addons.offline.copies import described, source_name
+from addons.offline.copies import DiskCopies, described, source_name
 from addons.offline.garbage import (
     DAY,
     INTERVAL,
@@ -22,7 +22,6 @@ from addons.offline.garbage import (
     unmounted,
     unused,
 )
-from addons.offline.offline_tables import OfflineTables
 from addons.offline.tables.disk_access import DiskAccess
 from addons.offline.tables.write_behind import WriteBehind
 from addons.requests.cloud_identity import HUB_IDENTITY
@@ -110,12 +109,12 @@ class Node(OfflineWorld):
 
     def __init__(self, client: Client, folder: Path) -> None:
         self.wall, self.uptime = 1_000_000.0, 0.0
-        tables = OfflineTables(DiskAccess(Disk(folder / "cache"), DiskWriter(), lambda: self.wall))
-        super().__init__(tables.copies, client)
-        tables.answers = self.answers
+        super().__init__(
+            DiskCopies(DiskAccess(Disk(folder / "cache"), DiskWriter(), lambda: self.wall)), client
+        )
         self.is_up = True
-        self.callers = tables.known_callers
-        self.garbage = Garbage(tables, self.sources, NODE, 14, cast(Cloud, self), lambda: self.uptime)
+        self.callers = self.tables.known_callers
+        self.garbage = Garbage(self.tables, self.sources, NODE, 14, cast(Cloud, self), lambda: self.uptime)
 
     async def ask(self, *list_watches: ListWatch) -> None:
         """Put these copies on disk, without a source that still writes them."""

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import pytest
 from multidict import CIMultiDict
 
-from addons.offline.cached_relay import copy_warning
+from addons.offline.copy_answers import copy_warning
 from addons.offline.offline_request import SUFFIX_ALPHABET, SUFFIX_LENGTH, OfflineRequest
 from kube.json_type import Json
 from kube.requests.request_info import parse_request

@@ -18,6 +18,7 @@ from addons.settings import parse_settings
 from addons.views.reviews import Reviews
 from addons.views.sources import Sources
 from tests.addons.support.offline_parts import FixedClients, QueuedAnswers
+from tests.addons.support.offline_world import never
 from tests.addons.support.unfiltered import unfiltered
 
 SERVER = "https://a:6443"
@@ -48,8 +49,3 @@ class Process:
             sources.close()
             self._tables.close()
             await asyncio.gather(*offline._tasks, return_exceptions=True)
-
-
-async def never() -> bool:
-    """Confirm no server."""
-    return False

@@ -9,19 +9,19 @@ from typing import Any
 
 from multidict import CIMultiDict
 
+from addons.link.cloud_access import CloudAccess
 from addons.link.health import Cloud, ServerHealth
 from addons.link.servers import parse_server
 from addons.offline.accepted.accepted_writes import AcceptedWrites
 from addons.offline.cached_relay import CachedRelay
 from addons.offline.cached_response import CachedResponse
-from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies
+from addons.offline.copy_answers import CopyAnswers
 from addons.offline.offline_reads import OfflineReads
+from addons.offline.offline_tables import OfflineTables
 from addons.offline.people.cached_discovery import Discovery
-from addons.offline.writes.journal import Journal
 from addons.offline.writes.minimal_status_patches import MinimalStatusPatches
 from addons.offline.writes.offline_creates import OfflineCreates
-from addons.offline.writes.offline_leases import OfflineLeases
 from addons.offline.writes.offline_writes import OfflineWrites
 from addons.offline.writes.replay import Replay
 from addons.offline.writes.status_writes import StatusWrites
@@ -67,8 +67,9 @@ class OfflineWorld:
         self.copies, access = copies, copies.access
         reader = reader or Gone()
         self.sources = Sources(lambda _: reader, unfiltered(), 300, copies, lambda: self.is_up)
-        self.answers, self.journal = CachedResponses(access), Journal(access)
-        self.accepted = AcceptedWrites(access, self.answers, copies, lambda: self.now)
+        self.tables = tables = OfflineTables(copies)
+        self.answers, self.journal = tables.answers, tables.journal
+        self.accepted = tables.accepted = AcceptedWrites(access, self.answers, copies, lambda: self.now)
         self.accepted.start(self.sources)
         self.reads = OfflineReads(self.sources, self.answers, self.accepted, 0.5)
         self.statuses = StatusWrites("n1", self.reads, self.answers, self.journal, self.cloud)
@@ -79,11 +80,11 @@ class OfflineWorld:
 
     def relay(self, clients: FixedClients, reviews: Reviews) -> CachedRelay:
         """The part that has requests relayed while there is a cloud, and answers them without one."""
-        return CachedRelay(
-            *("n1", clients, self.servers, reviews, self.reads, self.answers, self.writes),
-            *(Discovery(clients.hub, self.answers, self.servers), OfflineLeases(self.copies.access)),
-            *(MinimalStatusPatches("n1", self.sources), self.accepted),
-        )
+        discovery = Discovery(clients.hub, self.answers, self.servers)
+        cloud = CloudAccess(self.servers, clients, never)
+        copies = CopyAnswers(self.reads, discovery, self.servers)
+        sparing = MinimalStatusPatches("n1", self.sources)
+        return CachedRelay("n1", cloud, self.tables, reviews, copies, self.writes, sparing)
 
     def hold(self, list_watch: ListWatch, version: int, *objects: Json, kind: str = "") -> Store:
         """A copy that runs, in the encoding of the list-watch."""
@@ -134,6 +135,11 @@ class OfflineWorld:
         await self.accepted.accepted(
             request.info, RawResponse(code, CIMultiDict({"Content-Type": accept}), body)
         )
+
+
+async def never() -> bool:
+    """Confirm no server."""
+    return False
 
 
 def in_encoding(tree: Json, encoding: Encoding) -> Encoded:

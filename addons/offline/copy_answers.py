@@ -1,0 +1,90 @@
+"""Answers reads from the node's copies while the cloud is away, and warns people of the copies' age."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from addons.link.health import Cloud
+from addons.offline.cached_response import CachedResponse
+from addons.offline.offline_reads import OfflineReads, cached_answer
+from addons.offline.offline_request import OfflineRequest
+from addons.offline.people.cached_discovery import Discovery
+from addons.requests.answers import Answer, ClientRequest, ClientStream
+from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
+from addons.requests.offline_policy import PEOPLE
+from kube.errors import unavailable
+from kube.requests.request_info import RequestInfo
+
+DATED_AFTER = timedelta(hours=20)
+"""A time of day that is further back comes with its date."""
+
+
+class CopyAnswers:
+    """Answers from copies of objects, and from the cached discovery."""
+
+    def __init__(self, objects: OfflineReads, discovery: Discovery, cloud: Cloud) -> None:
+        self._objects = objects
+        self._discovery = discovery
+        self._cloud = cloud
+
+    def relayed(self, info: RequestInfo, answer: CachedResponse) -> None:
+        """Note that a client has got the cloud's own answer."""
+        self._objects.relayed(info, answer)
+
+    async def watch(
+        self,
+        identity: CloudIdentity,
+        wanted: ClientRequest,
+        stream: ClientStream,
+        may: Callable[[], Awaitable[None]] | None,
+    ) -> None:
+        """Serve a person's watch, while `may` raises no StatusError."""
+        assert wanted.route.read is not None
+        await self._objects.watch(identity.user, wanted.component, wanted.route.read, stream, may)
+
+    async def answer(self, identity: CloudIdentity, wanted: ClientRequest, request: OfflineRequest) -> Answer:
+        """The node's newest answer to a read. StatusError 503 where it has none."""
+        response = await self._objects.answer(identity, request, wanted.route.read)
+        # People see the node's own state: their right to it is known by then.
+        is_person = wanted.component in PEOPLE
+        if response is None and is_person and not identity.is_hub:
+            identity = HUB_IDENTITY
+            response = await self._objects.answer(identity, request, wanted.route.read)
+        if response is None and request.info.type is None:
+            response = cached_answer(await self._discovery.answer(request))
+        is_partial = response is None and is_person
+        if is_partial:
+            response = await self._objects.partial_answer(identity, wanted.route.read)
+        if response is not None:
+            now, away = datetime.now().astimezone(), self._cloud.seconds_away
+            since = now - timedelta(seconds=away) if away is not None else None
+            heard = self._objects.heard(identity, request.info.type)
+            warning = copy_warning(wanted.component, now, heard, since, is_partial=is_partial)
+            return replace(response, headers={**response.headers, **warning})
+        what = request.info.type.group_resource if request.info.type is not None else request.info.path
+        what += f" {request.info.name}" if request.info.name else ""
+        raise unavailable(f"the cloud cannot be reached, and the hub has no copy of {what}")
+
+
+def copy_warning(
+    component: str, now: datetime, copied: datetime | None, away: datetime | None, *, is_partial: bool
+) -> dict[str, str]:
+    """The Warning header by which an answer from a copy gives its age, and which kubectl prints.
+
+    None for programs, which would log it at each request.
+
+    `copied` is when the cloud last confirmed the copy, None where this process does not know it. `away` is when the
+    last server went down, None where servers answer.
+    """
+    if component not in PEOPLE:
+        return {}
+    copy = f"copy of {_time(copied, now)}" if copied is not None else "copy"
+    since = f" since {_time(away, now)}" if away is not None else ""
+    part = ", and the list has this node's objects only" if is_partial else ""
+    return {"Warning": f'299 - "{copy}, the cloud is away{since}{part}"'}
+
+
+def _time(when: datetime, now: datetime) -> str:
+    return when.strftime("%H:%M:%S" if now - when < DATED_AFTER else "%Y-%m-%d %H:%M:%S")
