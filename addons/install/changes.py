@@ -91,13 +91,21 @@ class Ledger:
         return [change for change in changes if self.present(change.path) != change.data]
 
     def apply(self, changes: Iterable[FileChange]) -> None:
-        """Make the changes, each written down before it is made. OSError where a file cannot be written."""
-        for change in self.pending(changes):
-            path = below(self._root, change.path)
-            entry = self._files.get(str(change.path)) or self._keep(change.path, path)
+        """Make the changes, each written down before it is made. OSError where a file cannot be written.
+
+        A file that has its content already is written down where a killed run noted another content for it.
+        """
+        for change in changes:
+            path, noted = below(self._root, change.path), self._files.get(str(change.path))
+            is_made = self.present(change.path) == change.data
+            if is_made and (noted is None or noted["written"] == _digest(change.data)):
+                continue
+            entry = noted or self._keep(change.path, path)
             entry["written"] = _digest(change.data)
             self._files[str(change.path)] = entry
             self.save()
+            if is_made:
+                continue
             owner = (entry["uid"], entry["gid"]) if entry["copy"] else None
             write(path, change.data, entry["mode"] if entry["copy"] else change.mode, owner)
 
@@ -123,6 +131,7 @@ class Ledger:
             )
         else:
             here.unlink(missing_ok=True)
+        remove_draft(here)
         del self._files[str(path)]
         self.save()
         return preserved
@@ -216,10 +225,20 @@ def read(path: Path) -> bytes | None:
         return None
 
 
+def remove_draft(path: Path) -> None:
+    """Remove what a killed `write` of this file left beside it."""
+    with contextlib.suppress(OSError):
+        _draft(path).unlink()
+
+
+def _draft(path: Path) -> Path:
+    return path.with_name(f".{path.name}.edgehub-new")
+
+
 def write(path: Path, data: bytes, mode: int, owner: tuple[int, int] | None) -> None:
     """Write a file atomically. `owner` is preserved where this process may change owners."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.edgehub-new")
+    draft = _draft(path)
     draft.unlink(missing_ok=True)
     try:
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from addons.certificates.node_certificate import saved_credentials
-from addons.install.changes import FileChange, Ledger, below, diff, read, write
+from addons.install.changes import FileChange, Ledger, below, diff, read, remove_draft, write
 from addons.install.cloud import cloud, remove_status
 from addons.install.hub_service import LIMIT_OF_STATIC_POD, HubService
 from addons.install.install_spec import (
@@ -206,6 +206,7 @@ class Installation:
             self._ledger.trial = {}
             self._ledger.save()
         guard = self._ledger.locate(guard_file(former).path)
+        remove_draft(guard)
         if not guard.exists():
             return
         if former.method == "systemd":

@@ -83,10 +83,12 @@ def node_job(namespace: str, node: str, phase: Phase, image: str) -> Json:
 
 
 def termination_message(pods: list[Json]) -> str:
-    """Return the end of the output of a failed Job's program; "" where there is none."""
+    """Return the end of the output of a failed Job's program, or why kubelet refused its pod; "" for neither."""
     for pod in pods:
         for status in objects(mapping(pod.get("status")).get("containerStatuses")):
             ended = mapping(mapping(status.get("state")).get("terminated"))
             if message := text(ended.get("message")).strip():
                 return message[-LONGEST_MESSAGE:]
+        if message := text(mapping(pod.get("status")).get("message")).strip():
+            return message[:LONGEST_MESSAGE]
     return ""

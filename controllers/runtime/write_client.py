@@ -205,7 +205,9 @@ class EventRecorder:
         if now - self._recent.get(event, float("-inf")) < REPEAT_AFTER:
             return
         self._recent[event] = now
-        logger.info("%s %s/%s: %s: %s", reference.kind, reference.namespace, reference.name, reason, message)
+        # The output of a Job's program has lines, and a line break would not be printed.
+        for line in message.splitlines() or [""]:
+            logger.info("%s %s/%s: %s: %s", reference.kind, reference.namespace, reference.name, reason, line)
         try:
             await self._api.create(EVENTS, self._event(reference, severity, reason, message))
         except (StatusError, Unreachable, NotLeading) as error:

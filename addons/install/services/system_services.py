@@ -94,6 +94,8 @@ SOCKET_TEXT = """\
 [Unit]
 Description=Ports of Edgehub, which stay open while the hub is replaced
 Before=kubelet.service
+# As the hub's own: a socket that systemd gave up would keep the hub from its start.
+StartLimitIntervalSec=0
 
 [Socket]
 {listens}

@@ -52,6 +52,19 @@ def test_changes_are_made_and_taken_back(root: Path) -> None:
     assert again.is_empty
 
 
+def test_a_change_that_was_noted_and_not_made_leaves_no_trace_once_taken_back(root: Path) -> None:
+    """The ledger is written before the file, and a killed run may have come no further."""
+    ledger, noted = Ledger(root, FOLDER), root / "var/lib/ledger/ledger.json"
+    ledger.apply([FileChange(OTHER, b"former")])
+    before = noted.read_bytes()
+    (root / "etc/.b.conf.edgehub-new").mkdir()
+    with pytest.raises(OSError, match=r"b\.conf"):
+        ledger.apply([FileChange(OTHER, b"new")])
+    assert noted.read_bytes() != before
+    Ledger(root, FOLDER).apply([FileChange(OTHER, b"former")])
+    assert noted.read_bytes() == before
+
+
 def is_hub(server: str) -> bool:
     return server == "http://hub"
 

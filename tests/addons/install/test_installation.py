@@ -152,6 +152,8 @@ def test_an_upgrade_that_was_killed_is_taken_back(root: Path, spec: InstallSpec)
         assert {path: data for path, data in files(root).items() if "rolled-back" not in path} == before
     with pytest.raises(KilledError):
         Installation(root, KilledServices("true"), print).upgrade("/other", "", 1, 0)
+    for name in ("edgehub", "edgehub-upgrade"):
+        (root / f"etc/systemd/system/.{name}.service.edgehub-new").write_text("killed amid a write")
     installation(root).uninstall()
     assert not [path for path in files(root) if path.startswith("etc/systemd")]
 

@@ -16,6 +16,7 @@ import pytest
 from controllers.nodes.conversion import Direction, Phase, Stage
 from controllers.nodes.node_job import node_job
 from tests.cloud.real import RealCloud
+from tests.cloud.rest import RestError
 from tests.controllers.nodes.support.converted_nodes import JOBS, ConvertedNodes
 from tests.controllers.nodes.support.nodes_cloud import IMAGE, nodes_cloud, nodes_manager
 from tests.controllers.nodes.support.simulated_node import NO_HUB, ROLLED_BACK
@@ -165,6 +166,25 @@ def test_a_job_deleted_by_an_administrator_converts_no_node_twice(cloud: RealClo
         assert scene.jobs() == []
         assert manager.metric("edgehub_manager_edge_nodes", state="under way") == 1
         assert scene.ran == []
+
+
+def test_a_wave_goes_on_whatever_becomes_of_label_and_node(cloud: RealCloud, start: Start) -> None:
+    """The pool cannot be deleted amid it, labels flap, and the Node under way is deleted."""
+    with ConvertedNodes(cloud, 3) as scene:
+        first, second, third = sorted(scene.members)
+        scene.holds.add(first)
+        start()
+        scene.label(scene.members)
+        scene.until(lambda: scene.phases()[first] == "install/run")
+        with pytest.raises(RestError, match="still has 3 nodes"):
+            scene.admin.delete(f"{POOLS}/{scene.name_of_pool}")
+        for value in (None, "true", None, "true"):
+            scene.label([first, second], value)
+        assert scene.jobs() == [first], "the wave goes on, and no node has a second Job"
+        scene.members.remove(first)
+        scene.admin.delete(f"{NODES}/{first}")
+        scene.until(lambda: scene.pool_condition() == ("Complete", "2 of 2 nodes have a hub"))
+        assert scene.jobs() == [second, third], "each once"
 
 
 def test_a_node_that_has_a_hub_gets_no_job(cloud: RealCloud, start: Start) -> None:

@@ -59,3 +59,5 @@ def test_the_message_of_a_failed_job() -> None:
         "failed   kubeconfig  it has an exec plugin"
     )
     assert len(termination_message([pod("x" * 5000)])) == LONGEST_MESSAGE
+    refused = {"status": {"phase": "Failed", "reason": "Evicted", "message": "The node was low on disk."}}
+    assert termination_message([refused]) == "The node was low on disk."

@@ -140,6 +140,17 @@ async def test_objects_without_namespace_have_theirs_in_default() -> None:
     assert (api.objects[0]["metadata"]["namespace"], api.objects[0]["type"]) == ("default", "Normal")
 
 
+async def test_each_line_of_a_message_is_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "controllers.runtime.write_client"):
+        await EventRecorder(Written(), "manager").warning(
+            NODE, "InstallFailed", "no hub:\nport 10261 is taken"
+        )
+    assert [record.getMessage().rpartition(" InstallFailed: ")[2] for record in caplog.records] == [
+        "no hub:",
+        "port 10261 is taken",
+    ]
+
+
 async def test_an_equal_event_is_not_repeated() -> None:
     api = Written()
     events = EventRecorder(api, "manager")
