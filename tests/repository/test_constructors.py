@@ -26,7 +26,7 @@ LARGE_CONSTRUCTORS = {
         "a record of a request, in which the answerer notes what it served",
     ),
     "addons.rules.table.Rules": (11, "a record of what a ConfigMap says, with the filters that it binds"),
-    "addons.ui.running_hub.RunningHub": (19, "all that reports read"),
+    "addons.ui.running_hub.RunningHub": (19, "a record of all that reports read; each report takes it whole"),
     "kube.http.kubeconfig.Credentials": (9, "a record of a kubeconfig's context, whose files may change"),
     "kube.store.listing.Listing": (7, "a record of a list, whose objects are packed as they age"),
     "scripts.benchmark.kills.storm.Storm": (7, "a node of the benchmark, its cloud and its figures"),
