@@ -1,4 +1,4 @@
-"""Pages agree with the code; each bound has a row; names on a page exist."""
+"""Pages agree with the code and stay short; each bound has a row; names on a page exist."""
 
 from __future__ import annotations
 
@@ -20,6 +20,13 @@ PAGES = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
 ROWS = [line for line in BOUNDS.read_text().splitlines() if any(bounds(line))]
 REACHED = re.compile(r"\b(?:reached|Recent)\(\s*(?:\w+, )?\"([^\"]+)\"\s*\)")
 METRIC = re.compile(r"`(edgehub_\w+)(?:\{(\w+)=\"([^\"]+)\"\})?` \|$")
+MAX_WORDS = 30_000
+MAX_README_LINES = 120
+
+
+def test_docs_and_readme_stay_within_their_limits() -> None:
+    assert sum(len(page.read_text().split()) for page in DOCS.rglob("*.md")) <= MAX_WORDS
+    assert len((ROOT / "README.md").read_text().splitlines()) <= MAX_README_LINES
 
 
 def test_the_pages_say_what_the_code_says() -> None:
@@ -51,7 +58,7 @@ def test_each_bound_of_the_code_has_a_row() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=label)
 def test_names_and_links_of_a_page_exist(page: object) -> None:
-    """Tests, paths, names of our packages, and pages that it leads to. No mark of a merge stands in it."""
+    """Check tests, paths, names of packages and linked pages; reject conflict markers of a merge."""
     text = ROOT.joinpath(str(page)).read_text()
     assert not re.search(r"^(<<<<<<<|=======$|>>>>>>>)", text, re.MULTILINE)
     spans = set(re.findall(r"`([^`\n]+)`", text))
