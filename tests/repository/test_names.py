@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.repository.support.tree import label, modules, parse
+from tests.repository.support.tree import ROOT, label, modules, parse
 
 BANNED = {"kept", "place", "room", "told", "turn", "way", "whole", "word"}
 """Terms that had a meaning of their own in each module. The field has a name for each of them: cached, lock."""
@@ -39,7 +39,7 @@ def test_no_name_is_a_private_term() -> None:
     names = {
         (label(path), name)
         for path in modules()
-        for name in (path.stem, path.parent.name, *defined(parse(path)))
+        for name in (path.stem, *path.relative_to(ROOT).parts[:-1], *defined(parse(path)))
         if is_banned(name) and not name.startswith("test_")
     }
     # Names that filters in operators' own files import (docs/filters.md), and a value of the metrics' label `outcome`.
