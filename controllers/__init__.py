@@ -1,4 +1,5 @@
-"""The cloud side: controllers that keep pools, leaders, triggers and service grids, and the process that runs them.
+"""The cloud side: controllers of pools, leaders, triggers and service grids, and the process that runs them.
 
-Code that reads and writes the cluster for all hubs lives here. It imports `kube`, and nothing of `addons` or mitmproxy.
+Code that reads and writes the cluster for all hubs belongs here. It imports `kube`, and nothing of `addons` or
+mitmproxy.
 """

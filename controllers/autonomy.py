@@ -1,4 +1,4 @@
-"""Keeps the pods of an autonomous node where they are, and ready, while the cloud does not hear the node.
+"""Keeps the pods of an autonomous node on it, and ready, while the cloud does not hear from the node.
 
 The manager acts in advance: kube-controller-manager evicts by the tolerations of the pods, and an admission policy of
 the API server (autonomy-endpoints.yaml) keeps pods ready on the nodes that a ConfigMap names. An API server without
@@ -33,7 +33,7 @@ FOR_EVER = ("apps.openyurt.io/binding", "node.beta.openyurt.io/autonomy")
 LONGEST_RECORD = 9
 """Digits of recorded seconds, 30 years: any writer of the pod could write more than a number can hold."""
 TAKEN_BACK = 0
-"""The seconds that stand for no toleration: a pod's tolerations cannot be removed."""
+"""Zero seconds: they disable a toleration, because a pod's tolerations cannot be removed."""
 IN_TIME = 60
 """Seconds from the taint to the eviction in which the manager, or the one after it, makes a toleration longer. One that
 is shorter, or none, is made longer as the pod is bound."""
@@ -123,7 +123,7 @@ def _tolerates(toleration: Json, taint: str) -> bool:
 
 
 def _is_ours(toleration: Json, taint: str, record: str | None, default: int) -> bool:
-    """Whether a toleration is the API server's default, or one that was made of it."""
+    """Whether a toleration is the API server's default, or the manager made it from the default."""
     shape = {name: value for name, value in toleration.items() if name != "tolerationSeconds"}
     is_default = toleration.get("tolerationSeconds") == default or record is not None
     return is_default and shape == {"key": taint, "operator": "Exists", "effect": "NoExecute"}
@@ -207,7 +207,7 @@ class AutonomyController(Controller):
             raise refused
 
     async def _set_tolerations(self, node: Node, autonomy: Autonomy | None) -> StatusError | None:
-        """The last error of a pod that could not be patched, which holds up no other pod."""
+        """Set tolerations pod by pod; return the last error. A pod that cannot be patched delays no other pod."""
         refused, default = None, self._context.settings.default_toleration
         for _, pod in self._pods.by_index("node", node.name):
             patch = toleration_patch(pod, node, autonomy, default)

@@ -1,7 +1,8 @@
-"""The controller that keeps one Service for each ServiceGrid, annotated so that hubs keep its traffic in the cell.
+"""The controller that maintains one Service for each ServiceGrid, annotated so that hubs keep its traffic in the cell.
 
 The patch of a Service sets the fields of the template. It removes fields that the template no longer names, so that the
-server's default returns. All other fields (clusterIP, families, node ports, labels and annotations of others) stay.
+server's default returns. All other fields (clusterIP, families, node ports, labels and annotations of other writers)
+stay.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 def manifest(group_resource: str) -> Json | None:
-    """The shipped CustomResourceDefinition of a resource, None for one that is not ours."""
+    """Return the shipped CustomResourceDefinition of a resource; None if the project ships none."""
     for name in ("nodepools", "nodelabels", "servicegrids", "configbindings"):
         for document in yaml.safe_load_all((MANIFESTS / f"{name}.yaml").read_text()):
             crd = mapping(document)
@@ -49,10 +49,10 @@ def manifest(group_resource: str) -> Json | None:
 
 
 async def create_missing_crds(api: WriteClient, informers: Informers, tried: set[str]) -> None:
-    """Create the CRD of each kind that the API server does not know, once: `tried` remembers the names.
+    """Create, once, the CRD of each kind that the API server does not know; `tried` holds the names.
 
-    An existing CRD of any author is never touched. A manager without the right to create CRDs goes on: an administrator
-    applies the manifests then.
+    An existing CRD of any author is never changed. A manager without the right to create CRDs continues: an
+    administrator applies the manifests then.
     """
     for informer in informers:
         name = informer.resource.type.group_resource

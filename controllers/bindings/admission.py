@@ -32,7 +32,7 @@ class WorkloadReview:
 
 
 def read_review(body: bytes | bytearray) -> WorkloadReview:
-    """The request of an AdmissionReview in JSON; ValueError for one that has no request for a workload."""
+    """Return the request of an AdmissionReview in JSON; ValueError if it has no request for a workload."""
     request = read_request(body)
     uid, obj = text(request.get("uid")), mapping(request.get("object"))
     kind = text(mapping(request.get("kind")).get("kind"))
@@ -52,7 +52,7 @@ def read_review(body: bytes | bytearray) -> WorkloadReview:
 
 
 def untouched(review: WorkloadReview) -> bytes:
-    """The AdmissionReview that takes a workload as its writer sends it, in JSON."""
+    """Return an AdmissionReview, in JSON, that allows a workload unchanged."""
     return response(review.uid, [])
 
 

@@ -45,20 +45,20 @@ ATTEMPTS = 3
 CONTEST = 60.0
 """Seconds."""
 RETRY = 2.0
-"""Seconds from a write whose answer lacks the rendering to the next attempt; doubled for the one after it."""
+"""Seconds until a write is repeated whose answer lacks the rendering; the next delay is doubled."""
 TRUCE = 600.0
 """Seconds in which the controller then leaves the workload alone; also the retry delay after a refusal."""
 
 
 class WriteLimit:
-    """A sliding window: in no second begin more than `count` writes. So many may begin at once."""
+    """A sliding window: at most `count` writes begin in any second. All of these may begin at once."""
 
     def __init__(self, count: int) -> None:
         self._begun: deque[float] = deque(maxlen=count)
-        """The loop's times of the last writes, or those to come that are reserved."""
+        """The loop's times at which the last writes began, or reserved writes will begin."""
 
     def reserve(self) -> float:
-        """The seconds to wait before the next write may begin; its place is taken."""
+        """Reserve the next write; return the seconds to wait until it may begin."""
         now = asyncio.get_running_loop().time()
         at = now
         if len(self._begun) == self._begun.maxlen:
@@ -287,7 +287,7 @@ def workload_key(workload: Workload) -> Key:
 
 
 def merge_diff(old: Json, new: Json) -> Json:
-    """The merge patch (RFC 7386) that turns `old` into `new`. A list that differs is replaced as a whole."""
+    """Return the merge patch (RFC 7386) from `old` to `new`. A list that differs is replaced completely."""
     patch: Json = {key: None for key in old if key not in new}
     for key, value in new.items():
         before = old.get(key)

@@ -40,7 +40,7 @@ IDENTITY = "render"
 
 @dataclass(slots=True)
 class World:
-    """The input of a preview. Bindings by namespace and name: a later one takes the place of an earlier one."""
+    """The input of a preview. Bindings by namespace and name: a later one replaces an earlier one."""
 
     bindings: dict[tuple[str, str], Binding] = field(default_factory=dict)
     workloads: list[Json] = field(default_factory=list)
@@ -183,7 +183,7 @@ def _remarks(name: str, rendering: Rendering) -> Iterator[str]:
 
 
 def _shown(obj: Json) -> list[str]:
-    """The spec of a workload as lines of YAML, with the annotations that are no record."""
+    """Format a workload's spec as lines of YAML, with its annotations except the record."""
     annotations = mapping(metadata(obj).get("annotations"))
     others = {key: value for key, value in annotations.items() if key != RECORD}
     shown = {"metadata": {"annotations": others}} if others else {}

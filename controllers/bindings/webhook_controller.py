@@ -51,7 +51,7 @@ PATH = "/mutate-workload"
 LARGEST_REVIEW = 8 * 1024 * 1024
 """Bytes: the API server takes objects of 3 MiB, and a review has two."""
 MAX_HELD = 16 * 1024 * 1024
-"""Bytes of all reviews that are under way. One address has half of the bytes that it leaves to others."""
+"""Bytes of all reviews in progress. One address gets at most half of the bytes that are free."""
 REVIEW_TIME = 5.0
 """Seconds until a review must have come completely; the API server waits 3 s for the answer."""
 DISCARDING = 1.0
@@ -78,7 +78,7 @@ class TooLong(ValueError):
 
 
 class TooManyBytes(ValueError):
-    """All reviews that are under way have more than MAX_HELD bytes."""
+    """All reviews in progress have more than MAX_HELD bytes."""
 
 
 class WebhookController(Controller):
@@ -108,16 +108,13 @@ class WebhookController(Controller):
         self._no_name = ""
         """Why it has not."""
         self._pending: dict[int, tuple[str, bytearray]] = {}
-        """The reviews received so far, each with its sender's address.
-
-        Two may be equal: they are told apart by their identity.
-        """
+        """The reviews received so far, each with its sender's address, by identity: two may be equal."""
         self._one = asyncio.Lock()
         self._address_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """One for each address, so that a sender of many reviews waits for its own alone."""
+        """One lock for each address, so that a sender of many reviews waits only for its own."""
 
     async def reconcile(self, key: Key) -> None:
-        """Keep the Secret, and in the configuration the CA and no webhook that a policy stands for."""
+        """Maintain the Secret, the CA in the configuration, and remove each webhook that a policy replaces."""
         configuration = self._configurations.get(key)
         if configuration is None:
             return
@@ -175,7 +172,7 @@ class WebhookController(Controller):
         return "" if self._own_name else f"the webhook does not know the manager's own name: {self._no_name}"
 
     async def _learn_name(self) -> None:
-        """Keep the name by which the API server knows this manager, whatever its account is."""
+        """Store the name by which the API server knows this manager, whatever its account is."""
         while True:
             try:
                 self._own_name, self._no_name = await self._context.informers.user_name(), ""
@@ -256,7 +253,7 @@ class WebhookController(Controller):
         return web.Response(body=answered, content_type="application/json")
 
     async def _read(self, request: web.Request, address: str, body: bytearray) -> None:
-        """Append the body of a request as it comes, as long as there is room for it."""
+        """Append the body of a request as it arrives, within the bound."""
         async for chunk in request.content.iter_any():
             if len(body) + len(chunk) > LARGEST_REVIEW:
                 raise TooLong(f"the review has more than {LARGEST_REVIEW} bytes")
@@ -314,8 +311,9 @@ def hosts_of(configuration: Json) -> frozenset[str]:
 
 
 def webhooks_patch(configuration: Json, authority: bytes, needless: Container[str]) -> Json:
-    """The merge patch that makes the API server trust a CA for all webhooks of a configuration, without those of
-    `needless` names; {} if it is so.
+    """Return the merge patch that makes the API server trust a CA for all webhooks of a configuration.
+
+    It removes webhooks with `needless` names. {} if nothing differs.
     """
     bundle = base64.b64encode(authority).decode()
     webhooks = objects(configuration.get("webhooks"))

@@ -100,8 +100,10 @@ def _owner(meta: Json) -> WorkloadOwner | None:
 
 
 def _watched(kind: str) -> WatchedResource[Workload]:
-    """A watch of all workloads, because one that loses its pool label is given back. Those without label and record
-    are trimmed to their names."""
+    """Watch all workloads, because the controller restores one that loses its pool label.
+
+    Workloads without label and record are trimmed to their names.
+    """
 
     def transform(obj: Json) -> Json:
         meta = metadata(obj)

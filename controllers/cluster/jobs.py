@@ -27,7 +27,7 @@ class Job:
     uid: str
     duty: str
     outcome: str = ""
-    """COMPLETE or FAILED, "" for one that is under way."""
+    """COMPLETE or FAILED; "" while the Job runs."""
     pod: str = ""
     """The pod to which it belongs, as an ownerReference names it."""
     deleting: bool = False
@@ -35,7 +35,7 @@ class Job:
 
 
 def job_name(prefix: str, about: str, suffix: str) -> str:
-    """The name of a Job about an object; a long one is cut, with a digest of it in place of its end."""
+    """Return the name of a Job about an object; a digest replaces the end of a long one."""
     available = LONGEST_NAME - len(prefix) - len(suffix) - 1
     if len(about) > available:
         short = hashlib.blake2b(about.encode(), digest_size=4).hexdigest()

@@ -18,7 +18,7 @@ from kube.store.store import Key
 
 CONDITION_FIELDS = ("type", "status", "lastTransitionTime", "reason", "message")
 MAX_ADDRESSES = 100
-"""Addresses of a Node that count. A kubelet writes one or two of its own Node; 30,000 are half a second to read."""
+"""Addresses of a Node that are read. A kubelet writes one or two of its own Node; 30,000 take half a second."""
 
 
 @dataclass(frozen=True, slots=True)

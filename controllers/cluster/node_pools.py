@@ -91,7 +91,7 @@ class NodePool:
 
     @property
     def elects(self) -> bool:
-        """Whether the pool has leaders. OpenYurt's proposal asks for interConnectivity, its code for the other."""
+        """Whether the pool has leaders. OpenYurt's proposal tests interConnectivity, its code enableLeaderElection."""
         return self.interconnected or self.election
 
     @property

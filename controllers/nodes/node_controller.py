@@ -1,5 +1,6 @@
-"""Installs hubs on nodes with the label, and removes them from others: reads facts, and carries out the actions of
-`conversion`."""
+"""Installs hubs on nodes with the label, and removes them from other nodes: reads facts, and runs the actions of
+`conversion`.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ LEASES = ResourceType("coordination.k8s.io", "v1", "leases")
 LEASE_NAMESPACE = "kube-node-lease"
 NODE_CONDITION = "HubInstalled"
 HAS_HUB = ("Installed", "Upgrading", "Upgraded", "UpgradeFailed")
-"""Reasons of the condition of a node that has a hub; one whose upgrade failed has the former one."""
+"""Reasons of the condition of a node that has a hub; after a failed upgrade the node has the former hub."""
 CHANGES = ("Installing", "Uninstalling")
 INTERVAL = 5.0
 """Seconds between reads of the Leases of nodes whose hub is awaited: the manager does not watch Leases."""

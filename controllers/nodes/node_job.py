@@ -17,7 +17,7 @@ DEADLINE = 60 * 60
 TTL = 24 * 60 * 60
 """Seconds for which a finished Job stays, so that people can see why it failed."""
 LONGEST_MESSAGE = 1000
-"""Characters of a Job's last words in a condition."""
+"""Characters of a Job's last output in a condition."""
 PROGRAM = "/opt/edgehub-{version}/bin/edgehub"
 """On a node whose hub is a unit of systemd: the folder of a version's wheel."""
 SYSTEMCTL = "/tmp/systemctl"  # noqa: S108 - the pod's own
@@ -32,9 +32,9 @@ printf '#!/bin/sh\\nexec nsenter --target 1 --mount -- systemctl "$@"\\n' > {SYS
 chmod 700 {SYSTEMCTL}
 exec edgehub "$@"
 """
-"""The program of the Job: systemctl is the host's, called where the host's first process is.
+"""The program of the Job. It calls the host's systemctl in the namespaces of the host's first process.
 
-A hub that somebody has installed by hand, and that the cloud has not heard of yet, keeps its method and its flags.
+A hub that a person installed, and that the cloud does not know yet, keeps its method and its flags.
 """
 
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 from kube.requests.query import parse_duration
 
 UNAVAILABLE = "edgehub.io/max-unavailable"
-"""The annotation of a NodePool: the number or percentage of its nodes that are under way at a time; 1."""
+"""The annotation of a NodePool with the number or percentage of nodes that change at a time; 1 by default."""
 PAUSE = "edgehub.io/wave-pause"
 """The annotation of a NodePool: how long the next wave waits for; 0s."""
 READY_TIMEOUT = "edgehub.io/ready-timeout"
@@ -34,7 +34,7 @@ class Waves:
     error: str = ""
 
     def size(self, nodes: int) -> int:
-        """The number of nodes under way at a time: a percentage is rounded down, to one at least."""
+        """Return the number of nodes that change at a time: a percentage is rounded down, to one at least."""
         number = int(self.max_unavailable.removesuffix("%"))
         return max(1, number * nodes // 100 if self.max_unavailable.endswith("%") else number)
 

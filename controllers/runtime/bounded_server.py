@@ -31,10 +31,10 @@ logger = logging.getLogger(__name__)
 
 
 class BoundedServer:
-    """Serves from `start` to `finish`. Beyond MAX_CONNECTIONS one is closed, so a probe always gets in.
+    """Serves from `start` to `finish`, and closes one connection beyond MAX_CONNECTIONS, so a probe always gets in.
 
-    The closed connection is the one that has waited longest for its client's handshake or request. A connection whose
-    request is being answered is closed only where all others are, too.
+    It closes the connection that has waited longest for its client's handshake or request; one with an unanswered
+    request only if all others have one too.
     """
 
     def __init__(
@@ -75,12 +75,12 @@ class BoundedServer:
             self._accepting.append(asyncio.create_task(self._accept(listener), name="accepts connections"))
 
     def refuse_more(self) -> None:
-        """Take no more connections; open ones stay."""
+        """Accept no more connections; open ones stay."""
         for task in self._accepting:
             task.cancel()
 
     async def finish(self) -> None:
-        """Take no more connections, let requests end for a while, then end the others."""
+        """Accept no more connections, let requests end for a while, then abort the others."""
         self.refuse_more()
         await self._runner.cleanup()
         for task in self._opening:
@@ -155,7 +155,7 @@ class BoundedServer:
 
 
 class _FaultsOfTheServer(logging.Filter):
-    """Keeps aiohttp's line about a malformed request out of the log: the answer tells its sender."""
+    """Removes aiohttp's log line about a malformed request: the answer already reports it to the sender."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))

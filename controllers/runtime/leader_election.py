@@ -174,7 +174,7 @@ class LeaderElector:
         return True
 
     async def _release(self) -> None:
-        """Give the Lease back if this process holds it, or holds it by a write whose answer it has not seen."""
+        """Release the Lease if this process holds it, or may hold it by a write whose answer was lost."""
         if self._writing is not None:
             await asyncio.wait({self._writing})
             self._writing.exception()

@@ -1,14 +1,15 @@
-"""The trigger controllers: they write an annotation, so that hubs of other makes filter an object again (OpenYurt).
+"""The trigger controllers: they write an annotation, so that hubs of OpenYurt filter an object again.
 
 A change creates a demand for each object that it concerns: "annotated no earlier than now". The controller drops a
-demand when the object's annotation shows that it is met. A standby manager keeps the same demands, so that a change
+demand when the object's annotation shows that it is met. A standby manager holds the same demands, so that a change
 which the leader saw but did not handle is not lost when the leader ends.
 
-A ConfigMap records, for the next manager, the state up to which hubs have been triggered: the topology of each
-Service, and the nodes of each pool. The manager writes it when all demands are met. The next manager demands triggers
-for the differences: changes while no manager ran, and those still queued when the last one ended.
+A ConfigMap records, for the next manager, the state up to which hubs have been triggered: the topology of each Service,
+and the nodes of each pool. The manager writes it when all demands are met. The next manager demands triggers for the
+differences: changes while no manager ran, and those still queued when the last one ended.
 
-Without the kind NodePool the nodes of pools are those of NodeBuckets, where the cluster has these."""
+Without the kind NodePool the nodes of pools are those of NodeBuckets, if the cluster has these.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +72,7 @@ def digested(topology: str | None) -> str | None:
 
 
 def differences(before: Seen, now: Seen) -> tuple[set[Key], set[str]]:
-    """The Services whose topology differs, and the nodes that a pool has or had if the pool's nodes differ.
+    """Return the Services whose topology differs, and all old and new nodes of pools whose nodes differ.
 
     A new Service is no difference: hubs read its topology with its first endpoints.
     """
@@ -277,10 +278,11 @@ def topology_changed(old: Service | None, new: Service | None) -> bool:
 
 
 def affected_nodes(old: NodePool | None, new: NodePool | None) -> frozenset[str]:
-    """The nodes whose endpoints a change of a pool concerns; none when the pool's nodes are the same.
+    """Return the nodes whose endpoints a change of a pool concerns; none if the pool's nodes are the same.
 
-    All old and all new nodes of the pool: a node that joins begins to see the endpoints of the others, and a node that
-    leaves ceases to. The first count of a new pool is such a change too, because hubs have seen the pool without nodes.
+    These are all old and all new nodes of the pool: a node that joins begins to see the endpoints of the others, and a
+    node that leaves ceases to. The first count of a new pool is such a change too, because hubs have seen the pool
+    without nodes.
     """
     before = frozenset(old.nodes) if old is not None else frozenset()
     after = frozenset(new.nodes) if new is not None else frozenset()

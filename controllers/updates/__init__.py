@@ -1,1 +1,1 @@
-"""Updates of the pods of DaemonSets as OpenYurt's annotations ask for it, and the pull of their images before."""
+"""Updates the pods of DaemonSets with OpenYurt's annotations, and pulls their images first."""

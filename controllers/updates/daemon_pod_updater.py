@@ -1,7 +1,7 @@
-"""Marks outdated pods of DaemonSets that OpenYurt's annotation names and, where it asks for that, replaces them.
+"""Marks outdated pods of DaemonSets that have OpenYurt's annotation, and replaces them if it asks for that.
 
-A DaemonSet with `OTA` leaves it to the node when a pod is replaced: a hub's admin port deletes it. One with
-`AdvancedRollingUpdate` has the manager delete it, as long as its node is Ready.
+With `OTA` the node replaces a pod: a hub's admin port deletes it. With `AdvancedRollingUpdate` the manager deletes the
+pod while its node is Ready.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class DaemonSet:
     template: str = ""
     """A digest of the template."""
     images: tuple[tuple[str, str], ...] = ()
-    """Container and image, init containers behind the others."""
+    """Container and image; init containers come last."""
     pull_secrets: tuple[str, ...] = ()
     deleting: bool = False
 

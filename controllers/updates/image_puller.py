@@ -1,6 +1,6 @@
-"""Pulls the images of a DaemonSet's newest template onto a node before its pod there is updated, by a Job.
+"""Pulls the images of a DaemonSet's newest template onto a node, by a Job, before its pod there is updated.
 
-A hub asks for it: it sets the condition PodImageReady of the pod to False, with the revision in the message.
+A hub requests it: it sets the condition PodImageReady of the pod to False, with the revision in the message.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from kube.pod_conditions import IMAGE_READY, NEED_UPGRADE, VERSION_PREFIX
 PULLED, PULL_FAILED = "PullImageSuccess", "PullImageFail"
 """Reasons of the condition PodImageReady (OpenYurt)."""
 MAX_AT_ONCE = 250
-"""Pods that are deleted in one round: more would be more pulls at once than a registry serves."""
+"""Pods that are deleted in one round: a registry could not serve more pulls at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def to_replace(
     deleted: Container[str],
     now: datetime,
 ) -> Replacements:
-    """Choose outdated pods on Ready nodes, as many as may be unavailable; first those that are so already.
+    """Choose outdated pods on Ready nodes, as many as may be unavailable; unavailable pods first.
 
     A node that is not Ready is skipped, and does not count. `deleted` are the uids of pods that were deleted and that
     the watch has not shown as terminating yet.

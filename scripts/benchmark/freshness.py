@@ -1,6 +1,6 @@
-"""The tables of `scripts/bench --links` about copies: the bytes that tell whether they are the cloud's, and how new.
+"""The tables of `scripts/bench --links` about copies: the bytes by which a hub verifies and refreshes them.
 
-A recorder before kube-apiserver tells what a restart is made of. It asks for a client's certificate, as kube-apiserver
+A recorder before kube-apiserver shows the parts of a restart. It requests a client's certificate, as kube-apiserver
 does, so that a handshake has the same parts.
 """
 
@@ -26,7 +26,7 @@ SERVICES, SLICES = "/api/v1/services", "/apis/discovery.k8s.io/v1/endpointslices
 BREAK = 3.0
 """Seconds of an outage."""
 QUIET = 6.0
-"""Seconds in which a hub with copies says what it has to say after each step."""
+"""Seconds after each step until a hub with copies has sent all its requests."""
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 WATCH_LIST = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 NODE = "node-1"
@@ -70,7 +70,7 @@ def measure(cloud: RealCloud, folder: Path, size: int) -> None:
 
 
 def steps(cloud: RealCloud, hub: Hub, link: Link, recorder: Recorder, size: int) -> Counter[tuple[str, str]]:
-    """Print a line for each step. Returns what the last one is made of."""
+    """Print a line for each step. Return the parts of the last one."""
     print(f"\n{f'copies of {size} Services and slices':50}{'KB':>9}{'of it':>8}{'requests':>10}")
     table: dict[str, tuple[Callable[[], object], ...]] = {
         "started, and both listed": (hub.start, partial(listed, hub, "resourceVersion=0")),

@@ -17,7 +17,7 @@ SHARE = 1.5
 WORST = 1.0
 """Seconds within which kubelet must get each answer."""
 LONGEST = 0.1
-"""Seconds of CPU that one callback may cost the hub's event loop: what one request or one object can."""
+"""Seconds of CPU that one callback may take in the hub's event loop: the most that one request or object costs."""
 
 
 def measure(services: int, endpoints: int, seconds: float) -> tuple[float, Siege]:

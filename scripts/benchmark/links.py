@@ -36,11 +36,10 @@ TRIPS, BESIDES = 8, 10.0
 STEADY = 20.0
 """Seconds of a link as it is after a step, with a write every two."""
 SPARE = 240.0
-"""Seconds: the third such time has a probe of a spare uplink, with its connection to the end, and the second has none.
-"""
+"""Seconds. The third such period has a probe of a spare uplink, with its connection to the end; the second has none."""
 DAY = 86400
 LONGEST = 120.0
-"""Seconds after which nothing is waited for any more."""
+"""The longest wait, in seconds."""
 GETS = 10
 EVENTS = "/api/v1/namespaces/default/events"
 
@@ -149,7 +148,7 @@ def black_holes(site: Site) -> None:
 
 
 def borrowed(folder: Path) -> None:
-    """The lease of a node whose own link is cut, in networks that this process makes."""
+    """Measure the lease of a node whose own link is cut, in networks that this process makes."""
     print(f"\n{'own link of a node in a pool':50}{'longest gap of its lease':>26}")
     folder.mkdir()
     scene = ["-m", "tests.hub.support.three_networks", str(folder)]
@@ -164,7 +163,7 @@ def borrowed(folder: Path) -> None:
 
 
 def spare_uplink(site: Site) -> int:
-    """The bytes of a probe above what the hub says by the uplink that it uses."""
+    """Return the bytes of a probe beyond those that the hub counts for the uplink in use."""
     with site.hub(NEAR, "--uplink", "127.0.0.2,127.0.0.3") as (hub, link):
         hub.wait_until_ready()
         counts = []
@@ -191,7 +190,7 @@ def relayed_get(site: Site) -> None:
 
 
 def copies(cloud: RealCloud, folder: Path) -> None:
-    """Print what copies cost, and what they cost a pool's follower."""
+    """Print the costs of copies, for a node and for a follower of a pool."""
     made = 0
     for size in freshness.SIZES:
         freshness.fill(cloud, made, size)
@@ -201,7 +200,7 @@ def copies(cloud: RealCloud, folder: Path) -> None:
 
 
 def measure(which: str) -> None:
-    """Print all tables, or one: "quiet" of a node with kubelet and kube-proxy, "copies" of what keeps copies fresh."""
+    """Print all tables, or one: "quiet" of a node with kubelet and kube-proxy, "copies" of the cost of fresh copies."""
     with hubs_cloud() as (cloud, folder):
         if which == "quiet":
             quiet_node.measure(cloud, folder / "quiet")

@@ -44,7 +44,7 @@ SERVICES = f"/api/v1/namespaces/{NAMESPACE}/services"
 SLICE = f"{ENDPOINT_SLICES}/svc-{{}}-abcde"
 SERVICE = f"{SERVICES}/svc-{{}}"
 THREADS = 8
-"""Requests under way at once."""
+"""Concurrent requests."""
 
 
 def service(number: int) -> Json:
@@ -60,7 +60,7 @@ def service(number: int) -> Json:
 
 
 def endpoint_slice(number: int, endpoints: int) -> Json:
-    """A slice with half of its endpoints on this node. The hub filters the others away."""
+    """Return a slice with half of its endpoints on this node; the hub filters out the others."""
     made: list[Json] = [
         {
             "addresses": [f"10.{number % 200}.{pod // 250}.{pod % 250 + 1}"],
@@ -74,7 +74,7 @@ def endpoint_slice(number: int, endpoints: int) -> Json:
 
 
 def slice_of(service: str, endpoints: list[Json], name: str = "") -> Json:
-    """A slice of a Service, whose name it has unless it is given another one."""
+    """Return a slice of a Service, with the Service's name by default."""
     return {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
@@ -87,14 +87,14 @@ def slice_of(service: str, endpoints: list[Json], name: str = "") -> Json:
 
 @contextmanager
 def new_cloud() -> Iterator[tuple[RealCloud, Path]]:
-    """A control plane of its own, and a folder for what runs before it."""
+    """Start a separate control plane, with a folder for the programs that use it."""
     with tempfile.TemporaryDirectory() as root, RealCloud(Path(root) / "cloud", ensure_binaries()) as cloud:
         yield cloud, Path(root)
 
 
 @contextmanager
 def hubs_cloud() -> Iterator[tuple[RealCloud, Path]]:
-    """A control plane that lets hubs read what they need, and a folder for hubs."""
+    """Start a control plane that gives hubs their permissions, and a folder for hubs."""
     with new_cloud() as (cloud, folder):
         for manifest in (HUB_RBAC, HUB_NODES):
             cloud.apply(manifest)
@@ -109,7 +109,7 @@ def fill(cloud: RealCloud, services: int, endpoints: int) -> None:
 
 
 def post_all(cloud: RealCloud, path: str, objects: Iterable[Json]) -> None:
-    """Make objects, several at once."""
+    """Create objects, several at once."""
     with ThreadPoolExecutor(THREADS) as threads:
         list(threads.map(partial(cloud.admin.post, path), objects))
 

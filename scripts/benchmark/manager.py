@@ -1,4 +1,4 @@
-"""The load of `scripts/bench --manager`: the manager meets a big cluster whose pools have no status yet."""
+"""The load of `scripts/bench --manager`: the manager starts in a big cluster whose pools have no status yet."""
 
 from __future__ import annotations
 

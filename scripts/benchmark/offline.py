@@ -1,4 +1,4 @@
-"""The load of `scripts/bench --offline`: what the disk costs, a node that restarts without its cloud, an idle link."""
+"""The load of `scripts/bench --offline`: the cost of the disk, a node that restarts without its cloud, an idle link."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.support.background import beside
 
 SERVICES = "/api/v1/services"
 ROUNDS = 5
-"""Repetitions of short measurements, whose median counts."""
+"""Repetitions of short measurements; their median counts."""
 WATCH_ROUNDS = 5
 """Repetitions of the watches, each with and without disk."""
 WATCH_UPDATES = 3
@@ -41,7 +41,7 @@ WATCH_UPDATES = 3
 ENTRY, SYNCS = 20_000, 50
 """Bytes of a node's status in the journal, and how often it is written."""
 QUIET = 2.0
-"""Seconds after the last answer, within which the hub finishes what it began."""
+"""Seconds after the last answer until the hub has finished all work."""
 IDLE = 30.0
 """Seconds for which the bench counts the bytes of an idle link."""
 
@@ -197,9 +197,10 @@ async def measure_link(hub: Hub, link: Link, count: int) -> tuple[Carried, Carri
 def measure_watches(
     cloud: RealCloud, folder: Path, services: int, watchers: int, updates: int
 ) -> tuple[list[float], list[float], bytes]:
-    """The p99 of watches of two hubs, with and without a disk, in turn. Each round begins with the other hub.
+    """Measure the p99 of watches of two hubs, with and without a disk, alternately; each round starts with the other
+    hub.
 
-    Also the list of slices that the hub with a disk has.
+    Also return the list of slices that the hub with a disk has.
     """
     kubeconfig = cloud.node_kubeconfig("node-1")
     with (

@@ -1,7 +1,7 @@
-"""A table of `scripts/bench --links`: where each byte of a quiet node goes, with a real kubelet and kube-proxy.
+"""A table of `scripts/bench --links`: the use of each byte of a quiet node, with a real kubelet and kube-proxy.
 
-A recorder between hub and kube-apiserver reads the frames of HTTP/2. It ends the hub's TLS and opens its own with the
-node's certificate, and hands on what it reads as it is. A record of TLS counts as it is on the wire.
+A recorder between hub and kube-apiserver reads the frames of HTTP/2. It ends the hub's TLS, opens its own with the
+node's certificate, and forwards the bytes unchanged. A record of TLS counts with its size on the wire.
 """
 
 from __future__ import annotations
@@ -198,19 +198,19 @@ OTHERS = 999
 """Nodes of which a program writes the statuses, one in five minutes each."""
 STATUS_EVERY = 300.0
 FIRST = 45.0
-"""Seconds from the hub's start in which kubelet, kube-proxy and the hub read what they need."""
+"""Seconds from the hub's start until kubelet, kube-proxy and the hub have finished their first reads."""
 SETTLING = 120.0
-"""Seconds until a small watch has had the bookmark with which it begins, and goes on without."""
+"""Seconds until a small watch has got its first bookmark and continues without further ones."""
 WINDOW = 600.0
 """Seconds that are counted: the node's own status is among them twice, and each bookmark that comes ten times."""
 DAY = 86400
 LEAST = 0.02
-"""Megabytes a day; what is less is one line."""
+"""Megabytes a day; all smaller parts share one line."""
 RULES = {"metadata": {"name": "yurt-hub-cfg"}, "data": {"cache_agents": "hollow-kubelet,hollow-proxy"}}
 
 
 def measure(cloud: RealCloud, folder: Path) -> None:
-    """Print it. The cloud has no NodeLabels: no Service asks for a topology."""
+    """Print the table. The cloud has no NodeLabels: no Service has a topology."""
     folder.mkdir()
     cloud.admin.post("/api/v1/namespaces/kube-system/configmaps", RULES)
     for number in range(OTHERS):

@@ -1,4 +1,4 @@
-"""The load of `scripts/bench --topology`: what a change of filters' inputs costs the hub of a big node."""
+"""The load of `scripts/bench --topology`: the cost of a changed input of filters for the hub of a big node."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ RULES = {"filter_servicetopology": "reader-1/endpointslices,reader-2/endpointsli
 WATCHERS = 10
 """Watchers of each view."""
 KEYED = 100
-"""Slices, each with a Service that asks for this node's zone."""
+"""Slices, each with a Service whose topology is this node's zone."""
 PER_SERVICE = 100
-"""Slices of each other Service, which asks for this node's pool."""
+"""Slices of each other Service, whose topology is this node's pool."""
 POOL_NODES = 500
 ENDPOINTS = 10
 QUIET = 0.3

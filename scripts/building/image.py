@@ -27,8 +27,11 @@ SUITE = "trixie"
 PACKAGES = ("python3", "python3-venv")
 BASE = f"localhost/edgehub-base:{SUITE}-1980"
 DATE = 315532800
-"""The date of all files, in seconds since 1970: the first second of 1980. Base and kept layers outlive the commit that
-they are made for, so the date of a commit would be in some layers of its images only."""
+"""The date of all files, in seconds since 1970: the first second of 1980.
+
+Base and cached layers outlive the commit that they are made for, so a commit's date would be in some layers of its
+images only.
+"""
 MOST_LAYERS = 30
 """Kept layers without a name. A build adds two or three, of some MB each."""
 NO_INDEX = ("Retrying (Retry(", "Temporary failure in name resolution", "ReadTimeoutError")
@@ -38,7 +41,7 @@ OF_THE_MACHINE = ("/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt")
 
 
 class CannotBuildError(Exception):
-    """Images cannot be built here; the message says what is missing."""
+    """This machine cannot build images; the message says what is missing."""
 
 
 class BuildError(Exception):
@@ -91,7 +94,7 @@ class Builder:
         )
 
     def _prune_layers(self) -> None:
-        """Delete the kept layers once there are many: no build uses layers of former sources."""
+        """Delete the cached layers when there are many: no build uses layers of former sources."""
         if len(self.run("images", "--quiet", "--filter", "dangling=true").split()) > MOST_LAYERS:
             self.run("rmi", "--prune", "--force")
 
@@ -124,7 +127,7 @@ class Builder:
         return done.stdout.strip()
 
     def make_base(self) -> None:
-        """Make the image that the others begin with, once; CannotBuildError where it cannot be made."""
+        """Make, once, the base of all other images; CannotBuildError if this machine cannot make it."""
         if BASE in self.run("images", "--format={{.Name}}:{{.Tag}}").splitlines():
             return
         with tempfile.TemporaryDirectory(dir=self._folder) as temporary:
@@ -147,7 +150,7 @@ class Builder:
 
 
 def can_overlay(folder: Path) -> bool:
-    """Whether the kernel can mount overlays here, which take less room than copies."""
+    """Whether the kernel can mount overlays here, which need less space than copies."""
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         names = ["lower", "upper", "work", "merged"]
         for name in names:
@@ -159,7 +162,7 @@ def can_overlay(folder: Path) -> bool:
 
 
 def storage_folder() -> Path:
-    """Where base and layers are kept for this user."""
+    """Return the folder of this user's cached base and layers."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "edgehub" / "images"
 
@@ -176,7 +179,7 @@ def write_images(folder: Path, targets: Sequence[str] = tuple(TARGETS)) -> list[
 
 
 def main() -> int:
-    """Build what the command line names; status 1 where that is not possible."""
+    """Build the images that the command line names; status 1 if this machine cannot."""
     parser = argparse.ArgumentParser(prog="scripts/image", description=__doc__)
     parser.add_argument("target", nargs="*", help=f"{' or '.join(TARGETS)}. Default: both.")
     parser.add_argument("--to", type=Path, default=ROOT / "dist", help="Folder of the files. Default: dist/.")

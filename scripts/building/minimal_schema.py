@@ -1,4 +1,4 @@
-"""The fields that filters, selectors and codecs read or write, and `cut`, which finds them in what is published.
+"""The fields that filters, selectors and codecs read or write, and `cut`, which finds them in the published schema.
 
 A filter that reads another field needs its name here, and `scripts/schemas --minimal --write`.
 """
@@ -91,7 +91,7 @@ KINDS = frozenset({f"{META}.Status"})
 def cut(
     published: str, needed: Mapping[str, str] = NEEDED, views: Mapping[str, tuple[str, str]] = VIEWS
 ) -> Iterator[str]:
-    """The lines of what is needed of a text, in the order of the text; ValueError for a name that it lacks."""
+    """Return the needed lines of a text, in its order; ValueError for a name that it lacks."""
     lines: dict[str, str] = {}
     package = group = ""
     waiting: list[str] = []

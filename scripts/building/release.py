@@ -1,8 +1,8 @@
 """`scripts/release`: builds the files of a release, reproducibly.
 
-The wheel is built from a copy of the sources with fixed modes, so that neither stray files nor the umask of whoever
-builds it get in. Dates come from SOURCE_DATE_EPOCH. Completion for bash and zsh and the man pages of `edgehub` and
-`edgehub-manager` are made from the parsers behind `--help`, and lie in the wheel below `share`.
+The wheel is built from a copy of the sources with fixed modes, so that neither stray files nor the builder's umask
+affect it. Dates come from SOURCE_DATE_EPOCH. Completion for bash and zsh and the man pages of `edgehub` and
+`edgehub-manager` are generated from the parsers behind `--help`, and are in the wheel below `share`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "edgehub", "add
 MANIFESTS = ("controllers/manifests", "configmaps")
 CHART = ROOT / "deploy" / "chart"
 LOCKS = {"edgehub": "hub", "edgehub-manager": "manager"}
-"""Command: the lock of what it needs."""
+"""The lock of each command's dependencies."""
 PINNED = re.compile(r"^(?P<name>[\w.-]+)==(?P<version>[^ ;\\]+)")
 DIGEST = re.compile(r"--hash=sha256:(?P<hex>[0-9a-f]{64})")
 
@@ -58,7 +58,7 @@ def command_files() -> dict[Path, str]:
 
 
 def parsers() -> Iterator[tuple[argparse.ArgumentParser, str]]:
-    """Each command's whole parser, subcommands included, with what it is in a line."""
+    """Return each command's parser with its subcommands, and a description of one line."""
     manager = settings.make_parser(list(CONTROLLERS))
     others = argparse.ArgumentParser(add_help=False)
     render = {
@@ -178,7 +178,7 @@ def chart(address: str = "") -> dict[str, bytes]:
 
 
 def build_images(folder: Path) -> None:
-    """Build the images where this machine can; elsewhere a line says why they are missing."""
+    """Build the images if this machine can; else print a line that says why they are missing."""
     try:
         write_images(folder)
     except CannotBuildError as error:

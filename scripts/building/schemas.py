@@ -1,7 +1,7 @@
-"""`scripts/schemas`: the messages of Kubernetes' own kinds, from what Kubernetes publishes, as one packed text.
+"""`scripts/schemas`: writes the messages of Kubernetes' own kinds, from the published sources, as one packed text.
 
-A `generated.proto` says what is on the wire, the struct tags of the Go types how JSON names it and when JSON leaves it
-out. `kube.message_table` says what the lines of the text mean. The minimal schema is cut out of that text.
+A `generated.proto` gives the layout on the wire; the struct tags of the Go types give the JSON names, and when JSON
+omits a field. `kube.message_table` documents the lines of the text. The minimal schema is cut out of that text.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Member:
 
 
 def main() -> int:
-    """Write the files where they differ, or name those that do and end with status 1."""
+    """With `--write` write the files that differ; else print their names and exit with status 1."""
     parser = argparse.ArgumentParser(prog="scripts/schemas", description=__doc__)
     parser.add_argument("--write", action="store_true", help="Write the files that differ.")
     parser.add_argument(
@@ -75,7 +75,7 @@ def main() -> int:
 
 
 def source_folders() -> list[Path]:
-    """Where Go keeps the modules, each at the version that the test control plane has."""
+    """Return the folders of the modules in Go's cache, each at the version of the test control plane."""
     go = find_go()
     subprocess.run([go, "mod", "download", *SOURCES], cwd=MODULE, check=True)
     listing = subprocess.run(

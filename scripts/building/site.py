@@ -1,7 +1,7 @@
-"""`scripts/site`: the pages of this tree as a site, by mkdocs-material.
+"""`scripts/site`: builds the pages of this tree as a site, with mkdocs-material.
 
-The Markdown is that of the tree. The README becomes the first page, and links between the root and `docs/` lead to
-where the pages stand in the site.
+The Markdown is that of the tree. The README becomes the first page; links between the root and `docs/` are rewritten to
+the pages' paths in the site.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ NAVIGATION = {
     ],
     "Measured": ["docs/measured.md", "docs/conformance.md"],
 }
-"""Each page, under the heading that says what a reader does with it."""
+"""Each page, under a heading for its use."""
 LINK = re.compile(r"(?P<before>\]\()(?P<path>[^)#\s:]+)(?P<rest>(?:#[^)\s]*)?\))")
 """A link of Markdown to a file of the tree."""
 RUNBOOK = re.compile(r"(?<= )runbook: ")
@@ -71,12 +71,12 @@ LOADED = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=["']?(h
 
 
 def site_path(path: str) -> str:
-    """Where a page of the tree stands in the site."""
+    """Return the path of a tree's page in the site."""
     return OTHERS.get(path, Path(path).name)
 
 
 def rewritten(page: str, text: str) -> str:
-    """The text of a page with its links to other files as they are in the site. ValueError for one that it lacks."""
+    """Rewrite a page's links to other files for the site; ValueError for a missing file."""
 
     def link(match: re.Match[str]) -> str:
         target = (ROOT / page).parent.joinpath(match["path"]).resolve()
@@ -89,8 +89,9 @@ def rewritten(page: str, text: str) -> str:
 
 
 def lay_out(folder: Path, address: str = "") -> None:
-    """Write the pages of the site, and what they show, below a folder. `address` is where people will find the site: to
-    its pages the alerts link then.
+    """Write the pages of the site, and their pictures, below a folder.
+
+    `address` is the published URL of the site: links in alerts use it.
     """
     for source in DOCS.iterdir():
         shutil.copy(source, folder)
@@ -102,10 +103,7 @@ def lay_out(folder: Path, address: str = "") -> None:
 
 
 def configuration(pages: Path, output: Path) -> str:
-    """The settings of mkdocs: no font and no script comes from elsewhere.
-
-    The search needs a web server; all else works from the disk.
-    """
+    """Return the settings of mkdocs: no external font or script. Only the search needs a web server."""
     return yaml.safe_dump(
         {
             "site_name": "Edgehub",

@@ -1,1 +1,2 @@
-"""Client programs of several ecosystems, straight at kube-apiserver and through a hub: what each of them sees."""
+"""Runs client programs of several ecosystems directly at kube-apiserver and through a hub, and compares their results.
+"""

@@ -1,7 +1,7 @@
 """The client programs of `tests/clients`, and how each is built, once per user.
 
-Each lists and watches the Services of a namespace as its library is meant to be used, and prints a line of JSON for all
-that it learns: type, name and version.
+Each lists and watches the Services of a namespace as its library intends, and prints a line of JSON for each event:
+type, name and version.
 """
 
 from __future__ import annotations

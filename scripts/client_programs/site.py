@@ -56,7 +56,7 @@ class Site:
     commands: Mapping[str, Sequence[str | Path]]
     """The command of each ecosystem's program, by name."""
     token: str
-    """That of the clients, but for those of the plain port, which have none."""
+    """The token of the clients, except at the plain port, where they have none."""
     hides: bool = False
     """The rules in force hide Services from everybody at the hub."""
     _changes: int = 0
@@ -64,7 +64,7 @@ class Site:
     """The Service that the last changes left."""
 
     def kubeconfig(self, door: str) -> Path:
-        """How a client comes in. That of the plain port is what `edgehub kubeconfig` prints."""
+        """Return a client's kubeconfig. For the plain port it is the output of `edgehub kubeconfig`."""
         path = self.folder / f"{door}.kubeconfig"
         if door == PLAIN:
             if not path.exists():
@@ -116,7 +116,7 @@ class Site:
 
     @contextmanager
     def clients(self, doors: Iterable[str], what: str) -> Iterator[dict[tuple[str, str], Client]]:
-        """A client of each ecosystem at each of these doors, by both. `what` is part of the names of their logs."""
+        """Start a client of each ecosystem at each of these servers. `what` is part of the names of their logs."""
         kubeconfigs = {door: self.kubeconfig(door) for door in doors}
         with ExitStack() as stack:
             made = {}

@@ -1,1 +1,1 @@
-"""Kubernetes' own end-to-end tests through a hub: which specs, on which paths to the API, and with what outcome."""
+"""Runs Kubernetes' own end-to-end tests through a hub: the specs, the paths to the API, and the outcomes."""

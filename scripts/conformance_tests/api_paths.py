@@ -25,7 +25,7 @@ FORBIDDEN: dict[str, tuple[tuple[str, ...], str]] = {
         NO_VERSIONS,
     ),
 }
-"""Spec: the modes that forbid it by what they are, and why. One that passes all the same is an error of this table."""
+"""Specs that cannot pass in some modes: the modes and the reason. If such a spec passes, this table is wrong."""
 
 KEEP = """
 from addons.filters.verdict import kept
@@ -49,7 +49,7 @@ FILTERS = (KeepAll(),)
 
 
 def add_node(cloud: RealCloud) -> None:
-    """A node that is ready, and on which nothing runs. Some specs name one in what they write."""
+    """Create a ready node without pods. Some specs name one in the objects that they write."""
     cloud.admin.post("/api/v1/nodes", {"metadata": {"name": NODE}})
     status = {"conditions": [{"type": "Ready", "status": "True"}]}
     cloud.admin.patch(f"/api/v1/nodes/{NODE}/status", {"status": status})

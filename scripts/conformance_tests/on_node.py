@@ -1,4 +1,4 @@
-"""Specs with containers, on a real node of `scripts/node`: before the node has a hub, behind it, and through it.
+"""Runs specs with containers on a real node of `scripts/node`: before the node has a hub, behind it, and through it.
 
 The hub is installed by the commands of docs/install.md, and has the default configuration.
 """

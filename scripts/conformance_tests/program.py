@@ -1,7 +1,7 @@
-"""`scripts/conformance`: Kubernetes' own end-to-end tests, straight at kube-apiserver and through a hub.
+"""`scripts/conformance`: runs Kubernetes' own end-to-end tests, directly at kube-apiserver and through a hub.
 
-Only specs count that pass straight at this control plane: etcd, kube-apiserver and kube-controller-manager, and no
-kubelet. docs/conformance.md says what each mode is.
+Only specs count that pass directly at this control plane: etcd, kube-apiserver and kube-controller-manager, and no
+kubelet. docs/conformance.md describes each mode.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def verdict(name: str, mode: str, why: str | None) -> str:
 
 
 def table(direct: Mapping[str, str], modes: Mapping[str, Mapping[str, str]]) -> str:
-    """A row for each spec, with what it says where it fails; then the sums."""
+    """Return a row for each spec, with its message if it fails; then the sums."""
     columns = {DIRECT: direct, **modes}
     lines = ["  ".join([*(f"{mode:9}" for mode in columns), "spec"])]
     sums = {mode: Counter[str]() for mode in columns}
@@ -71,8 +71,11 @@ def table(direct: Mapping[str, str], modes: Mapping[str, Mapping[str, str]]) -> 
 
 
 def main() -> int:
-    """Exit status 1 where a spec passes straight and fails through a hub, in a mode that does not forbid it; 2 where
-    the machine lacks what a node needs."""
+    """Run the specs, and print the table.
+
+    Exit status 1 if a spec passes directly and fails through a hub, in a mode that does not forbid it; 2 if the machine
+    lacks something that a node needs.
+    """
     parser = argparse.ArgumentParser(prog="scripts/conformance", description=__doc__)
     parser.add_argument(
         "--mode", nargs="+", choices=api_paths.MODES, default=api_paths.MODES, help="Default: all."

@@ -12,13 +12,13 @@ from xml.etree import ElementTree
 CANDIDATES = Path(__file__).with_name("specs.txt")
 """The names of upstream's specs that need no container to run."""
 ON_NODE = Path(__file__).with_name("specs_on_node.txt")
-"""The names of some [Conformance] specs whose containers run, with the images that a node of `scripts/node` has."""
+"""The names of [Conformance] specs with containers that need only the images of a node of `scripts/node`."""
 PROCESSES = 8
-"""Processes of e2e.test at once. Its specs mostly wait."""
+"""Concurrent processes of e2e.test. Its specs mostly wait."""
 ALONE = "[Serial]"
-"""In the name of a spec that others disturb."""
+"""Marks the name of a spec that must run alone."""
 SLOW = "60s"
-"""After which the log says what a spec waits for."""
+"""Time after which the log says what a spec waits for."""
 LONGEST = "30m"
 """That one process may take: one spec waits until etcd is compacted, which it is every five minutes."""
 
@@ -35,8 +35,10 @@ def run(
     folder: Path,
     enter: Sequence[str] = (),
 ) -> dict[str, str]:
-    """Run specs, and return the outcome of each: "" where it passed, else the failure. `folder` gets the logs; `enter`
-    is a command that runs another one elsewhere."""
+    """Run specs, and return the outcome of each: "" if it passed, else the failure.
+
+    `folder` gets the logs; `enter` is a command that runs another one in its environment.
+    """
     together = [name for name in specs if ALONE not in name]
     parts = [together[number::PROCESSES] for number in range(PROCESSES)]
     outcomes = dict.fromkeys(specs, "was not run")

@@ -1,2 +1,4 @@
-"""The demonstration of `scripts/demo`: `program` tells the story, `cluster` is its cloud, and `node` a node to look
-at."""
+"""The demonstration of `scripts/demo`:
+
+`program` prints the steps, `cluster` is the cloud, and `node` a node for `--ui`.
+"""

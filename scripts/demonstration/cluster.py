@@ -65,7 +65,7 @@ def objects() -> list[Json]:
 
 
 def managed(document: Json, manager: str = "demo") -> Json:
-    """The document with managedFields, as the API server writes them for whoever sends all of it."""
+    """Add managedFields to a document, as the API server writes them for a client that sends all of it."""
     parts: Json = {
         name: document[name] for name in ("spec", "data", "endpoints", "status") if name in document
     }
@@ -174,7 +174,7 @@ async def embedded_cluster(folder: Path) -> AsyncIterator[Cluster]:
 
 @asynccontextmanager
 async def real_cluster(folder: Path) -> AsyncIterator[Cluster]:
-    """Builds what is missing first: minutes, with progress shown."""
+    """Start the real control plane; first build missing programs, in minutes, with progress shown."""
     programs = await asyncio.to_thread(ensure_binaries)
     cloud = RealCloud(folder / "cloud", programs)
     await asyncio.to_thread(cloud.start)

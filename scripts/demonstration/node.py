@@ -48,7 +48,7 @@ STATUS_INTERVAL = 5.0
 READ_INTERVAL = 7.0
 """Seconds between two lists of a program that only lists."""
 AGAIN = 1.0
-"""Seconds until a component tries again what failed."""
+"""Seconds until a component retries."""
 
 
 class Components:
@@ -145,7 +145,7 @@ def _lease(node: str, now: str) -> bytes:
 
 
 async def show(interface: str) -> int:
-    """Run the hub with its interface on this terminal until it ends, or until somebody ends the demo; its status."""
+    """Run the hub with its interface on this terminal until it ends, or a signal ends the demo; return its status."""
     with tempfile.TemporaryDirectory(prefix="edgehub-demo-") as temporary:
         folder = Path(temporary)
         async with embedded_cluster(folder) as cluster:
@@ -169,7 +169,7 @@ async def show(interface: str) -> int:
 
 
 def _web_port() -> int:
-    """mitmweb's own port, or another one where somebody has that: mitmweb says where it is."""
+    """Return mitmweb's own port, or a free one if another program has it: mitmweb prints its address."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

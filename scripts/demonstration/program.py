@@ -1,8 +1,8 @@
-"""`scripts/demo`: what the hub is for, shown on a terminal in under a minute.
+"""`scripts/demo`: shows the hub's functions on a terminal in under a minute.
 
-Two nodes of two pools, each with its own hub, before one cloud: the same list as each kube-proxy sees it, a rule
-edited in the ConfigMap while a watch is open, and a write on its way to the cloud. `--real` uses the real control plane
-and adds a hollow kubelet and a hollow kube-proxy. `--ui` runs one node until a person has seen enough.
+Two nodes of two pools, each with its own hub, before one cloud: the same list as each kube-proxy sees it, a rule edited
+in the ConfigMap while a watch is open, and a write on its path to the cloud. `--real` uses the real control plane and
+adds a hollow kubelet and a hollow kube-proxy. `--ui` runs one node until a person ends it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Done. What to look at next:
 
 
 async def get_list(url: str, component: str) -> list[Json]:
-    """List slices; those of the Service."""
+    """List slices; return those of the Service."""
     async with (
         aiohttp.ClientSession() as session,
         session.get(

@@ -1,1 +1,1 @@
-"""Makes what the pages of `docs/` have from the code: tables of options, metrics and alerts; numbers of bounds."""
+"""Generates parts of the pages in `docs/` from the code: tables of options, metrics and alerts; numbers of bounds."""

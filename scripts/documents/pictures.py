@@ -41,7 +41,7 @@ async def demo() -> AsyncIterator[tuple[str, str]]:
 
 
 async def take(browser: Browser, name: str, selector: str = "") -> None:
-    """A picture of the whole page, or of an element."""
+    """Take a picture of the complete page, or of an element."""
     clip = {}
     if selector:
         box = await browser.run(

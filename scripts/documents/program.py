@@ -1,7 +1,7 @@
-"""`scripts/docs`: writes into the pages what the code says; with `--check`, fails where a page says something else.
+"""`scripts/docs`: writes generated parts into the pages; with `--check`, fails if a page differs.
 
-A table stands between `<!-- scripts/docs: NAME -->` and `<!-- end -->`. In `docs/bounds.md` the number of a bound
-stands before its unit and its constant: ``4 MiB (`module.NAME`)``.
+A table is between `<!-- scripts/docs: NAME -->` and `<!-- end -->`. In `docs/bounds.md` the number of a bound comes
+before its unit and its constant: ``4 MiB (`module.NAME`)``.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ BOUND = re.compile(
     r"(?P<rest>[^()`\d\n]*\(`(?P<module>[\w.]+)\.(?P<name>[A-Z][A-Z_0-9]*)`\))"
 )
 UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "ms": 0.001, "minutes": 60, "hours": 3600, "days": 86_400}
-"""Bytes and seconds; any other word says what is counted."""
+"""Units of bytes; any other word after a number names the counted things."""
 
 
 def fresh(page: Path, text: str) -> str:
-    """A page as the code wants it. KeyError, ImportError or AttributeError where it names what is not there."""
+    """Return a page with its generated parts. KeyError, ImportError or AttributeError if it names something missing."""
     text = REGION.sub(
         lambda match: match[1] + "\n".join(TABLES[match["name"]]()).rstrip() + "\n" + match[3], text
     )
@@ -44,7 +44,7 @@ def _number(match: re.Match[str]) -> str:
 
 
 def bounds(text: str) -> Iterator[str]:
-    """The constants whose numbers a page has."""
+    """Return the constants whose numbers a page has."""
     return (f"{match['module']}.{match['name']}" for match in BOUND.finditer(text))
 
 

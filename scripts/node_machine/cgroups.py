@@ -16,7 +16,7 @@ PARENT = "edgehub-node"
 WEIGHTS = {"cpu.shares": 8192, "cpu.weight": 800}
 """Eight times the default, in either version."""
 END_TIMEOUT = 30.0
-"""Seconds until what was killed is gone."""
+"""Seconds until killed processes have ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Hierarchy:
 
 
 def hierarchies(mounts: str) -> list[Hierarchy]:
-    """The hierarchies of a machine by its /proc/mounts. Where there are both versions, those of the first."""
+    """Return the hierarchies of a machine by its /proc/mounts; if it has both versions, those of version 1."""
     found = [
         Hierarchy(Path(mount_point), kind, options)
         for _, mount_point, kind, options, *_ in map(str.split, mounts.splitlines())

@@ -1,4 +1,4 @@
-"""The cloud of an instance: the control plane that kubeadm lays out, as units of systemd, and how nodes join."""
+"""The cloud of an instance: a control plane with kubeadm's layout, as systemd units, and how nodes join."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs commands of this machine, and says in one line what the machine lacks."""
+"""Runs commands of this machine, and reports in one line what the machine lacks."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pathlib import Path
 PACKAGES = {"debootstrap": "debootstrap", "ip": "iproute2", "nsenter": "util-linux", "unshare": "util-linux"}
 """Name of a program that the machine must have: the package of Debian that brings it."""
 INTERVAL = 0.1
-"""Seconds between two looks at what offers nothing to wait on."""
+"""Seconds between polls of a state that sends no notification."""
 
 
 class LackError(Exception):
-    """The machine lacks something; the message is one line that says what."""
+    """The machine lacks something; the message is one line that names it."""
 
 
 class FailedError(Exception):
-    """A step went wrong; the message tells which, and the last of what it printed."""
+    """A step failed; the message names it, and has the end of its output."""
 
 
 def say(text: str) -> None:
@@ -30,7 +30,7 @@ def say(text: str) -> None:
 
 
 def run(*command: str | Path, stdin: str = "", timeout: float = 600.0) -> str:
-    """Run a command, and return what it prints. Raises FailedError with its last lines."""
+    """Run a command, and return its output. Raises FailedError with its last lines."""
     arguments = [str(argument) for argument in command]
     try:
         done = subprocess.run(
@@ -54,7 +54,7 @@ def until(what: str, holds: Callable[[], object], timeout: float, interval: floa
 
 
 def require_machine(programs: Sequence[str] = tuple(PACKAGES)) -> None:
-    """Install what is missing where apt can, and raise LackError for what is missing then."""
+    """Install missing packages by apt if possible, and raise LackError for those still missing."""
     if os.geteuid() != 0:
         raise LackError("root is needed, for namespaces and mounts")
     missing = _missing(programs)

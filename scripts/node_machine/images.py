@@ -20,7 +20,7 @@ from scripts.node_machine.userland import locked
 AGNHOST_TAGS = ("2.63.0", "2.55")
 BUSYBOX_TAG = "1.37.0-1"
 GLIBC_DNS_TAG = "2.0.0"
-"""The tags that Kubernetes' end-to-end tests ask for."""
+"""The tags that Kubernetes' end-to-end tests use."""
 TOOLS = ("xtables-nft-multi", "conntrack")
 """Programs of the userland that kube-proxy runs."""
 CLIENTS = {
@@ -35,15 +35,15 @@ CLIENTS = {
 busybox' shell would run its own nc, which knows few options.
 """
 LIBRARIES = ("libnss_files.so.2", "libnss_dns.so.2", "libresolv.so.2")
-"""Libraries that glibc loads besides those that a program is linked to."""
+"""Libraries that glibc loads besides the linked ones."""
 TMP = "/tmp"  # noqa: S108 - of the images
 FORMAT = "5"
-"""Another number makes all images anew."""
+"""Change this number to rebuild all images."""
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """Its names, its files by their place in it, its links, and what it runs."""
+    """An image's names, its files by their path in it, its links, and its command."""
 
     names: Sequence[str]
     files: Mapping[str, Path]
@@ -53,7 +53,7 @@ class Image:
 
 
 def images(programs: Mapping[str, Path], base: Path) -> list[Image]:
-    """The images of a node, of the programs and of what the userland has."""
+    """Return the images of a node, made of the programs and the userland."""
     named = kubeadm_images(programs["kubeadm"])
     registry = named["pause"].rpartition("/")[0]
     tests = f"{registry}/e2e-test-images"
@@ -106,7 +106,7 @@ def images(programs: Mapping[str, Path], base: Path) -> list[Image]:
 def _agnhost(
     registry: str, program: Path, base: Path, files: Mapping[str, Path], links: Mapping[str, str]
 ) -> Image:
-    """The image of most tests, which is that of the tests of DNS with glibc as well: it has what both run."""
+    """Return the image of most tests, also of the DNS tests with glibc: it has the programs of both."""
     clients = {name: base / path for name, path in CLIENTS.items()}
     return Image(
         [
@@ -213,7 +213,7 @@ def _tables() -> list[str]:
 
 
 def linked(said: str) -> list[str]:
-    """The files that a program is linked to, by what `ldd` says."""
+    """Return the files that a program is linked to, by the output of `ldd`."""
     return re.findall(r"(?:=> |^\s+)(/\S+) \(0x", said, re.MULTILINE)
 
 

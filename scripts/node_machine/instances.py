@@ -1,4 +1,4 @@
-"""An instance: a cloud and its nodes, and where what is kept of them lies."""
+"""An instance: a cloud and its nodes, and the folders of its state."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,40}")
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
-    """Where userland and images are kept for this user, beside the programs."""
+    """Return the folder of this user's cached userland and images, beside the programs."""
     base = environ.get("XDG_CACHE_HOME", "")
     root = Path(base) if base.startswith("/") else Path(environ.get("HOME") or Path.home()) / ".cache"
     return root / "edgehub" / "node"
 
 
 def default_name(checkout: Path) -> str:
-    """The name of a checkout's own instance: checkouts do not get in each other's way."""
+    """Return the name of a checkout's own instance, so that checkouts do not share one."""
     slug = re.sub(r"[^a-z0-9]+", "-", checkout.name.lower()).strip("-")[:20]
     return "-".join(filter(None, (slug, hashlib.sha256(str(checkout).encode()).hexdigest()[:6])))
 
@@ -76,7 +76,7 @@ class Instance:
         beside.replace(record)
 
     def pid(self, machine: str) -> int | None:
-        """PID 1 of a machine, as this machine numbers it; None where it has ended."""
+        """Return PID 1 of a machine, as this machine numbers it; None if it has ended."""
         try:
             record = json.loads((self.disk(machine) / "machine.json").read_text())
         except (FileNotFoundError, ValueError):
@@ -85,17 +85,19 @@ class Instance:
         return pid if started(pid) == record["started"] else None
 
     def forget(self) -> None:
-        """Remove all that is kept of it; nothing of it runs any more."""
+        """Remove the state of an instance whose processes have ended."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def own() -> Instance:
-    """That of this checkout, or the one that the variable names."""
+    """Return this checkout's instance, or the one that the variable names."""
     return Instance(os.environ.get(NAME_VARIABLE) or default_name(ROOT))
 
 
 def started(pid: int) -> str:
-    """When a process started, by the kernel's clock, so that a later one of its number is not taken for it; ""."""
+    """Return the start time of a process by the kernel's clock, which distinguishes it from a later one with its
+    number; "".
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -30,7 +30,7 @@ class Materials:
 
 
 def materials() -> Materials:
-    """Programs, userland and images; what is missing is built or made."""
+    """Return programs, userland and images; build the missing ones."""
     layers = ensure_userland()
     programs = ensure_programs()
     return Materials(layers, programs, ensure_images(programs, layers[-1]))
@@ -41,8 +41,9 @@ def names_of_nodes(count: int) -> list[str]:
 
 
 def up(instance: Instance, nodes: int) -> None:
-    """Bring cloud and nodes up, and wait until each node and all its pods are ready; one that is up gets the nodes
-    that it lacks."""
+    """Start cloud and nodes, and wait until each node and all its pods are ready; a running instance gets its missing
+    nodes.
+    """
     made = materials()
     with locked(instance.folder):
         if instance.is_up:
@@ -66,7 +67,7 @@ def up(instance: Instance, nodes: int) -> None:
 
 @contextmanager
 def running(instance: Instance) -> Iterator[Instance]:
-    """An instance that is up; one that was not is brought up with a node, and ended afterwards. Raises LackError."""
+    """Yield a running instance; if none was running, start it with a node and end it afterwards. Raises LackError."""
     require_machine()
     if instance.is_up:
         yield instance
@@ -120,13 +121,13 @@ def boot(instance: Instance, name: str, made: Materials) -> None:
 
 
 def down(instance: Instance) -> None:
-    """End all of an instance, also what a crash left of it, and remove what is kept of it."""
+    """End an instance, also the remains of a crash, and remove its state."""
     with locked(instance.folder):
         _down(instance)
 
 
 def remove(instance: Instance, name: str) -> None:
-    """Take a node out of the cluster, and remove what is kept of it."""
+    """Remove a node from the cluster, and its state."""
     machine = Machine(instance, name)
     with locked(instance.folder):
         cloud.kubectl(Machine(instance, CLOUD), "delete", "node", name)

@@ -67,7 +67,7 @@ class Machine:
         return self.instance.pid(self.name) is not None
 
     def start(self, layers: Sequence[Path], binds: Mapping[Path, Sequence[str]]) -> IO[bytes]:
-        """Make the namespaces; the machine boots when what is returned is closed."""
+        """Make the namespaces; the machine boots when the caller closes the result."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._give_identity()
         plan = self.folder / "plan.json"
@@ -112,7 +112,7 @@ class Machine:
         (own.parent / "hostname").write_text(f"{self.name}\n")
 
     def wait_until_up(self) -> None:
-        """Wait until systemd has started what it starts at boot."""
+        """Wait until systemd has started all units of the boot."""
         until(f"systemd runs on {self.name}", self._is_up, BOOT_TIMEOUT)
 
     def _is_up(self) -> bool:
@@ -141,7 +141,7 @@ class Machine:
         return ["nsenter", f"--target={self.pid}", *namespaces, "env", "-i", *environment, *clock, *command]
 
     def run(self, *command: str, stdin: str = "") -> str:
-        """Run a command on the machine, and return what it prints. Raises FailedError."""
+        """Run a command on the machine, and return its output. Raises FailedError."""
         return run(*self.enter(*command), stdin=stdin)
 
     def try_run(self, *command: str) -> subprocess.CompletedProcess[str]:

@@ -1,6 +1,6 @@
-"""The network of an instance: a bridge at the cloud, a veth to each node, and what cuts a node from its cloud.
+"""The network of an instance: a bridge at the cloud, a veth to each node, and faults that cut a node from its cloud.
 
-Nodes reach each other over the bridge also where the cloud is cut off. Nothing of it is seen outside the instance.
+Nodes reach each other over the bridge also when the cloud is cut off. The network is invisible outside the instance.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def lay_cloud(cloud: Machine) -> None:
 
 
 def lay_node(cloud: Machine, node: Machine, *, carrier: bool = True) -> None:
-    """Lead a link from the cloud to a node that has just got its namespaces, and tell all how to reach its pods."""
+    """Connect a node with new namespaces to the cloud, and add routes to its pods everywhere."""
     name = node.name
     with contextlib.suppress(FailedError):
         # That of the boot before can outlive it by a moment.
@@ -96,7 +96,7 @@ def lay_node(cloud: Machine, node: Machine, *, carrier: bool = True) -> None:
 
 
 def cut_of(cloud: Machine, node: str) -> Cut | None:
-    """How a node is cut off now; None where it is not."""
+    """Return the fault that cuts a node off now; None without one."""
     try:
         return Cut((cloud.folder / f"cut-{node}").read_text())
     except FileNotFoundError:
@@ -114,7 +114,7 @@ def cut(cloud: Machine, node: str, how: Cut) -> None:
 
 
 def heal(cloud: Machine, node: str) -> None:
-    """Take away what cuts a node."""
+    """Remove the fault that cuts a node off."""
     was = cut_of(cloud, node)
     if was is Cut.DOWN:
         _ip(cloud, f"link set {node} up")

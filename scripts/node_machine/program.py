@@ -16,7 +16,7 @@ from tests.cloud.build import BuildError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the command line says. Exit status 2: the machine lacks something, which one line says; 1: it failed."""
+    """Run the command. Exit status 2: the machine lacks something, named in one line; 1: the command failed."""
     try:
         given = parser().parse_args(arguments)
         require_machine()
@@ -92,7 +92,7 @@ def _command(given: Sequence[str]) -> list[str]:
 
 
 def become(command: Sequence[str]) -> None:
-    """Run a command in the place of this process."""
+    """Replace this process by a command."""
     os.chdir("/")
     os.execvp(command[0], [*command])  # noqa: S606 - a person speaks to it
 

@@ -1,4 +1,4 @@
-"""Programs of a node and its cloud: recipes besides those of the test control plane, built once per user."""
+"""Programs of a node and its cloud: recipes that the test control plane lacks, built once per user."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ COREDNS = Recipe(
 
 
 def ensure_programs() -> dict[str, Path]:
-    """Paths of all programs, by name; what is missing is built. Raises BuildError."""
+    """Return the paths of all programs, by name; build the missing ones. Raises BuildError."""
     found = build.ensure_binaries(CONTROL_PLANE)
     for recipe in (KUBERNETES, CONTAINERD, PLUGINS, COREDNS):
         found |= build.ensure_binaries(recipe=recipe)

@@ -1,6 +1,6 @@
-"""The userland of machines: Debian by debootstrap, and above it a layer with what the hub and its manager stand on.
+"""The userland of machines: Debian by debootstrap, and a layer with the dependencies of hub and manager.
 
-Both are made once per user and never written to again: machines have overlays above them.
+Both are made once per user and never changed: machines mount overlays over them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MASKED = (
 )
 """Units that a machine without a kernel of its own has no use for, or that would change this machine's."""
 CHECKOUT, WHEELS = "/srv/edgehub", "/srv/wheels"
-"""On each machine: the checkout, read-only, and the wheels of what the hub depends on."""
+"""Paths on each machine: the checkout, read-only, and the wheels of the hub's dependencies."""
 HUB, MANAGER = "/srv/hub", "/srv/manager"
 """On each machine: the environments in which the checkout's hub and manager run."""
 INSTALL = f"""\
@@ -69,7 +69,7 @@ NETWORK_FILES = ("/etc/resolv.conf", "/etc/pip.conf", "/etc/ssl/certs/ca-certifi
 
 
 def ensure_userland() -> list[Path]:
-    """The layers of a machine's root, the uppermost first; what is missing is made. Raises LackError."""
+    """Return the layers of a machine's root, the uppermost first; make the missing ones. Raises LackError."""
     base = _ensure("userland", [SUITE, *PACKAGES, *MASKED], _bootstrap)
     locks = [(ROOT / "requirements" / f"{name}.lock").read_text() for name in ("hub", "manager")]
     hub = _ensure("python", [base.name, INSTALL, *locks], lambda folder: _install(base, folder))
@@ -77,7 +77,9 @@ def ensure_userland() -> list[Path]:
 
 
 def _ensure(kind: str, made_of: Sequence[str], make: Callable[[Path], None]) -> Path:
-    """The folder of this kind that is made of this; it is made under another name, so that it is whole or not there."""
+    """Return the folder of this kind for these inputs, made under another name and renamed, so that it is never
+    incomplete.
+    """
     digest = hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:16]
     folder = cache_folder(os.environ) / f"{kind}-{digest}"
     if not folder.exists():

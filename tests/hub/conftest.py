@@ -20,7 +20,7 @@ from tests.hub.support.site import behind_a_link, hub_before
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Gives those without the control plane as much time as those with it: they start as many processes."""
+    """Give tests without the control plane as much time as those with it: they start as many processes."""
     if not item.get_closest_marker("timeout"):
         item.add_marker(pytest.mark.timeout(REAL_TIMEOUT))
 

@@ -58,7 +58,7 @@ async def test_the_second_driver_of_a_first_boot_is_there_in_the_outage(
 async def test_a_caller_with_a_copy_gets_the_write_of_another_in_an_outage(
     outage: Outage, real_cloud: RealCloud, namespace: str, node_name: str
 ) -> None:
-    """A write of one identity left all others, the node among them, with 503 in the next outage."""
+    """A write of one identity caused 503 for all others, the node among them, in the next outage."""
     verbs = rule("", "configmaps", "get update")
     subjects = [user(f"system:node:{node_name}"), account(namespace, "pod")]
     granted = rights("others", [verbs], *subjects, namespace=namespace)

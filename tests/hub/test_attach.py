@@ -1,4 +1,4 @@
-"""A mitmproxy of a person's own is attached to a running hub: in a file, in the browser, and what the hub pays."""
+"""A person's own mitmproxy is attached to a running hub: into a file, in the browser, and the cost for the hub."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def ask(hub: Hub, path: str, **headers: str) -> None:
 
 
 def wait_until_written(file: Path, what: bytes) -> None:
-    """Until a file has a text: nothing tells when another process has written it."""
+    """Poll until another process has written a text to a file."""
     end = time.monotonic() + SLACK
     while what not in file.read_bytes():
         assert time.monotonic() < end

@@ -76,7 +76,7 @@ def hub_with(cloud: RealCloud, folder: Path, node: str, token: str) -> Hub:
 
 
 def serial(hub: Hub) -> int:
-    """Which certificate the hub keeps; 0 for none."""
+    """Return the serial number of the hub's certificate; 0 without one."""
     file = hub.state / "pki" / "node.pem"
     return x509.load_pem_x509_certificate(file.read_bytes()).serial_number if file.exists() else 0
 

@@ -1,4 +1,4 @@
-"""A pool with one live link keeps all its nodes: hubs that borrow another's way to the cloud, and that lend theirs."""
+"""A pool with one live link keeps all its nodes: hubs borrow another hub's link to the cloud, or lend theirs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Renewals:
 
 @asynccontextmanager
 async def renewing(cloud: ScriptableCloud, member: Member) -> AsyncIterator[Renewals]:
-    """A kubelet's lease, renewed through the member's hub, and what the cloud sees of it."""
+    """Renew a kubelet's lease through the member's hub, and read the cloud's state of it."""
     seen, number = Renewals(), 0
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {}}
     lease["metadata"] = {"name": member.name, "namespace": "kube-node-lease"}

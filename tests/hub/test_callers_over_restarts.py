@@ -1,4 +1,4 @@
-"""A caller with a token at the TLS port, and a hub that starts without its cloud: what the cloud said holds."""
+"""A caller with a token at the TLS port of a hub that starts without its cloud: the cloud's last answer counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hub with mitmproxy's web interface: flows that a person sees decoded, with the way that each went."""
+"""The hub with mitmproxy's web interface: it shows a person decoded flows, with the route of each."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ async def test_an_edit_of_a_held_relay_holds(holding: WebHub) -> None:
 
 
 async def test_an_answer_streamed_by_the_hub_is_not_held_and_marked_so(holding: WebHub) -> None:
-    """A view's list and its watch: the component gets them at once, and the flow tells the person why."""
+    """A view's list and its watch: the component gets them at once, and the flow shows the reason."""
     await holding.command("set", "intercept", "~s & ~hq held")  # requests are not held
     path, watch = f"{SERVICES}?resourceVersion=0", f"{SERVICES}?watch=true&resourceVersion=0"
     async with (

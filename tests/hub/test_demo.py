@@ -71,11 +71,11 @@ def test_a_node_to_look_at_has_components_and_ends_with_its_terminal(tmp_path: P
 LINE = re.compile(
     r"^\S+  (?P<component>\S+) +(?P<verb>\S+) +(?P<what>.+?) +(?P<route>\w+) +(?P<code>\d+) +\d"
 )
-"""A request as `observe` tells it."""
+"""A request as `observe` prints it."""
 
 
 def test_the_demos_own_outage_is_right_in_every_line(tmp_path: Path) -> None:
-    """Its kubelet patched a Lease, and read JSON beside copies in protobuf: 503 and 406 were what a visitor saw."""
+    """Its kubelet patched a Lease, and read JSON beside copies in protobuf: visitors saw 503 and 406."""
 
     def ask(url: str) -> Any:
         headers = {"Accept": "application/json"}

@@ -1,4 +1,4 @@
-"""A hub before another hub: what the one reads from the other crosses as differences, whoever watches it."""
+"""A hub before another hub: it sends differences for every watch, whatever client reads it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.hub.support.streams import watching
 
 @pytest.fixture
 async def chain(cloud: ScriptableCloud, tmp_path: Path) -> AsyncIterator[tuple[Hub, Hub]]:
-    """A hub before the cloud, which keeps what other hubs ask for, and a hub before that hub."""
+    """Start a hub before the cloud, which caches the reads of other hubs, and a hub before that hub."""
     cloud.store.create(config_map({"cache_agents": "edgehub,kube-proxy"}))
     first = Hub(tmp_path / "first", cloud.url, node="first")
     second = Hub(tmp_path / "second", first.url, node="second")

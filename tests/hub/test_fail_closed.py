@@ -1,6 +1,6 @@
-"""Whatever fails in a part of the hub, a request gets a 5xx Status or nothing: nothing unfiltered, no other identity.
+"""A failure in any part of the hub gives a 5xx Status or no answer: nothing unfiltered, no other identity.
 
-Each hook is broken in turn, in a running hub before a cloud that notes who came.
+The test breaks each hook, one after the other, in a running hub before a cloud that records callers.
 """
 
 from __future__ import annotations

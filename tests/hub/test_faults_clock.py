@@ -59,7 +59,7 @@ class Scene:
         return f"/api/v1/namespaces/{self.namespace}/services"
 
     def set_clock(self, seconds: float) -> None:
-        """Ahead of what is right."""
+        """Set the clock ahead."""
         with self.clock.open("r+b") as file:
             file.write(struct.pack("d", seconds))
 

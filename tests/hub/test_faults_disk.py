@@ -1,4 +1,4 @@
-"""A disk that fails, is locked or damaged: clients go on, it is told, and it is used again."""
+"""A disk that fails, is locked or damaged: clients continue, the hub reports the fault, and uses the disk again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fifty thousand objects of one kind: served, kept, served without a cloud, and other clients served meanwhile."""
+"""Fifty thousand objects of one kind: served, stored, served without a cloud, while other clients are served."""
 
 from __future__ import annotations
 

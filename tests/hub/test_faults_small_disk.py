@@ -124,7 +124,7 @@ FAULTS: dict[str, tuple[Callable[[SmallDisk], None], Callable[[SmallDisk], None]
     "full": (SmallDisk.fill, SmallDisk.free_space),
     "read-only": (SmallDisk.make_read_only, SmallDisk.make_writable),
 }
-"""The function that fills or breaks the disk, and the one that mends it."""
+"""The function that fills or breaks the disk, and the one that repairs it."""
 
 
 @pytest.mark.parametrize("crash", [False, True], ids=["sigterm", "kill -9"])
@@ -141,7 +141,7 @@ async def test_a_hub_that_starts_on_it_without_a_cloud_answers_from_the_copy(
     filler = 60_000
 
     async def write_more(outage: Outage) -> None:
-        """Events until the disk takes no more: after a crash SQLite's log takes some megabytes."""
+        """Write events until the disk is full: after a crash SQLite's log takes some megabytes."""
         number = 0
         while not outage.hub.metric(ERRORS):
             assert number < 10 * MOST

@@ -1,4 +1,4 @@
-"""Callers with tokens that the cloud refuses: kube-apiserver ends the connections that show them, and nobody else's."""
+"""Callers whose tokens the cloud refuses: kube-apiserver ends only the connections that present such tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forms of what a view answers: a client gets the form that kube-apiserver would give it, and its refusals."""
+"""Forms of a view's answers: a client gets the form that kube-apiserver would send, and the same refusals."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""kubectl behind a filter: the columns and cells of the cloud's own Tables, of what the filter shows.
+"""kubectl behind a filter: the columns and cells of the cloud's own Tables, for the objects that the filter shows.
 
-Of Services the hub makes them itself; of a custom resource they are the cloud's.
+For Services the hub makes them itself; for a custom resource they are the cloud's.
 """
 
 from __future__ import annotations

@@ -16,12 +16,12 @@ from tests.hub.support.lone_links import LoneLinks, Member, lone_links
 from tests.hub.support.objects import service
 
 SERVICES = 60
-"""More than those whose names the hub compares."""
+"""More Services than the hub compares by name."""
 INPUTS = ("nodes", "configmaps", "configmaps", "configmaps", "nodepools")
 """A hub in a pool reads for itself its Node, the rules, the leaders, the CA of clients, and its pool."""
 FIRST = Counter({**Counter(f"list {each}" for each in INPUTS), **Counter(f"watch {each}" for each in INPUTS)})
 SETTLED = 2.0
-"""Seconds after which a hub asks for nothing more but probes. Nothing tells that no request is to come."""
+"""Seconds after which a hub sends only probes; no event shows the end of its requests."""
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def listed(member: Member) -> None:
 
 
 async def requests_of(pool: LoneLinks, member: Member) -> Counter[str]:
-    """Start a hub that was stopped; what it asks of the cloud, but probes."""
+    """Start a stopped hub; return its requests to the cloud, without probes."""
     pool.cloud.requests.clear()
     await asyncio.to_thread(member.hub.start)
     await asyncio.to_thread(listed, member)

@@ -18,7 +18,7 @@ PREFIX = "/k8s/clusters/c-m-1"
 
 
 class Gateway:
-    """Hands on what is below PREFIX, as Rancher does, and answers 404 to all else."""
+    """Forwards requests below PREFIX, as Rancher does, and answers 404 to others."""
 
     def __init__(self, cloud: ScriptableCloud) -> None:
         self._cloud = cloud

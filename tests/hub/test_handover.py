@@ -1,4 +1,4 @@
-"""A hub on sockets of a service manager is replaced under load: no connection is refused, and watches go on."""
+"""A hub on sockets of a service manager is replaced under load: no connection is refused, and watches continue."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ZERO = f"{SERVICES}?resourceVersion=0"
 
 
 async def more(events: Events, known: int) -> list[Seen]:
-    """The events of a watch beyond the first ones, as soon as there are any, or the watch has ended."""
+    """Return the events of a watch after the first ones, once there are any, or the watch has ended."""
     await events.until(lambda seen: events.ended or len(seen) > known, timeout=3600)
     return events.seen[known:]
 
@@ -43,7 +43,7 @@ async def state(hub: Hub) -> tuple[str, list[str]]:
 async def follow(hub: Hub, seen: list[str]) -> None:
     """List and watch as a reflector does: from the last version when a watch ends, from a list after an ERROR.
 
-    A new process answers an old version with ERROR where a filter has a part in what the client saw.
+    A new process answers an old version with ERROR if a filter changed the client's view.
     """
     version = ""
     while True:

@@ -67,7 +67,7 @@ async def test_the_hub_listens_on_its_configured_ports_alone(hub: Hub) -> None:
 
 
 async def test_no_connection_of_the_hub_leads_to_itself(hub: Hub, plain: urllib3.PoolManager) -> None:
-    """While it serves a watch and a list of views, a relay, and what it can answer in the cloud's place."""
+    """Checked while it serves a watch and a list of views, a relay, and answers of its own."""
     all_slices = "/apis/discovery.k8s.io/v1/endpointslices"
     async with watching(hub.url, all_slices, component="kube-proxy", resourceVersion="0"):
         lease = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{hub.node}"
@@ -92,7 +92,7 @@ def _sockets_of(pid: int) -> list[tuple[str, str, str]]:
 def test_kubelet_points_pods_at_the_hub_only_once_they_can_verify_it(
     real_cloud: RealCloud, node: str, tmp_path: Path, signer: str, is_pointed: bool
 ) -> None:
-    """Nobody approves the certificate here; the manager's tests show the address once it is there."""
+    """Here the certificate is never approved; the manager's tests show the address after approval."""
     identity = real_cloud.node_kubeconfig(node)
     flags = ("--pod-address", "169.254.2.1", "--tls-signer", signer)
     with (

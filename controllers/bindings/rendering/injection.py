@@ -92,7 +92,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A slot of a binding for which the workload has no place."""
+    """A slot of a binding that the workload does not have."""
 
     binding: str
     slot: str
@@ -122,9 +122,9 @@ class Rendering:
 
 
 def render(incoming: Json, record: Record, items: Iterable[BindingItem], target: Target) -> Rendering:
-    """The workload with the items injected, in their order: a later one wins. `incoming` stays as it is.
+    """Return the workload with the items injected, in their order: a later one wins. `incoming` is not changed.
 
-    A record or items whose rendering costs too much count as absent; the items are skipped then.
+    If the record or the items cost too much to render, they count as absent; the items are skipped then.
     """
     items = list(items)
     size = len(write_json(pod_spec(incoming)))
@@ -163,7 +163,7 @@ def _refused(
 
 
 def _too_much(items: list[BindingItem], size: int) -> str:
-    """Why these items are not injected into a pod spec of this size, "" if they are."""
+    """Return why these items are not injected into a pod spec of this size; "" if they are."""
     slots, patching = 0, set[str]()
     for item in items:
         size += len(write_json(item.fields))
@@ -281,7 +281,7 @@ def _patch(
 
 
 def _values(workload: Json, wishes: _Injections) -> dict[Slot, Value]:
-    """The present values of the slots that items set; a slot is absent where the workload has no place for it."""
+    """Return the present values of the slots that items set; a slot that the workload does not have is absent."""
     values: dict[Slot, Value] = {}
     for slot in wishes.slots:
         with contextlib.suppress(SlotUnavailable):
@@ -395,5 +395,5 @@ def _wish_of_volume(
 
 
 def _filled(value: object, pool: str) -> str:
-    """A text of an item with the pool's name in place of its placeholders."""
+    """Replace the placeholders in an item's text by the pool's name."""
     return text(value).replace("{{nodepool-name}}", pool).replace("{{nodepool}}", pool)

@@ -1,4 +1,4 @@
-"""The storm of one node: what its writers write, the lives of its hub, and the checks between."""
+"""The load of one node: its writers' writes, the lives of its hub, and the checks between."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Written:
 
 @dataclass(slots=True)
 class Figures:
-    """The counts of a run, and what went wrong."""
+    """The counts of a run, and its faults."""
 
     kills: int = 0
     accepted: int = 0
@@ -108,7 +108,7 @@ CHECK_EVERY = 10
 SETTLED = 180.0
 """Seconds in which everything that waits must reach the cloud, on busy cores."""
 TAIL = 20
-"""Lines of the hub's log that tell of an entry that stays."""
+"""Lines of the hub's log that report an entry that stays."""
 DISK_IS_LATE = re.compile(rb"answers before a write of (\S+) is on disk|keeps an older write of (\S+):")
 """The hub's log line about an object when the disk takes longer than a second: then a kill may lose the write."""
 RULES = "/api/v1/namespaces/kube-system/configmaps"
@@ -129,7 +129,7 @@ class Storm:
         fault: Callable[[str], None],
         seed: str,
     ) -> None:
-        """`moved` is notified of whatever the cloud's watch shows; `fault` is told what is wrong."""
+        """`moved` is notified of each event of the cloud's watch; `fault` gets each fault."""
         self.written: dict[str, Written] = {}
         """By the path of the object."""
         self._hub, self._cloud, self._link = hub, cloud, link
@@ -161,7 +161,7 @@ class Storm:
             await self._check()
 
     async def begin(self) -> None:
-        """Read as kubelet: what the hub has never shown it cannot answer alone."""
+        """Read as kubelet: in an outage the hub can answer only reads that it has served before."""
         await asyncio.to_thread(self._hub.start)
         node = self._hub.node
         for selected in (
@@ -274,7 +274,7 @@ class Storm:
     async def _write(
         self, method: str, target: str, written: Written, body: Json, *, number: int = 0
     ) -> None:
-        """Send one write, when the storm goes; note what is known of it then."""
+        """Send one write while the load runs, and record its outcome."""
         await self._goes.wait()
         number = written.last = number or written.last + 1
         is_offline, began = self._link.mode is not Mode.PASS, time.perf_counter()

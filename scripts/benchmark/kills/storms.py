@@ -1,4 +1,4 @@
-"""Runs the storms of several nodes side by side before one control plane, and prints what they found."""
+"""Runs the loads of several nodes side by side before one control plane, and prints their findings."""
 
 from __future__ import annotations
 

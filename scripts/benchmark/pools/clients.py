@@ -1,7 +1,7 @@
 """Followers without a hub, for `scripts/bench --pool`: the hub's own reflector reads from a leader's peer port.
 
 Each follower has its node's certificate and a loopback address of its own. All run in one process beside the bench. The
-bench asks for their state by a line on standard input, and gets a line of JSON.
+bench requests their state by a line on standard input, and gets a line of JSON.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Follower:
         """The longest time without an event, in seconds, since the bench last asked."""
 
     async def run(self, slots: asyncio.Semaphore) -> None:
-        """Follow until cancelled. The first list is taken in `turn`."""
+        """Follow until cancelled. `slots` bounds the first lists at a time."""
         async with slots:
             running = asyncio.create_task(self.reflector.run())
             while not self.store.complete:
@@ -153,7 +153,7 @@ class Follower:
 
 
 def state(followers: Sequence[Follower]) -> dict[str, object]:
-    """Return the joint state of all followers. Their gaps begin anew."""
+    """Return the joint state of all followers, and reset their gaps."""
     report = {
         "watching": sum(follower.reflector.state is State.WATCHING for follower in followers),
         "objects": min(len(follower.store) for follower in followers),

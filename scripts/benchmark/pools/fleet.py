@@ -1,8 +1,7 @@
-"""The load of `scripts/bench --fleet`: what a cluster of a thousand hubs costs the links of its cloud, at rest and in a
-rolling restart.
+"""The load of `scripts/bench --fleet`: bytes of a thousand hubs on the cloud's links, at rest and in a rolling restart.
 
-Each event is recorded from a real kube-apiserver, and counted as often as there are streams that carry it. The frames
-of HTTP and TLS are not counted, nor what each node writes by itself (`scripts/bench --links`).
+Each event is recorded from a real kube-apiserver, and counted once for each stream that carries it. Frames of HTTP and
+TLS do not count, nor does each node's own traffic (`scripts/bench --links`).
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ KIND = Path(__file__).parents[3] / "controllers" / "manifests" / "nodelabels.yam
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Something that changes: what one event takes as the cloud sends it and as a difference, and their number."""
+    """A cause of events: the bytes of one event as the cloud sends it and as a difference, and the number of events."""
 
     name: str
     plain: float

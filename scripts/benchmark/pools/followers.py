@@ -1,4 +1,4 @@
-"""The table of `scripts/bench --links` about a pool: what crosses a follower's own link beside the leader's."""
+"""The table of `scripts/bench --links` about a pool: bytes on a follower's own link and on the leader's."""
 
 from __future__ import annotations
 

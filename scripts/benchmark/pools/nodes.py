@@ -68,7 +68,7 @@ class Client:
         self.last, self.events = now, self.events + 1
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Reset the measurement."""
         self.late.clear()
         self.gap, self.last, self.events = 0.0, 0.0, 0
 
@@ -185,7 +185,7 @@ async def _read(answer: aiohttp.ClientResponse, client: Client, sent: dict[str, 
 INTERVAL = 0.1
 """Seconds between two updates."""
 THREADS = 8
-"""Updates under way at once where the bench sends them as fast as kube-apiserver takes them."""
+"""Concurrent updates when the bench sends them as fast as kube-apiserver accepts them."""
 
 
 @dataclass(slots=True)

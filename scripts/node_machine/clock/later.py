@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def become(moved: int, command: Sequence[str]) -> None:
-    """Run a program in the place of this process, with a clock that is so many seconds later."""
+    """Replace this process by a program whose clock is so many seconds ahead."""
     own = os.getpid()
     ready, tell = os.pipe()
     if os.fork() == 0:
@@ -63,7 +63,7 @@ def _follow(pid: int, moved: int, tell: int) -> None:
 
 
 def _becomes(pid: int, status: int) -> bool:
-    """Return whether a traced process is stopped because it has become a program; else let it go on."""
+    """Return whether a traced process is stopped because it has become a program; else continue it."""
     if status >> 8 == signal.SIGTRAP | EXEC_EVENT << 8:
         return True
     _ptrace(CONTINUE, pid, 0 if status >> 16 else os.WSTOPSIG(status))

@@ -30,7 +30,7 @@ exec /usr/sbin/runc "$@"
 
 
 def seconds(text: str) -> int:
-    """The seconds of a length of time, as in `90s`, `1h` or `40d`; ValueError for what is none."""
+    """Return the seconds of a duration such as `90s`, `1h` or `40d`; ValueError for any other text."""
     found = MOVED.fullmatch(text)
     if not found:
         raise ValueError(f"{text!r} is no length of time: a number and s, m, h or d")
@@ -69,12 +69,12 @@ def launched(unit: str, moved: int) -> str:
 
 
 def _interpreted(moved: int) -> str:
-    """A drop-in for hub and manager, whose interpreter asks the C library."""
+    """Return a drop-in for hub and manager, whose interpreter asks the C library."""
     return f"[Service]\nEnvironment={' '.join(faked(moved))}\n"
 
 
 def require_x86() -> None:
-    """Raise LackError on a machine whose programs of Go have no clock that could be moved."""
+    """Raise LackError on a machine where the clock of Go programs cannot be changed."""
     if os.uname().machine != "x86_64":
         raise LackError("clocks are moved on x86-64 alone")
 
@@ -84,7 +84,7 @@ def _remember(machine: Machine, moved: int) -> None:
 
 
 def _write(machine: Machine, path: str, text: str) -> None:
-    """Write a file of a machine, whether that runs or not; none where the text is empty."""
+    """Write a file of a machine, running or not; delete it if the text is empty."""
     root = Path(f"/proc/{machine.pid}/root") if machine.runs else machine.folder / "upper"
     file = root / path.lstrip("/")
     file.unlink(missing_ok=True)

@@ -1,1 +1,1 @@
-"""Helpers of the tests of a whole hub: its process, raw clients, outages."""
+"""Helpers of the tests of a complete hub: its process, raw clients, outages."""

@@ -1,4 +1,4 @@
-"""Bootstrap tokens of a real cluster, and what the cluster makes of the requests that hubs send with them."""
+"""Bootstrap tokens of a real cluster, and the cluster's answers to the requests that hubs send with them."""
 
 from __future__ import annotations
 

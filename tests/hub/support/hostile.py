@@ -1,4 +1,4 @@
-"""The attacks of `tests.hub.support.attacks` on a hub, and what its node sees meanwhile: memory, kubelet's answers."""
+"""The attacks of `tests.hub.support.attacks` on a hub, and its node's view: memory, kubelet's answers."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def besiege(hub: Hub, cloud: RealCloud, folder: Path, seconds: float, *att
 
 
 async def _kubelet(hub: Hub, siege: Siege) -> None:
-    """A relayed read and one of a view, on connections of their own: a new one is what a full hub would refuse."""
+    """Send a relayed read and one of a view, each on a new connection: a full hub would refuse these first."""
     timeout = aiohttp.ClientTimeout(total=GRACE)
     connector = aiohttp.TCPConnector(force_close=True)
     headers = {"User-Agent": "kubelet/v1", "Accept": "application/vnd.kubernetes.protobuf"}

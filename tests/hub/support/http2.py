@@ -43,7 +43,7 @@ class Streams:
         self.ended: set[int] = set()
         """Streams whose answer is complete, or was broken off."""
         self.resets: dict[int, int] = {}
-        """The error codes of those that were broken off."""
+        """The error codes of reset streams."""
         self._news = asyncio.Event()
         self._task = asyncio.create_task(self._read())
 
@@ -143,7 +143,7 @@ class Streams:
         self._flush()
 
     async def until(self, wanted: Callable[[], bool]) -> None:
-        """Wait until the condition holds, evaluated after each event. ConnectionError when no more events can come."""
+        """Wait until the condition holds, evaluated after each event. ConnectionError if the connection ends."""
         while not wanted():
             if self._is_gone:
                 raise ConnectionError("the server has closed the connection")

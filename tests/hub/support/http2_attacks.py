@@ -21,12 +21,12 @@ BATCHES = 50
 SETTINGS = b"\4\0\0\0\0\0"
 """A head of a SETTINGS frame, behind its length."""
 NO_WINDOW = b"\0\4\0\0\0\0"
-"""The setting by which no stream has room."""
+"""The setting that gives every stream an empty window."""
 
 
 @asynccontextmanager
 async def framing(aim: Aim) -> AsyncIterator[tuple[H2Connection, asyncio.StreamWriter]]:
-    """A connection of HTTP/2 that has begun; the caller sends what there is to send."""
+    """Open an HTTP/2 connection; the caller sends its data."""
     async with opened(aim.tls, context_of("h2")) as (_, writer):
         connection = H2Connection(H2Configuration(client_side=True))
         connection.initiate_connection()
@@ -76,7 +76,7 @@ async def taken_back_requests(aim: Aim) -> None:
 
 
 async def frames_for_nothing(aim: Aim) -> None:
-    """PING, SETTINGS, PRIORITY, updates of windows, and a head that goes on and on, each in thousands."""
+    """Send PING, SETTINGS, PRIORITY, WINDOW_UPDATE, and a head without end, thousands of each."""
     floods = (
         (b"", b"\0\0\x08\x06\0\0\0\0\0" + bytes(8)),
         (b"", b"\0\0\x06\x04\0\0\0\0\0\0\x03\0\0\0\x64"),
@@ -132,7 +132,7 @@ async def window_floods(aim: Aim) -> None:
 
 
 async def unfinished_requests(aim: Aim) -> None:
-    """Requests without a token whose bodies do not end: the hub answers each at once."""
+    """Send requests without a token whose bodies do not end: the hub answers each at once."""
     async with framing(aim) as (connection, writer):
         for _ in range(10 * STREAMS):
             begun(connection, "POST", IN_DEFAULT + "events", "", end=False)
@@ -156,7 +156,7 @@ async def long_heads(aim: Aim) -> None:
 
 
 async def held_lists(aim: Aim) -> None:
-    """Lists that the hub keeps for the next outage, of which the client reads no byte."""
+    """Request lists that the hub buffers to cache them, and read no byte of them."""
     async with framing(aim) as (connection, writer):
         for _ in range(STREAMS):
             begun(connection, "GET", IN_DEFAULT + "configmaps", aim.reader, component="kubelet/v1")

@@ -1,4 +1,4 @@
-"""A node whose Jobs really install, upgrade and remove its hub: what a hollow kubelet does not do for it."""
+"""A node whose Jobs really install, upgrade and remove its hub, because a hollow kubelet runs no container."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.worker import Worker
 INTERVAL = 2.0
 """Seconds between two renewals of the Lease, and between two looks for Jobs."""
 BAD_TIMEOUT = 15
-"""Seconds in which a hub that ends at once would have to answer."""
+"""Seconds for the answer of a hub that ends at once."""
 
 
 class InstalledNode(Worker):
@@ -54,7 +54,9 @@ class InstalledNode(Worker):
                     self._jobs.submit(self._run, pod)
 
     def _renew(self) -> None:
-        """Renew the Lease through the hub as kubelet does; it relays what the hollow one writes, by its User-Agent."""
+        """Renew the Lease through the hub as kubelet does; it relays the hollow kubelet's writes, because of its
+        User-Agent.
+        """
         path = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{self.machine.node}"
         try:
             lease = self._http.request("GET", self.machine.url + path)

@@ -110,7 +110,7 @@ class StaticPods(Worker):
 
 
 def lay_programs(machine: Machine) -> None:
-    """Write what the container has as programs: `edgehub` of this checkout, and an `nsenter` to the machine."""
+    """Write the container's programs: `edgehub` of this checkout, and an `nsenter` to the machine."""
     programs = machine.folder / "bin"
     programs.mkdir()
     texts = {

@@ -1,5 +1,6 @@
-"""A node as one process, with its own certificate: a kubelet that renews its Lease, keeps it Ready, and runs the
-Jobs of the duty `nodes` to an end that the command line names."""
+"""A node as one process, with its own certificate: a kubelet that renews its Lease, reports it Ready, and runs the Jobs
+of the duty `nodes` to an end that the command line names.
+"""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Member:
         return found
 
     def via(self, node: str) -> bool:
-        """Whether the hub has the cloud by this way: `own`, `none`, or that of a node."""
+        """Whether the hub uses this link to the cloud: `own`, `none`, or the name of a node."""
         return self.hub.metric("edgehub_link", via=node) == 1
 
     def close(self) -> None:

@@ -34,7 +34,7 @@ with socket.socket(socket.AF_UNIX) as machine:
     said = machine.makefile().read()
 sys.exit(said or 0)
 """
-"""A program that hands its arguments, and who calls it, to the test; what the test says is an error."""
+"""A program that passes its arguments, and its caller, to the test; the test's answer is its error."""
 
 
 class Machine:
@@ -57,9 +57,9 @@ class Machine:
         self.called: list[str] = []
         """The arguments of each call of systemctl."""
         self.ends: dict[str, signal.Signals] = {}
-        """Calls of systemctl that fail, once: the signal ends the caller."""
+        """Calls of systemctl that fail once, by the signal that ends the caller."""
         self.kubelet_service, self.kubelet_kubeconfig = "kubelet.service", "etc/kubernetes/kubelet.conf"
-        """Where kubelet runs, and what it is given; another cluster's node has it elsewhere."""
+        """The service and kubeconfig of kubelet; other distributions have others."""
         self.ports = {name: free_port() for name in ("port", "tls-port", "admin-port")}
         self._programs = programs
         self._services: dict[str, Process | HollowKubelet | HollowProxy] = {}
@@ -119,7 +119,7 @@ class Machine:
         return [*ports, *own, "--state-dir", str(self.state), "--wait", "60"]
 
     def files(self) -> dict[str, tuple[int, bytes]]:
-        """Each file below the root but those of the hub's state, with its mode."""
+        """Return each file below the root except the hub's state, with its mode."""
         return {
             str(path.relative_to(self.root)): (path.stat().st_mode, path.read_bytes())
             for path in sorted(self.root.rglob("*"))
@@ -137,7 +137,7 @@ class Machine:
         return found
 
     def boot(self, service: str) -> None:
-        """Start a unit as systemd does at a boot; AssertionError for one that no boot starts."""
+        """Start a unit as systemd does at a boot; AssertionError for a unit that is not enabled."""
         assert service in self._enabled
         self._start(service)
 
@@ -165,7 +165,7 @@ class Machine:
         )
 
     def _call(self, arguments: list[str]) -> str:
-        """Do what systemctl would do. Return the text of its error, or ""."""
+        """Act as systemctl. Return the text of its error, or ""."""
         self.called.append(" ".join(arguments))
         match arguments:
             case ["restart", "edgehub.socket"]:
@@ -207,7 +207,7 @@ class Machine:
                 self._services[name] = Process("hub", self._command(name), self.folder)
 
     def _command(self, name: str) -> list[str]:
-        """The command line of a unit, with what it names on the node below this root."""
+        """Return the command line of a unit, with its paths below this root."""
         lines = (self.root / "etc/systemd/system" / name).read_text().splitlines()
         (line,) = (each for each in lines if each.startswith("ExecStart="))
         arguments = shlex.split(line.removeprefix("ExecStart=").replace("%%", "%").replace("$$", "$"))

@@ -1,4 +1,4 @@
-"""mitmproxy's interface in a browser, as a browser asks it: the flows of a hub, and what a person's buttons do."""
+"""mitmproxy's interface in a browser, as the browser requests it: the flows of a hub, and the effect of its buttons."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Mitmweb:
             return await answer.json()
 
     async def change(self, method: str, path: str, body: Json | None = None) -> tuple[int, str]:
-        """Do what a button does; status and text of the answer."""
+        """Act as a button does; return status and text of the answer."""
         headers = {
             "Authorization": f"Bearer {PASSWORD}",
             "X-XSRFToken": XSRF,
@@ -59,7 +59,7 @@ class Mitmweb:
             return answer.status, await answer.text()
 
     async def flow(self, path: str, is_so: Callable[[Any], object] = is_over) -> Any:
-        """The flow of a request, as soon as it is over, or what is asked for; the interface has no way to wait."""
+        """Return the flow of a request once it has ended, or once `is_so` holds; the interface offers only polling."""
         async with asyncio.timeout(SLACK):
             while True:
                 with contextlib.suppress(aiohttp.ClientError):  # it has not begun

@@ -1,7 +1,7 @@
-"""Runs the hub, and writes down what each callback costs its event loop: `python -m tests.hub.support.pauses OPTIONS`.
+"""Runs the hub, and records the cost of each callback of its event loop: `python -m tests.hub.support.pauses OPTIONS`.
 
-The cost is CPU time of the loop's thread, garbage collection with it, so that a busy machine does not matter. A thread
-looks on, and notes what a long callback does.
+The cost is CPU time of the loop's thread, garbage collection included, so that a busy machine does not matter. A thread
+samples the stack of a long callback.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SAMPLE = 0.01
 
 
 class Pause(NamedTuple):
-    """A long callback: seconds of CPU, those of garbage collection among them, seconds by the clock, what it did."""
+    """A long callback: seconds of CPU, those of garbage collection among them, seconds by the clock, and its stack."""
 
     cpu: float
     collecting: float
@@ -48,7 +48,7 @@ class Pauses:
         """When the callback that runs began, 0 between two; monotonic seconds."""
         self._seen = ""
         self._collecting = 0.0
-        """Seconds of CPU that collections of the callback have taken, less when one began that goes on."""
+        """Seconds of CPU of garbage collections in the callback; negative start time while one runs."""
         self._run = asyncio.Handle._run
 
     def install(self) -> None:
@@ -89,7 +89,7 @@ class Pauses:
 
 
 def read(file: Path) -> list[Pause]:
-    """The long callbacks, those that cost most CPU first."""
+    """Return the long callbacks, the most expensive first."""
     lines = file.read_text().splitlines() if file.exists() else []
     return sorted((Pause(*json.loads(line)) for line in lines), reverse=True)
 

@@ -1,4 +1,4 @@
-"""Clients of followers, and checks of what they get while leaders fail."""
+"""Clients of followers, and checks of their events while leaders fail."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def one_more(cloud: RealCloud) -> str:
 
 @asynccontextmanager
 async def followed(pool: Site, follower: Member) -> AsyncIterator[tuple[Events, Callable[[], str]]]:
-    """A watch of kube-proxy at a follower, and what makes one more slice, whose name it returns."""
+    """Open a watch of kube-proxy at a follower; return it with a function that creates a slice and returns its name."""
 
     def make() -> str:
         return one_more(pool.cloud)
@@ -92,7 +92,7 @@ def changing(cloud: RealCloud) -> Iterator[dict[str, float]]:
 
 
 async def has_each_once(events: Events, made: dict[str, float]) -> float:
-    """Return when a client has had all of them, once; the longest that one of them took, in seconds."""
+    """Return when a client has had each of them once, with the longest delay in seconds."""
     await events.until(lambda seen: set(made) <= {each.name for each in seen if each.type == "ADDED"})
     assert_uninterrupted(events)
     counted = Counter(each.name for each in events.seen if each.name in made)

@@ -24,7 +24,7 @@ SERVICES = "/api/v1/services"
 ENDPOINTS = "/api/v1/endpoints"
 SHARED = "/v1/services,discovery.k8s.io/v1/endpointslices"
 PATIENCE = 90.0
-"""Seconds that a test waits for what takes one to ten, and up to twenty after many failures of a leader."""
+"""Seconds that a test waits for an event that takes one to ten, and up to twenty after many failures of a leader."""
 
 
 class Member:
@@ -112,7 +112,7 @@ class Site:
         self.members: list[Member] = []
 
     def prepare(self, *numbers: int, given: bool = True) -> None:
-        """Make what the manager and the kubelets would make, and the hubs, which are not started yet."""
+        """Create the objects of manager and kubelets, and the hubs, which are not started yet."""
         cloud = self.cloud
         cloud.apply(HUB_RBAC)
         if self._has_node_pools:
@@ -155,7 +155,7 @@ class Site:
         self.cloud.admin.patch(f"{POOLS}/{self.pool}/status", {"status": {"nodes": names}})
 
     def lead(self, *leaders: Member, scope: str = SHARED) -> None:
-        """Publish leaders, and what the pool shares, as the manager does."""
+        """Publish leaders and the shared resources, as the manager does."""
         data = self._data(*leaders, scope=scope)
         self.cloud.admin.patch(f"{CONFIG_MAPS}/leader-hub-{self.pool}", {"data": data})
 
@@ -208,7 +208,7 @@ def talking_site(cloud: RealCloud, folder: Path, net: int, members: int) -> Iter
 
 
 def eventually(check: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
-    """Return when `check` gives something true; another process cannot tell when it does."""
+    """Poll until `check` returns something true: another process sends no notification."""
     deadline = time.monotonic() + patience
     while not (found := check()):
         if time.monotonic() > deadline:

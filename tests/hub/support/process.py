@@ -22,7 +22,7 @@ from tests.cloud.processes import Process, ProcessFailedError, sum_of_samples
 START_TIMEOUT = 60.0
 """Seconds to readiness; 1.5 on idle cores."""
 SLACK = 30.0
-"""Seconds that a busy machine may add to what is to happen at once. What goes wrong takes a minute or more."""
+"""Seconds that a busy machine may add to an immediate event. A fault takes a minute or more."""
 ROOT = Path(__file__).parents[3]
 READY = "/readyz?exclude=node"
 """Few of the tests' clouds have a Node of the hub."""
@@ -125,7 +125,7 @@ class Hub:
             raise
 
     def launch(self) -> None:
-        """Start, and return at once."""
+        """Start the hub, and return at once."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._process = Process("hub", self.command, self.folder, {"PYTHONPATH": str(ROOT), **self._env})
 
@@ -171,7 +171,7 @@ class Hub:
         await asyncio.to_thread(self.process.wait_for_line, pattern, 20)
 
     def wait_for_metric(self, name: str, wanted: float, timeout: float, **labels: str) -> None:
-        """Return when a metric has a value; another process cannot tell when it has."""
+        """Poll until a metric has a value: another process sends no notification."""
         deadline = time.monotonic() + timeout
         while (found := self.metric(name, **labels)) != wanted:
             if time.monotonic() > deadline:
@@ -179,7 +179,7 @@ class Hub:
             time.sleep(0.05)
 
     def wait_until_stored(self, text: str, count: int, timeout: float = SLACK) -> None:
-        """Return when so many values on the disk hold this text; another process cannot tell when they do."""
+        """Poll until so many values on the disk contain this text: another process sends no notification."""
         deadline = time.monotonic() + timeout
         while (found := self._count_stored(text)) < count:
             if time.monotonic() > deadline:

@@ -8,7 +8,7 @@ PIECE = 16 * 1024 * 1024
 
 
 def holds(pid: int, wanted: bytes) -> bool:
-    """Whether these bytes stand anywhere in the writable memory of a process. OSError where the kernel shows none."""
+    """Whether the writable memory of a process contains these bytes. OSError if the kernel shows none."""
     with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
         for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
             span, rights, *_ = line.split()

@@ -1,4 +1,4 @@
-"""Waits until a hub knows what the cloud holds, so that a test's watch begins at a settled state."""
+"""Waits until a hub has the cloud's objects, so that a test's watch begins at a settled state."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tests.hub.support.streams import WAIT
 
 
 def caught_up(cloud: RealCloud, hub: Hub) -> None:
-    """Return when each source that the hub has open has seen the cloud's objects as they are now.
+    """Return when each open source of the hub has the cloud's present objects.
 
-    Objects that the cloud has deleted do not count: nothing in the cloud tells of their deletion.
+    Objects that the cloud has deleted do not count: the cloud does not list deletions.
     """
     wanted = {_key(each): _newest(cloud, each) for each in hub.sources()}
     deadline = time.monotonic() + WAIT

@@ -1,4 +1,4 @@
-"""Raw clients of the API: watches whose events are kept as they come, in either encoding, over either HTTP version."""
+"""Raw clients of the API: watches that record their events, in either encoding, over either HTTP version."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Events:
         self._news.set()
 
     async def until(self, wanted: Callable[[list[Seen]], bool], timeout: float = WAIT) -> list[Seen]:
-        """All events so far, as soon as they are as wanted; TimeoutError tells what came instead."""
+        """Return all events so far once the condition holds; TimeoutError shows the events received instead."""
         try:
             async with asyncio.timeout(timeout):
                 while not wanted(self.seen):

@@ -90,7 +90,7 @@ def hub(folder: Path) -> Iterator[None]:
 
 
 def sign(folder: Path) -> Path:
-    """Give a hub what a cluster signed for it; the cluster's CA, as pods have it."""
+    """Give a hub a certificate that a cluster signed; return the cluster's CA, as pods have it."""
     cluster = Authority()
     issued = cluster.issue_server("n1", ADDRESSES)
     (folder / "pki").mkdir(parents=True)

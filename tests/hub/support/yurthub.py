@@ -31,7 +31,7 @@ class YurtHub:
     def __init__(self, cloud: RealCloud, folder: Path, serving: Credential) -> None:
         """`serving` is the certificate of its port, for whatever names."""
         self.has_cloud = True
-        """Without a cloud it goes on to answer lists and watches, and nothing else."""
+        """If False, it answers only lists and watches, as in an outage."""
         self.is_initializing = False
         """Whether it has no copy yet."""
         self.codings: list[str] = []
@@ -62,7 +62,7 @@ class YurtHub:
                 await self.stop()
 
     async def stop(self) -> None:
-        """Close its port, and end what it serves. It may have ended already."""
+        """Close its port, and end its requests. It may have ended already."""
         assert self._runner is not None
         assert self._listening is not None
         await end_server(self._runner, self._listening)
