@@ -1,2 +1,1 @@
-"""Runs client programs of several ecosystems directly at kube-apiserver and through a hub, and compares their results.
-"""
+"""Runs client programs of several ecosystems directly at kube-apiserver and through a hub; compares their results."""
