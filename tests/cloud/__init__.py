@@ -1,6 +1,5 @@
-"""The test clouds: a real Kubernetes control plane with its real clients, and the link that a hub reaches it
-by.
+"""The test clouds: a real Kubernetes control plane with its real clients, and the link between a hub and it.
 
-What lives here may start processes, open sockets on loopback and write below a temporary folder. Nothing of
-it is imported by the product, and nothing here imports `addons` or `controllers`.
+This package may start processes, open sockets on loopback and write below a temporary folder. The product imports
+nothing of it, and it imports neither `addons` nor `controllers`.
 """

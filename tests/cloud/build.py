@@ -35,17 +35,17 @@ PROGRAMS: Mapping[str, str] = {
     "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
     "kube-proxy": "k8s.io/kubernetes/cmd/kube-proxy",
 }
-"""Name of a program: its Go package. The first one compiles most of what the others share."""
+"""The Go package of each program. The first one compiles most of the packages that the others share."""
 LOWEST_GO = (1, 26)
 """The Go version that `go.mod` of Kubernetes 1.36 asks for."""
 PROGRESS_INTERVAL = 15.0
-"""Seconds between two lines of progress: often enough to see it live, few enough for a CI log."""
+"""Seconds between two lines of progress: often enough for a person, few enough for a CI log."""
 ERROR_LINES = 40
 """Lines of Go's output that an error shows."""
 
 
 class BuildError(Exception):
-    """The programs cannot be had; the message says what is missing and what to do."""
+    """The programs cannot be built; the message says what is missing and what to do."""
 
 
 def required_version(go_mod: str, module: str = "k8s.io/kubernetes") -> str:
@@ -57,7 +57,7 @@ def required_version(go_mod: str, module: str = "k8s.io/kubernetes") -> str:
 
 
 def build_flags(go_mod: str) -> tuple[str, ...]:
-    """Flags of `go build`. The linker writes the version that /version and the User-Agents then tell."""
+    """Return the flags of `go build`. The linker writes the version for /version and the User-Agents."""
     version = required_version(go_mod)
     stamps = (
         f"k8s.io/component-base/version.gitVersion={version}",
@@ -94,7 +94,7 @@ class Recipe:
     verb: tuple[str, ...] = ("build", "-v")
     """The command that builds a package: `go build`, or `go test -c` where the program is its tests."""
     sources: tuple[Path, ...] = ()
-    """Files of our own that a program is made of: one that changes is built anew."""
+    """The project's own source files of a program; a change of one rebuilds it."""
 
     @property
     def go_mod(self) -> str:
@@ -161,7 +161,7 @@ def control_plane(version: str) -> Recipe:
 
 
 def ensure_control_plane() -> dict[str, Path]:
-    """All programs of the versions that TESTCLOUD and TESTNODE name; what is missing is built. Raises BuildError."""
+    """Return all programs of the versions in TESTCLOUD and TESTNODE; build the missing ones. Raises BuildError."""
     cloud, nodes = control_plane(chosen_version()), control_plane(chosen_node_version())
     return {
         **ensure_binaries(PINNED_ALONE),
@@ -181,7 +181,7 @@ def chosen_node_version() -> str:
 
 
 def cache_folder(environ: Mapping[str, str], go_mod: str, recipe: Recipe = CONTROL_PLANE) -> Path:
-    """Where the programs of this go.mod, these flags and this kind of machine are kept for this user."""
+    """Return this user's folder for the programs of this go.mod, these flags and this kind of machine."""
     base = environ.get("XDG_CACHE_HOME", "")
     # The XDG specification: a relative path is invalid and to be ignored.
     root = Path(base) if base.startswith("/") else Path(environ.get("HOME") or Path.home()) / ".cache"
@@ -193,7 +193,7 @@ def cache_folder(environ: Mapping[str, str], go_mod: str, recipe: Recipe = CONTR
 
 
 def parse_go_version(text: str) -> tuple[int, int]:
-    """(major, minor) of what `go version` prints; raises ValueError."""
+    """Parse (major, minor) from the output of `go version`; raises ValueError."""
     found = re.search(r"\bgo(\d+)\.(\d+)", text)
     if not found:
         raise ValueError(f"not the answer of `go version`: {text!r}")
@@ -239,7 +239,7 @@ def _go_candidates() -> Iterator[Path]:
 
 
 def _go_environment() -> dict[str, str]:
-    """Ours, without what would make Go use another toolchain, or build something else than is pinned."""
+    """Return this process' environment, without variables that select another toolchain or other versions."""
     dropped = {"GOROOT", "GOFLAGS", "GOOS", "GOARCH"}
     environment = {name: value for name, value in os.environ.items() if name not in dropped}
     return {**environment, "GOTOOLCHAIN": "local", "GOWORK": "off"}
@@ -251,7 +251,7 @@ def ensure_helm() -> Path:
 
 
 def ensure_binaries(names: Iterable[str] | None = None, *, recipe: Recipe = CONTROL_PLANE) -> dict[str, Path]:
-    """Paths of the named programs, by name, or of all; what is missing is built first, with progress on stderr.
+    """Return the paths of the named programs, or of all; first build the missing ones, with progress on stderr.
 
     Safe to call from several processes at once: one builds, the others wait and find the result.
     """
@@ -335,7 +335,7 @@ def _say(text: str) -> None:
 
 
 def main() -> int:
-    """Builds what the command line names, or everything; exit status 1 when that is not possible."""
+    """Build the named programs, or all; exit status 1 if this is not possible."""
     arguments = argparse.ArgumentParser(prog="python -m tests.cloud.build", description=__doc__)
     arguments.add_argument("program", nargs="*", help=f"one of {', '.join(PROGRAMS)}; default: all")
     try:

@@ -1,6 +1,6 @@
-"""JSON over HTTP to a Kubernetes API, asynchronous: for tests whose cloud lives in their own event loop.
+"""JSON over HTTP to a Kubernetes API, asynchronous: for tests whose cloud runs in their own event loop.
 
-It knows nothing of the product, so that a fault there cannot hide itself here.
+It uses nothing of the product, whose faults it would share.
 """
 
 from __future__ import annotations

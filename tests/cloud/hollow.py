@@ -67,7 +67,7 @@ class HollowKubelet(Component):
             raise
 
     def stop(self) -> None:
-        """Ends it and removes what it leaves below /tmp, the one place kubemark writes to."""
+        """End it, and remove its files below /tmp, the only folder that kubemark writes to."""
         self.process.stop()
         remove_root(self.process)
         for line in self.process.lines:

@@ -1,7 +1,7 @@
-"""The real kube-proxy over a recorded iptables: what would a node really do with what it was told?
+"""The real kube-proxy over a recorded iptables: the rules that a node would really have.
 
-It runs without privileges. In place of the system's iptables it finds a script that keeps what
-`iptables-restore` is given and agrees to everything else, so that nothing in the machine's network changes.
+It runs without privileges. Instead of the system's iptables it runs a script that records the input of
+`iptables-restore` and agrees to everything else, so that nothing in the machine's network changes.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class KubeProxy(Component):
         )
 
     def wait_synced(self, timeout: float = READY_TIMEOUT) -> None:
-        """Returns when it has read everything and has written rules once; raises ProcessFailedError."""
+        """Return when it has read everything and has written rules once; raises ProcessFailedError."""
         wait_caches_synced(self.process, timeout)
         self.process.wait_for_line(SYNCED, timeout)
 

@@ -1,4 +1,4 @@
-"""Kubeconfig files: where a client finds the API, whom it trusts and who it is."""
+"""Kubeconfig files: the API's address, the trusted CA and the client's identity."""
 
 from __future__ import annotations
 

@@ -29,7 +29,10 @@ class Kubelet(Component):
     def __init__(
         self, node: str, kubeconfig: Path, folder: Path, addresses: str, authority: Authority | None = None
     ) -> None:
-        """`addresses` is how those of its pods begin, as `10.1.1`. With an `authority` its server asks who calls."""
+        """`addresses` is the prefix of its pods' addresses, such as `10.1.1`.
+
+        With an `authority` its server verifies callers.
+        """
         self.node = node
         self.port = free_port()
         self._scratch = folder / f"kubelet-{node}"
@@ -62,7 +65,7 @@ class Kubelet(Component):
         return logged_at(self.process.wait_for_line(wanted, READY_TIMEOUT))
 
     def stop(self) -> None:
-        """Ends it, and removes what it leaves."""
+        """End it, and remove its files."""
         self.process.stop()
         remove_root(self.process)
         shutil.rmtree(self._scratch, ignore_errors=True)

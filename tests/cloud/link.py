@@ -23,7 +23,7 @@ TICKS = 20
 LEAST_RESEND = 0.2
 """Seconds until Linux sends a lost segment again, at least."""
 IN_FLIGHT = 16
-"""Chunks under way, one way of one connection; then its sender stalls, as with TCP."""
+"""Chunks in flight, in one direction of one connection; then its sender stalls, as with TCP."""
 CONTROL_TIMEOUT = 5.0
 """Seconds until a change of the link has taken effect; it takes milliseconds."""
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
@@ -60,7 +60,7 @@ class Traffic:
 
 @dataclass(slots=True)
 class _Direction:
-    """One way through the link, for all connections: its counter, and when it is free again."""
+    """One direction of the link, for all connections: its counter, and when it is free again."""
 
     moved: int = 0
     free_at: float = 0.0
@@ -74,7 +74,7 @@ class _Connection:
     server: socket.socket = field(default_factory=socket.socket)
 
     def close(self, *, reset: bool) -> None:
-        """Ends both sides, with FIN or with RST. No task may wait on them any more."""
+        """End both sides, with FIN or with RST. No task may wait on them any longer."""
         for side in (self.client, self.server):
             if reset:
                 with contextlib.suppress(OSError):
@@ -238,7 +238,7 @@ class Link:
         return in_order
 
     async def _exchange(self, connection: _Connection) -> bool:
-        """Carries both ways until both sides have sent FIN; false when one of them refused or was reset."""
+        """Carry both directions until both sides have sent FIN; false if one of them refused or was reset."""
         in_order = True
         try:
             await self._loop.sock_connect(connection.server, self._target)
@@ -250,7 +250,7 @@ class Link:
         return in_order
 
     async def _carry(self, source: socket.socket, sink: socket.socket, direction: _Direction) -> None:
-        """Hands on what one side sends, in order, each chunk `delay` after it came, up to and with FIN."""
+        """Forward one side's bytes, in order, each chunk `delay` after its arrival, up to and with FIN."""
         in_flight: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(IN_FLIGHT)
 
         async def fetch() -> None:
@@ -271,7 +271,7 @@ class Link:
                 await self._deliver(chunk, sink, direction)
 
     def _transit_time(self) -> float:
-        """Seconds that a chunk takes one way. The chunks behind it on its connection do not overtake it."""
+        """Return the seconds that a chunk takes in one direction. Later chunks of its connection do not overtake it."""
         seconds = self._delay + self._chance.uniform(0, self._jitter)
         resend = max(LEAST_RESEND, 2 * self._delay)
         while self._chance.random() < self._loss:

@@ -1,4 +1,4 @@
-"""Certificates of a test cluster: one CA that issues what servers, nodes, admins and token signers need."""
+"""Certificates of a test cluster: one CA that issues those of servers, nodes, admins and token signers."""
 
 from __future__ import annotations
 

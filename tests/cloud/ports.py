@@ -22,12 +22,12 @@ KERNELS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _claims: deque[socket.socket] = deque()
 """Sockets that reserve the last ports of `free_port` against other processes of tests."""
 CLAIMS = 200
-"""Ports that a process claims at once: a server begins to listen on its port soon after it was given."""
+"""Ports that a process reserves at once: a server begins to listen soon after it got its port."""
 
 
 @atexit.register
 def _give_up_claims() -> None:
-    """Python would tell of each at its end."""
+    """Release them before Python's exit, which would warn of each."""
     for claim in _claims:
         claim.close()
 

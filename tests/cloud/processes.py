@@ -18,7 +18,7 @@ TAIL = 30
 
 
 class ProcessFailedError(Exception):
-    """The program ended, or did not say what was waited for; the message carries its last lines."""
+    """The program ended, or did not print the awaited line; the message has its last lines."""
 
 
 def _environment() -> dict[str, str]:
@@ -57,10 +57,9 @@ class Process:
         return self._child.poll() is None
 
     def wait_for_line(self, pattern: str, timeout: float, after: int = 0) -> str:
-        """The first line, from number `after` on, that the pattern is found in; it may have been said
-        already.
+        """Return the first line, from number `after` on, that matches the pattern; it may have been printed already.
 
-        Raises ProcessFailedError when the program ends, or `timeout` seconds pass, without such a line.
+        Raises ProcessFailedError if the program ends, or `timeout` seconds pass, without such a line.
         """
         wanted = re.compile(pattern)
         deadline = time.monotonic() + timeout
@@ -79,7 +78,7 @@ class Process:
                 self._changed.wait(remaining)
 
     def failure(self, what: str) -> ProcessFailedError:
-        """An error that tells what went wrong, the exit status if there is one, and the last lines."""
+        """Return an error with the fault, the exit status if there is one, and the last lines."""
         code = self._child.poll()
         status = "" if code is None else f" (exit status {code})"
         return ProcessFailedError(
@@ -96,7 +95,7 @@ class Process:
         return self._reap()
 
     def kill(self) -> int:
-        """SIGKILL at once, as a crash or a power cut would end it."""
+        """SIGKILL the process at once, like a crash or a power cut."""
         self._child.kill()
         return self._reap()
 

@@ -99,7 +99,7 @@ class RealCloud:
             raise
 
     def stop(self) -> None:
-        """Ends every process at once, with no thought for the data; safe to call twice."""
+        """End every process at once, without regard to the data; safe to call twice."""
         for process in reversed(self._processes.values()):
             process.kill()
         self._processes.clear()
@@ -134,9 +134,9 @@ class RealCloud:
         self.start_apiserver()
 
     def replace(self, *, is_new: bool) -> None:
-        """Set up another cluster in the place of this one: same address and certificates, and an empty etcd.
+        """Replace this cluster by another one: same address and certificates, and an empty etcd.
 
-        Its versions are ahead of this one's: all of them, or (`is_new` is False) those of what is written from now on.
+        Its versions are ahead of this one's: all of them, or (`is_new` is False) those of later writes.
         """
         ahead = self._revision() + 200
         self.stop_apiserver(crash=True)
@@ -210,7 +210,7 @@ class RealCloud:
         return str(answer["status"]["token"])
 
     def kubectl_command(self, *args: str, kubeconfig: Path | None = None) -> list[str]:
-        """The command line of the built kubectl (never one on PATH), for those who run it themselves."""
+        """Return the command line of the built kubectl (never one on PATH), for tests that run it themselves."""
         program = str(self._programs["kubectl"])
         return [program, f"--kubeconfig={kubeconfig or self.folder / 'admin.kubeconfig'}", *args]
 
@@ -235,9 +235,9 @@ class RealCloud:
         return done
 
     def apply(self, manifests: str | Path | Iterable[Json]) -> str:
-        """`kubectl apply` of a YAML text, of a file or folder, or of objects; returns what kubectl says.
+        """`kubectl apply` a YAML text, a file or folder, or objects; return kubectl's output.
 
-        Kinds among them are served then.
+        New kinds are then served.
         """
         if isinstance(manifests, Path):
             files = served(manifests) if manifests.is_dir() else [manifests]

@@ -23,7 +23,7 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 ANSWER_TIMEOUT = 30.0
-"""Seconds to a whole answer: kube-apiserver on busy cores answers in one; it gives up itself after 60."""
+"""Seconds to a complete answer: kube-apiserver on busy cores answers in one; its own time-out is 60."""
 
 
 @dataclass(frozen=True, slots=True)

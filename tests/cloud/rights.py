@@ -23,7 +23,7 @@ def group(name: str) -> Json:
 
 
 def rule(api_group: str, resources: str, verbs: str) -> Json:
-    """Resources and verbs are words with blanks between them."""
+    """Return an RBAC rule; resources and verbs are separated by blanks."""
     return {"apiGroups": [api_group], "resources": resources.split(), "verbs": verbs.split()}
 
 

@@ -1,7 +1,7 @@
-"""A disk of a test's own that can be filled, emptied and made read-only: what a full or worn-out disk really does.
+"""A separate disk of a test that can be filled, emptied and made read-only, like a really full or worn-out disk.
 
-It is a tmpfs in the mount namespace of a process that does nothing else. Nobody else sees it, root is not needed, and
-it goes with that process, which ends with the test's own, however that ends.
+It is a tmpfs in the mount namespace of a helper process. No other process sees it, and it needs no root; it ends with
+the helper process, which ends with the test's own, even after a crash.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class SmallDisk:
         self._holder.communicate()
 
     def fill(self) -> None:
-        """Leave no room for another byte."""
+        """Fill the disk to the last byte."""
         with (self.seen / "filler").open("ab", buffering=0) as filler:
             try:
                 while True:

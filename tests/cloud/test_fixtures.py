@@ -1,4 +1,4 @@
-"""The plugin that hands out test clouds: what only `--real` runs, and what is built before the first test."""
+"""The plugin that provides test clouds: the tests that only `--real` runs, and builds before the first test."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run_pytest(*args: str, env: dict[str, str] | None = None) -> subprocess.Comp
 
 @pytest.fixture
 def sample(tmp_path: Path) -> Path:
-    """A test file with one test that needs the control plane and does not say so, and one that does not."""
+    """A test file with one test that needs the control plane without a marker, and one that does not need it."""
     path = tmp_path / "test_sample.py"
     path.write_text(WITHOUT_MARK)
     return path

@@ -14,9 +14,9 @@ from tests.cloud.link import Link
 from tests.cloud.ports import LOOPBACK
 
 TIMEOUT = 10.0
-"""Seconds; for what takes milliseconds."""
+"""Seconds; for steps of milliseconds."""
 QUIET = 0.15
-"""Seconds in which nothing may come: many times what a byte takes through a link that passes."""
+"""Seconds in which no byte may arrive: many times the delay of an open link."""
 
 
 @pytest.fixture

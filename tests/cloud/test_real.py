@@ -1,4 +1,4 @@
-"""The real control plane: its version, and what its audit log tells."""
+"""The real control plane: its version, and its audit log."""
 
 from __future__ import annotations
 

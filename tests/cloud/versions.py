@@ -1,4 +1,4 @@
-"""Which Kubernetes the tests run against, and what an older one than the pinned one leaves out, with the reasons."""
+"""The Kubernetes version of the tests, and the tests that an older version excludes, with the reasons."""
 
 from __future__ import annotations
 

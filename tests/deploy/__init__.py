@@ -1,1 +1,1 @@
-"""Tests of what is deployed: the chart, the manifests made from it, and the images."""
+"""Tests of the deployment: the chart, the manifests made from it, and the images."""

@@ -29,7 +29,7 @@ def release(helm: Path, empty_cloud: RealCloud, tmp_path: Path) -> Callable[[str
 
 @pytest.fixture
 def plain_manifests(empty_cloud: RealCloud) -> Iterator[None]:
-    """The cluster has what `kubectl apply -f controllers/manifests/` makes."""
+    """Apply `controllers/manifests/` to the cluster."""
     empty_cloud.apply(MANIFESTS)
     yield
     empty_cloud.kubectl(

@@ -1,4 +1,4 @@
-"""The chart: what it renders, what it refuses, and the plain manifests, which are rendered from it."""
+"""The chart: its output, its refusals, and the plain manifests, which are rendered from it."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_the_plain_manifests_name_one_image_once() -> None:
 
 
 def test_nodes_get_the_hub_of_the_values(helm: Path, tmp_path: Path) -> None:
-    """The manager is told the image that the policy lets its Jobs have."""
+    """The manager gets the image that the policy permits its Jobs."""
 
     def manager_arguments(rendered: Rendered) -> list[str]:
         pod = rendered["Deployment", "edgehub-manager"]["spec"]["template"]["spec"]

@@ -1,4 +1,4 @@
-"""The images: what the Containerfile makes of Debian's packages and the locked wheels, run as a pod's spec says."""
+"""The images: the Containerfile's result on Debian's packages and the locked wheels, run by a pod's spec."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def builder() -> Builder:
 
 @pytest.fixture(scope="module", params=["hub", "manager"])
 def image(builder: Builder, request: pytest.FixtureRequest) -> Iterator[Image]:
-    """Each image in turn."""
+    """Each image, one after the other."""
     built = Image(builder, request.param)
     yield built
     built.close()
@@ -90,7 +90,7 @@ def test_bytecode_is_validated_by_source_digests(image: Image) -> None:
 
 
 def test_all_files_of_an_image_have_one_date(image: Image) -> None:
-    """Layers that a build keeps have the date that the next build gives."""
+    """Cached layers of a build have the date that the next build sets."""
     folder = image.root / "opt/edgehub"
     dates = {path.lstat().st_mtime for path in (folder, *folder.rglob("*"))}
     assert dates == {DATE}

@@ -1,5 +1,6 @@
-"""Five nodes that systemd runs roll to another version: a bad one goes back by itself and stops the pool, a good one
-comes to all, and then they leave."""
+"""Five nodes with systemd roll to another version: a bad one reverts by itself and stops the pool, a good one reaches
+all; then the hubs are removed.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ while True:
         pass
     time.sleep(3)
 """
-"""Renews the node's Lease as kubelet does: the hollow one has a name of its own, and the hub relays what it writes."""
+"""Renews the node's Lease as kubelet does: the hollow one has another User-Agent, and the hub relays its writes."""
 
 
 class Jobs(Worker):
@@ -110,7 +111,7 @@ class Jobs(Worker):
 
 
 def _end(client: RestClient, job: Json, *, is_well: bool) -> None:
-    """Write what the Job controller writes."""
+    """Write the status as the Job controller does."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     types = ("SuccessCriteriaMet", "Complete") if is_well else ("FailureTarget", "Failed")
     conditions = [{"type": each, "status": "True", "lastTransitionTime": now} for each in types]
@@ -178,7 +179,7 @@ class Rollout:
         self._admin.patch(f"{POOLS}/{POOL}", {"metadata": {"annotations": annotations}})
 
     def until(self, reason: str, message: str = "") -> float:
-        """Wait for what the pool says. Return the minutes that it took."""
+        """Wait for the pool's condition. Return the minutes that it took."""
         began = time.monotonic()
         while not (self.pool_condition()[0] == reason and self.pool_condition()[1].startswith(message)):
             assert time.monotonic() < began + LIMIT, self.pool_condition()

@@ -206,7 +206,7 @@ def test_the_five_minute_diagnosis_works_without_a_restart(
     installed: BootedNode, empty_cloud: RealCloud
 ) -> None:
     class Person:
-        """Finds out on a node what is wrong, by the commands of the hub that runs there."""
+        """Diagnoses a node by the commands of its running hub."""
 
         def __init__(self, node: BootedNode) -> None:
             self.node = node
@@ -216,7 +216,7 @@ def test_the_five_minute_diagnosis_works_without_a_restart(
             return self.node.run(PYTHON, "-c", COMPONENT, component, token, path)
 
         def observed(self, component: str) -> Json:
-            """The last request of a component, as `edgehub observe` tells of it."""
+            """Return the last request of a component, as `edgehub observe` prints it."""
             output = self.node.run(
                 PROGRAM, "observe", "--component", component, "--since", "5m", "-o", "json"
             )

@@ -14,7 +14,7 @@ from tests.kube.support.sink import Sink, connected
 
 FIELDS = [(b":method", b"GET"), (b":scheme", b"http"), (b":authority", b"a:1"), (b":path", b"/")]
 LARGE = b"body" * 50_000
-"""More than a peer has room for at first."""
+"""More bytes than a peer's initial window."""
 FAR = 1e9
 """A deadline that never comes."""
 

@@ -1,4 +1,4 @@
-"""The rules ConfigMap with any text in it: the parser reports what it cannot read, and applies the rest."""
+"""The rules ConfigMap with random text: the parser reports unreadable entries, and applies the rest."""
 
 from __future__ import annotations
 

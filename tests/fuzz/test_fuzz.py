@@ -12,7 +12,7 @@ from tests.fuzz.program import TARGETS, target
 @pytest.mark.parametrize("name", TARGETS)
 def test_seeds_and_mutations_of_them_run(name: str) -> None:
     def changed(seed: bytes, other: bytes, chance: random.Random) -> bytes:
-        """Some bytes set anew, and the end of another seed."""
+        """Return a seed with some bytes replaced, and the end of another seed."""
         data = bytearray(seed)
         for _ in range(chance.randint(1, 4)):
             if data:

@@ -1,1 +1,1 @@
-"""Histories: whatever happens to a cloud, a node and its clients, each client ends with what the cloud has."""
+"""Histories: after any faults of cloud, node and clients, each client ends with the cloud's state."""

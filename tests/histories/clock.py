@@ -1,6 +1,6 @@
-"""The clock of a history: what the hub takes for monotonic time is the time of the history's loop.
+"""The clock of a history: the hub's monotonic time is the time of the history's loop.
 
-On the clock of the computer a watch of an hour would have ended at once, and two restores an hour apart be one.
+On the computer's clock a watch of an hour would end at once, and two restores an hour apart would be one.
 """
 
 from __future__ import annotations

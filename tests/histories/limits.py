@@ -26,7 +26,7 @@ LIMITS: dict[str, tuple[tuple[ModuleType, str, int], ...]] = {
 
 
 def shrink(groups: tuple[str, ...]) -> Callable[[], None]:
-    """Make these bounds small. What this returns makes them as they were."""
+    """Make these bounds small; return a function that restores them."""
     changed = [
         (module, name, getattr(module, name), small)
         for group in groups

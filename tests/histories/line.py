@@ -30,7 +30,7 @@ REVIEWS: dict[str, Json] = {
 }
 """The cloud's review of every token."""
 NEVER = 0.0, 0.0
-"""From when, and until when, a hub was told to wait."""
+"""The start and end of a period in which a hub was asked to wait."""
 
 
 class Link(Enum):
@@ -44,13 +44,13 @@ class Link(Enum):
 
 
 class Line:
-    """One node's way to the cloud."""
+    """One node's link to the cloud."""
 
     def __init__(self, cloud: Cloud) -> None:
         self.cloud = cloud
         self.link = Link.UP
         self.stalled: set[str] = set()
-        """The resources whose watches bring nothing of what happens."""
+        """The resources whose watches deliver no events."""
         self.floods = ""
         """The resource that is written whenever the node asks something."""
         self.latency = LATENCY
@@ -85,7 +85,7 @@ class Line:
         self.cloud.moved.notify()
 
     def stall(self, *resources: str) -> None:
-        """Hold back what the watches of these resources bring, and of no others."""
+        """Delay the events of these resources' watches only."""
         self.stalled = set(resources)
         self.cloud.moved.notify()
 
@@ -169,7 +169,7 @@ class Line:
         raise ConnectionResetError("broken off")
 
     async def _reach(self, info: RequestInfo, *, is_hubs: bool) -> Resource:
-        """The resource that a request is for, once it has reached the cloud."""
+        """Return the resource of a request, once it has reached the cloud."""
         await self._travel(info, is_hubs=is_hubs)
         name = info.type.resource if info.type is not None else ""
         if name not in RESOURCES:

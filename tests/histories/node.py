@@ -11,7 +11,7 @@ from tests.histories.hub import DISK_DELAY, Disk, Hub, LeaderOf
 from tests.histories.line import LATENCY, Line, Link
 
 SLOW = 1.5
-"""Seconds that a slow disk takes for a piece of work: more than the hub's patience."""
+"""Seconds that a slow disk takes for a task: more than the hub's time-out."""
 
 
 class Node:
@@ -63,7 +63,7 @@ class Node:
 
     @property
     def keeps(self) -> bool:
-        """Whether what the hub accepts reaches the disk before the answer: a disk that was full is tried again late."""
+        """Whether accepted writes reach the disk before the answer: the hub retries a disk that was full only later."""
         hub, now = self.hub, asyncio.get_running_loop().time()
         is_well = self.disk.delay == DISK_DELAY and now > self.doubted_until
         return hub is not None and not hub.disk_is_full and is_well
@@ -89,7 +89,7 @@ class Node:
             sources._idle = idle
 
     async def recover(self) -> None:
-        """Nothing is wrong here any more."""
+        """End all faults here."""
         self.line.floods = ""
         self.line.latency = LATENCY
         self.is_split = False

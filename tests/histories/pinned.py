@@ -1,4 +1,4 @@
-"""Histories that ended with a finding once, by what they show. `tests.histories.steps` says what each word does."""
+"""Histories that once ended with a finding, by its kind. `tests.histories.steps` explains each step."""
 
 from __future__ import annotations
 

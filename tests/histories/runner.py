@@ -1,6 +1,6 @@
-"""Plays histories on a virtual clock, and makes those that end with a finding as short as they can be.
+"""Plays histories on a virtual clock, and shortens those that end with a finding.
 
-`python -m tests.histories.runner SECONDS [SEED]` plays histories by chance; it ends with 1 after a finding.
+`python -m tests.histories.runner SECONDS [SEED]` plays random histories; it exits with 1 after a finding.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def written(history: History) -> str:
 
 
 def parsed(text: str) -> History:
-    """The history of such a text."""
+    """Parse the text of a history."""
     return [tuple(step.split()) for step in text.split(";") if step.strip()]
 
 

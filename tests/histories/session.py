@@ -40,7 +40,7 @@ class Answer:
 
 
 class MemorySession:
-    """A `kube.http.session.Session`. Nothing comes back any more once its process was killed."""
+    """A `kube.http.session.Session`. It returns nothing after its process was killed."""
 
     def __init__(self, line: Line, leader_of: LeaderOf, is_dead: Callable[[], bool]) -> None:
         self._line, self._leader_of, self._is_dead = line, leader_of, is_dead

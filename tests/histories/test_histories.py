@@ -1,4 +1,4 @@
-"""After any history each client holds what the cloud has, through the rules in force."""
+"""After any history each client has the cloud's state, by the rules in force."""
 
 from __future__ import annotations
 

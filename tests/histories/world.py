@@ -1,4 +1,4 @@
-"""A cloud, a hub and its clients, and the oracle: what each client must hold of the cloud by the rules in force."""
+"""A cloud, a hub and its clients, and the oracle: each client's expected state by the rules in force."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from tests.histories.truth import NODE, rules_of, truth
 MAX_REFUSALS = 4
 """Times that a client may get 410 in a row from hubs that follow the cloud: more is for ever."""
 PATIENCE = 150
-"""Seconds in which everything must catch up once nothing is wrong any more."""
+"""Seconds until every client must have the expected state after the last fault."""
 MAX_IMPATIENT = 1
-"""Requests that a hub sends to a cloud that has told it to wait: a sign of life."""
+"""Requests that a hub may send to a cloud that asked it to wait: a probe."""
 STRATEGIC = "application/strategic-merge-patch+json"
 
 
 class Finding(AssertionError):
-    """A client holds what it must not, or was refused what it must get."""
+    """A client has a wrong state, or a wrong refusal."""
 
 
 class World:
-    """One history under way."""
+    """One running history."""
 
     def __init__(self, folder: Path) -> None:
         self.cloud = Cloud()
@@ -46,24 +46,24 @@ class World:
         self.found: list[str] = []
         """Findings that need not wait for a quiet moment."""
         self.accepted: dict[str, set[str]] = {}
-        """The status, and the count of each event, that kubelet reported last; also those that may have been taken."""
+        """The status, and the count of each event, that kubelet reported last; also those with an unknown outcome."""
         self._posted: set[str] = set()
         """The events that kubelet has made, as far as it knows."""
         self.is_doubtful = False
         """Clients may have been shown a status that a kill, or a damaged disk, makes the hub forget."""
         self.is_forgetful = False
-        """A kill may have taken what the cloud had of kubelet's last report from the node's copies."""
+        """A kill may have lost the cloud's state of kubelet's last report from the node's copies."""
         self.is_killed = False
-        """The hub was killed since the last quiet moment: it may know nothing of what clients were given last."""
+        """The hub was killed since the last quiet moment: it may not know the last versions of clients."""
         self.was_troubled = False
-        """A line to the cloud was not well since the last quiet moment: a hub may have had to list anew."""
+        """A link to the cloud had a fault since the last quiet moment: a hub may have had to relist."""
         self.was_restored = False
         self.is_restored = False
         """The cloud was restored since the last quiet moment: hubs notice that in their time."""
         self.sent = 0
         self._ends: list[Callable[[], None]] = []
         self.steps = 0
-        """How many steps there were for which a version may be refused that was given before."""
+        """The number of steps after which a view may refuse a version that it gave before."""
 
     @property
     def hub(self) -> Hub | None:
@@ -107,7 +107,7 @@ class World:
             self.found.append(f"{client.kind.name}: refused without cause at {client.version}")
 
     def restore(self, *, bumped: bool) -> None:
-        """Restore the cloud. Nobody has to know what it forgot of kubelet's reports."""
+        """Restore the cloud. The hub need not detect which of kubelet's reports it lost."""
         self.cloud.restore(bumped=bumped)
         self.is_restored = True
         for node in self.nodes:
@@ -121,7 +121,7 @@ class World:
             client.is_lost |= is_relayed or self.is_killed or not self._has_known(client)
 
     def _is_cached(self, component: str) -> bool:
-        """Whether nothing that a component reads is relayed, by the rules of the cloud and those of the hub."""
+        """Whether none of a component's reads is relayed, by the cloud's rules and the hub's."""
         tables = [parse_rules(rules_of(self.cloud))]
         if self.hub is not None:
             tables.append(self.hub.parts.rules.rules)
@@ -166,8 +166,9 @@ class World:
         return check
 
     def _versions(self, client: Reflector, verb: str) -> dict[Key, int] | None:
-        """Return the versions of a client's expected state; None where the hub has no cloud, or has not heard of the
-        rules yet."""
+        """Return the versions of a client's expected state; None if the hub has no cloud, or does not know the rules
+        yet.
+        """
         hub, rules = self.hub, rules_of(self.cloud)
         if hub is None or not hub.upstream.is_up or self.node.line.link is Link.DOWN:
             return None
@@ -297,7 +298,7 @@ class World:
         self._report(name, str(count), status)
 
     def _report(self, what: str, value: str, status: int) -> None:
-        """Note what became of a report: without a success, or a disk that stores it, it may or may not last."""
+        """Record the outcome of a report: without a success, or a disk that stores it, it may or may not persist."""
         if status in (200, 201) and (self.node.keeps or self._in_cloud(what) == value):
             # A restored cloud may have forgotten the event that the hub was given a later count of.
             forgot = self.was_restored and self._in_cloud(what) == "nothing"
@@ -325,7 +326,7 @@ class World:
             return 0
 
     async def read_node(self) -> None:
-        """Read the node as kubelet does. What the hub answers instead of the cloud is the last that it got."""
+        """Read the node as kubelet does. In an outage the hub answers with its last state."""
         if self.hub is None or self.hub.upstream.is_up or self.is_forgetful or self.is_restored:
             return
         exchange = self.hub.ask("kubelet", f"/api/v1/nodes/{NODE}")
@@ -341,7 +342,7 @@ class World:
                 self.found.append(f"kubelet reads its status {got}, its last was {' or '.join(reported)}")
 
     def _has_heard_of_node(self) -> bool:
-        """Whether the hub has what the cloud last wrote of the node: the watch may have ended before that."""
+        """Whether the hub has the cloud's last write of the node: the watch may have ended before that."""
         assert self.hub is not None
         stores = [each.store for each in self.hub.parts.sources if each.list_watch.type.resource == "nodes"]
         written = version_of(self.cloud.objects("nodes")["", NODE])
@@ -359,7 +360,7 @@ class World:
         await self.node.stop()
 
     def damage(self) -> None:
-        """Lose what is on the node's disk, where no hub runs."""
+        """Delete the node's disk while no hub runs."""
         if self.hub is None:
             self.node.damage()
             self.is_forgetful = self.is_killed = self.is_doubtful = True
@@ -367,7 +368,7 @@ class World:
                 reported.add(self._in_cloud(what))
 
     def _part(self) -> None:
-        """The next process cannot name what is gone since a restore."""
+        """After this, the next process cannot name objects deleted since a restore."""
         for client in self.clients.values():
             client.is_lost |= self.is_restored
 

@@ -1,4 +1,4 @@
-"""Watches that were closed, and large objects after them: the link of a real hub carries those for clients alone."""
+"""Closed watches, and large objects afterwards: the link of a real hub carries these only for open clients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.hub.support.streams import listed, watching
 async def test_watches_that_were_closed_take_no_large_objects_from_the_link(
     linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str
 ) -> None:
-    """50 of them once brought 45 objects fifty times, and a list meanwhile took more than a minute."""
+    """50 closed watches brought 45 objects fifty times, and a list meanwhile took more than a minute."""
 
     async def closed_watches(hub: Hub, path: str, count: int) -> None:
         """Start so many sources in the hub; each one's client leaves with its first bookmark."""

@@ -154,7 +154,7 @@ async def test_a_person_follows_a_component_through_an_outage_in_the_terminal(
 
 
 REQUESTS, BYTES, CLIENTS = 360, 600_000, 4
-"""Each answer is kept whole, while there is room."""
+"""Each answer is stored completely, within the bound."""
 
 
 async def test_however_many_requests_leave_a_hub_beside_an_interface_small(

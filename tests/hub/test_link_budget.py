@@ -1,4 +1,4 @@
-"""A hub whose link has a budget: it tells when that is spent, and goes on."""
+"""A hub whose link has a budget: it reports when the budget is spent, and continues."""
 
 from __future__ import annotations
 

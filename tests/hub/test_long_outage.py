@@ -1,6 +1,6 @@
-"""Real kubelet code and kube-proxy through a long outage of a site: what kube-proxy programs, rule by rule.
+"""Real kubelet code and kube-proxy through a long outage of a site: kube-proxy's rules, one by one.
 
-EDGEHUB_OUTAGE is how long the outage lasts, in seconds: 600 for the ten minutes of the promise.
+EDGEHUB_OUTAGE is the length of the outage in seconds: 600 for the documented ten minutes.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class Cluster:
             self.proxies.append(stack.enter_context(KubeProxy(member.name, kubeconfig, folder, programs)))
 
     def follow(self) -> None:
-        """Look at what is written from now on."""
+        """Begin with the writes from now on."""
         self._states = [self.wanted]
         self._marks = [len(each.history(WEB)) - 1 for each in self.proxies]
 
     def written(self) -> list[list[frozenset[str]]]:
-        """Where each kube-proxy led the Service since, write by write. AssertionError where it is not what is right.
+        """Return the endpoints in each kube-proxy's rules since then, write by write. AssertionError for wrong ones.
 
         While a pod restarts it may have no endpoint.
         """

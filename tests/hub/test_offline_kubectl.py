@@ -1,4 +1,4 @@
-"""kubectl at a node without its cloud: what kubelet and kube-proxy read in protobuf, as JSON and as Tables.
+"""kubectl at a node without its cloud: kubelet's and kube-proxy's copies in protobuf, as JSON and as Tables.
 
 kubectl was never used online here, is none of the components that the rules cache, and has no credentials.
 """
@@ -44,7 +44,7 @@ async def test_kubectl_reads_the_protobuf_copies_of_components(
     outage: Outage, real_cloud: RealCloud, kubeconfig: Path, namespace: str
 ) -> None:
     async def sees_changes(core: str) -> None:
-        """A Table's watch, as `kubectl get -w` asks for one, follows what kubelet writes."""
+        """Check that a Table's watch, as `kubectl get -w` opens it, follows kubelet's writes."""
         table = "application/json;as=Table;v=v1;g=meta.k8s.io"
         listed = (await outage.ask(f"{core}/pods", table, "kubectl")).json()
         version = listed["metadata"]["resourceVersion"]

@@ -1,4 +1,6 @@
-"""Leaders among the pods of a node whose cloud is away: who led goes on, and the cloud's word wins at the return."""
+"""Leaders among the pods of a node without its cloud: the leader keeps its Lease, and after the outage the cloud
+decides.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,7 @@ async def elected(outage: Outage, cloud: RealCloud, namespace: str) -> tuple[Pod
 async def test_a_leader_outlasts_its_hub_that_is_killed_and_starts_without_the_cloud(
     outage: Outage, real_cloud: RealCloud, namespace: str, rules: None
 ) -> None:
-    """It got 503 for the whole outage, and so ended itself."""
+    """It got 503 during the outage, and so ended itself."""
     leader, follower, lease = await elected(outage, real_cloud, namespace)
     # The hub writes what the cloud says of callers behind them.
     await asyncio.to_thread(outage.hub.wait_until_stored, '"update","coordination.k8s.io"', 1)

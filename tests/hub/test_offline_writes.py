@@ -1,4 +1,4 @@
-"""Writes while the cloud is gone: each row of the table in `docs/offline.md`, and what the cloud has afterwards."""
+"""Writes in an outage: each row of the table in `docs/offline.md`, and the cloud's state afterwards."""
 
 from __future__ import annotations
 

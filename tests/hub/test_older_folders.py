@@ -75,7 +75,7 @@ async def test_a_state_folder_of_an_earlier_format_serves_an_outage(folder: Path
 
 
 async def test_a_refusal_of_an_input_holds_after_a_restart(cloud: ScriptableCloud, tmp_path: Path) -> None:
-    """The manifests were not applied anew after an upgrade: the node has no right to NodeLabels."""
+    """After an upgrade the manifests were not applied again: the node has no right to NodeLabels."""
 
     def may(info: RequestInfo) -> bool:
         return info.type is None or info.type.resource != NODE_LABELS.resource

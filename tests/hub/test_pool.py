@@ -1,4 +1,4 @@
-"""A node pool of real hubs before a real control plane: who reads from whom, and what happens when a leader fails."""
+"""A node pool of real hubs before a real control plane: the server that each reads from, and failing leaders."""
 
 from __future__ import annotations
 
@@ -85,7 +85,9 @@ async def test_a_node_without_a_cloud_and_without_copies_begins_from_its_leader(
 
 async def test_a_node_that_was_never_online_begins_from_its_operators_leaders(settled: Site) -> None:
     async def listed_when_inputs_are_known(newcomer: Member) -> dict[str, ApiObject]:
-        """Services, when a new hub has read what its filters ask for: on busy cores 503 tells kube-proxy to wait."""
+        """Return Services once a new hub has read the inputs of its filters: on busy cores it answers kube-proxy 503
+        until then.
+        """
         async with asyncio.timeout(WAIT):
             while True:
                 try:
@@ -203,7 +205,7 @@ def freeze(leader: Member, _pool: Site) -> None:
 
 
 def blind(leader: Member, _pool: Site) -> None:
-    """It serves what it has, and what it has is old."""
+    """Cut the leader from the cloud: it serves an old copy."""
     leader.link.black_hole()
 
 

@@ -18,7 +18,7 @@ from tests.hub.support.streams import Events
 
 @pytest.fixture(scope="module")
 def site(real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """Three hubs of one pool. The first leads, and the others reach it through a link."""
+    """Three hubs of one pool. The first leads; the others reach it through a link."""
     made = Site(real_cloud, tmp_path_factory.mktemp("site"), "dock", 33)
     made.prepare(1, 2, 3)
     leader = made.members[0]
@@ -114,7 +114,7 @@ def kill(leader: Member) -> None:
 
 
 def swallow(leader: Member) -> None:
-    """The leader lives, and nothing reaches it nor comes from it, not even the end of a connection."""
+    """Make the leader a black hole: it runs, but no byte reaches or leaves it, not even the end of a connection."""
     assert leader.path is not None
     leader.path.black_hole()
 

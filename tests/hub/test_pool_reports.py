@@ -1,4 +1,4 @@
-"""A site without its cloud: the hubs of a pool tell each other what their kubelets say of their pods."""
+"""A site without its cloud: the hubs of a pool exchange their kubelets' pod statuses."""
 
 from __future__ import annotations
 

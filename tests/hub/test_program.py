@@ -141,7 +141,7 @@ def test_mitmdump_reports_a_wrong_option_in_one_line() -> None:
 
 @pytest.mark.parametrize("program", ["mitmdump", "mitmweb"])
 def test_parts_that_cannot_be_made_leave_no_open_proxy(tmp_path: Path, program: str) -> None:
-    """mitmproxy runs on where a script fails, and serves whoever comes to its own port."""
+    """If a script fails, mitmproxy runs on, and serves any client of its own port."""
     script, port = tmp_path / "hub.py", free_port()
     source = (ROOT / "addons" / "hub.py").read_text()
     script.write_text(

@@ -1,4 +1,4 @@
-"""A hub whose cloud is behind a proxy: what it asks itself, and what it relays over either HTTP."""
+"""A hub whose cloud is behind a proxy: its own requests, and relayed ones over either HTTP version."""
 
 from __future__ import annotations
 

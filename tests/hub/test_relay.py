@@ -1,4 +1,4 @@
-"""A relay in the cloud: every node reads what pools share from it as differences, and from the cloud without it."""
+"""A relay in the cloud: every node reads shared resources from it as differences, and without it from the cloud."""
 
 from __future__ import annotations
 

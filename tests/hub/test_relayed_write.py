@@ -1,4 +1,4 @@
-"""The page on architecture tells how a write is relayed: a running hub takes these steps."""
+"""A running hub relays a write by the steps of the architecture page."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A cluster that was replaced behind the node's back: same address, same certificates, and versions that are ahead.
+"""A cluster that was replaced unnoticed by the node: same address, same certificates, and higher versions.
 
-A copy of the former cluster looks like one that has gone on. Once one source has proved another history, nothing of the
-former one is shown.
+A copy of the former cluster looks like an older state of the new one. Once one source has detected another history, the
+hub shows nothing of the former cluster.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.hub.support.streams import WAIT
 
 MAPS = "/api/v1/configmaps"
 SERVICES = "/api/v1/services"
-"""The source that proves another cluster at once, by an object that each cluster has from its beginning."""
+"""The source that detects another cluster at once, by an object that every cluster has from its beginning."""
 READERS = {
     SERVICES: "kube-proxy",
     "/apis/discovery.k8s.io/v1/endpointslices": "kube-proxy",
@@ -32,7 +32,7 @@ READERS = {
     "/api/v1/namespaces/shop/configmaps": "flanneld",
     "/api/v1/namespaces": "coredns",
 }
-"""Lists, and who reads them: by views, from copies and from kept answers."""
+"""Lists and their readers: by views, from copies and from cached answers."""
 
 
 @pytest.fixture(scope="module")

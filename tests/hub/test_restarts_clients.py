@@ -29,7 +29,7 @@ SERVICES, SLICES = "services", "endpointslices"
 async def test_each_client_resumes_after_a_crash(
     linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str, is_written: bool, is_cut: bool
 ) -> None:
-    """Clients get nothing that they have, but for those of filtered views the events that the disk did not get."""
+    """Clients get nothing twice, except that those of filtered views get the events that were not yet on the disk."""
 
     @dataclass(frozen=True)
     class Client:
@@ -55,7 +55,7 @@ async def test_each_client_resumes_after_a_crash(
         )
 
     def repeated(before: Events, after: Events) -> list[str]:
-        """Return what a client got that it had already; an error is one of these."""
+        """Return the events that a client already had; an error counts as one."""
         had = {(each.name, each.object.version) for each in before.seen if each.type != "BOOKMARK"}
         return [
             f"{each.type} {each.name}"
@@ -66,7 +66,7 @@ async def test_each_client_resumes_after_a_crash(
     here = {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}
 
     def made(cloud: RealCloud, namespace: str, name: str, node: str) -> None:
-        """Make a Service that each client sees, its slice, one that filters hide, one that selectors leave out."""
+        """Create a Service that each client sees, its slice, one that filters hide, and one that selectors exclude."""
         admin = cloud.admin
         hidden: Json = service(f"{name}-lb")
         hidden["spec"]["type"] = "LoadBalancer"

@@ -36,7 +36,7 @@ ALL = [*CONTROLLERS, "node-lifecycle-controller"]
 FLAGS = ["--node-monitor-grace-period=6s", "--node-monitor-period=500ms"]
 """Instead of 50 s and 5 s."""
 SATELLITE = 0.3
-"""Seconds each way."""
+"""Seconds in each direction."""
 REPORTED = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "as kubelet says"}
 PODS = ("web-0", "web-1")
 
@@ -51,9 +51,9 @@ def site(tmp_path: Path, cloud_programs: dict[str, Path]) -> Iterator[tuple[Real
 async def test_a_node_is_ready_at_once_after_an_outage_and_its_clients_see_no_unready_pods(
     site: tuple[RealCloud, Outage], delay: float
 ) -> None:
-    """This kubelet renews its Lease, and reports its status but once.
+    """This kubelet renews its Lease, and reports its status only once.
 
-    In the outage it says of one pod that its address is another, and of the other one nothing.
+    In the outage it reports another address of one pod, and nothing of the other one.
     """
     cloud, outage = site
     admin = cloud.admin

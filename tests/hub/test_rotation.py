@@ -109,7 +109,7 @@ async def test_a_certificate_is_renewed_under_load(
 async def test_an_identity_that_has_ended_is_no_cloud(
     hub: Hub, real_cloud: RealCloud, files: NodeFiles, namespace: str
 ) -> None:
-    """Everything was answered with 401, also what the node has copies of, and /readyz was 200."""
+    """Every answer was 401, also for objects with a copy on the node, and /readyz was 200."""
     services, node = f"/api/v1/namespaces/{namespace}/services?resourceVersion=0", f"/api/v1/nodes/{hub.node}"
     headers = {"User-Agent": "kubelet/v1"}
     async with aiohttp.ClientSession(hub.url, headers=headers) as session:

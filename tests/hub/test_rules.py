@@ -90,7 +90,7 @@ async def test_a_request_that_rules_could_filter_waits_for_the_rules(
 
 @pytest.fixture
 def web(real_cloud: RealCloud, hub: Hub, namespace: str) -> str:
-    """A Service for this node only, with endpoints here and elsewhere; the namespace it is in."""
+    """Create a Service for this node only, with endpoints here and on another node; return its namespace."""
     on_this_node = {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}
     real_cloud.admin.post(services(namespace), service("web", on_this_node))
     real_cloud.admin.post(slices(namespace), endpoint_slice("web-1", "web", hub.node, "elsewhere"))
@@ -102,7 +102,7 @@ async def test_an_edit_of_the_rules_reaches_open_watches_at_once(
     hub: Hub, real_cloud: RealCloud, web: str
 ) -> None:
     def showing(name: str, *nodes: str) -> Callable[[list[Seen]], bool]:
-        """Whether the last event of a slice tells of these nodes."""
+        """Whether the last event of a slice has these nodes."""
 
         def shows(seen: list[Seen]) -> bool:
             about = [each for each in seen if each.name == name]

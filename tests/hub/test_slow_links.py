@@ -1,4 +1,4 @@
-"""A hub on a link with delay, jitter and loss: it starts, it stays online, and what clients write arrives."""
+"""A hub on a link with delay, jitter and loss: it starts, it stays online, and clients' writes arrive."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def outages(hub: Hub) -> list[str]:
 
 @pytest.mark.parametrize("delay", [0.3, 1.0, 1.5])
 async def test_a_hub_starts_over_any_link(linked: tuple[Hub, Link], delay: float) -> None:
-    """At 0.3 s each way the hub once saw an outage, and at more it was never ready."""
+    """At 0.3 s each way the hub reported an outage, and at more it was never ready."""
     hub, link = linked
     link.carry(delay=delay, jitter=delay / 10)
     await asyncio.to_thread(hub.start)

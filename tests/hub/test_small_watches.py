@@ -82,7 +82,7 @@ async def test_a_small_watch_has_one_bookmark_and_outlasts_a_restart_of_kube_api
 async def test_a_status_that_kubelet_writes_crosses_the_link_once(
     linked: tuple[Hub, Link], real_cloud: RealCloud
 ) -> None:
-    """The answer to the patch repeats nothing of the event, and is what the cloud has."""
+    """The patch's answer does not repeat the event's data, and equals the cloud's state."""
     nodes = "/api/v1/nodes"
 
     async def report(hub: Hub, beat: str) -> ApiObject:

@@ -1,4 +1,4 @@
-"""A client that connects while the hub starts waits for its answer: one that is refused backs off for longer."""
+"""A client that connects while the hub starts waits for its answer: a refused client would back off for longer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.hub.support.process import SLACK, Hub
 
 @pytest.fixture
 def kubeconfig(tmp_path: Path) -> Path:
-    """A kubeconfig that the hub waits for: the rest of its start comes after somebody has written it."""
+    """A kubeconfig that does not exist yet: the hub finishes its start once the test has written it."""
     os.mkfifo(tmp_path / "kubeconfig")
     return tmp_path / "kubeconfig"
 
@@ -25,7 +25,7 @@ async def test_a_client_that_connects_before_the_hub_is_ready_gets_an_answer(
     cloud: ScriptableCloud, tmp_path: Path, kubeconfig: Path
 ) -> None:
     async def accepted(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection, as soon as there is one."""
+        """Connect, as soon as the port accepts."""
         async with asyncio.timeout(SLACK):
             while True:
                 try:

@@ -29,7 +29,7 @@ from tests.hub.support.streams import Events, Seen, watching
 
 NODES = "/api/v1/nodes"
 NEAR, FAR = "topology-near", "topology-far"
-"""Two other nodes, made anew for each test."""
+"""Two other nodes, recreated for each test."""
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ class Watches:
         self._fences = 0
 
     async def see(self, change: Callable[[], object], **expected: list[str]) -> None:
-        """Make a change. Each watch gets exactly one event for each expected slice, and none for others."""
+        """Make a change. Each watch gets exactly one event for each expected slice, and none for other slices."""
         marks = [len(each.seen) for each in self.opened]
         await asyncio.to_thread(change)
         changed = {name.replace("_", "-"): nodes for name, nodes in expected.items()}
@@ -117,9 +117,9 @@ def _names(seen: list[Seen]) -> Counter[str]:
 
 @asynccontextmanager
 async def watches(cloud: RealCloud, hub: Hub, populated: str, **first: list[str]) -> AsyncIterator[Watches]:
-    """Watches whose state has settled at this one (db-1 whole, unless said otherwise).
+    """Open watches, and wait until they have settled at this state (by default db-1 with all endpoints).
 
-    A watch may begin before the hub knows each input of its filters; what it learns then comes as further events.
+    A watch may begin before the hub knows each input of its filters; later inputs then cause further events.
     """
     expected = {
         "db-1": [hub.node, NEAR, FAR],
@@ -143,7 +143,7 @@ async def watches(cloud: RealCloud, hub: Hub, populated: str, **first: list[str]
 
 
 def _state(seen: list[Seen]) -> dict[str, list[str]]:
-    """Each slice's nodes as the last event tells."""
+    """Return each slice's nodes by its last event."""
     return {each.name: nodes_of(each.object) for each in seen if each.type != "BOOKMARK"}
 
 

@@ -122,7 +122,7 @@ async def test_hubs_of_two_versions_lead_each_other(mixed: tuple[Site, Member, M
 async def test_hubs_of_two_versions_exchange_pod_reports_in_an_outage(
     version: str, mixed: tuple[Site, Member, Member]
 ) -> None:
-    """Where the other version reports nothing, a hub goes on with the pods of its own node."""
+    """If the other version reports nothing, a hub continues with the pods of its own node."""
     site, encoding = mixed[0], Encoding.PROTOBUF
     admin, namespace = site.cloud.admin, "default"
     account = {"metadata": {"name": "default"}}

@@ -1,4 +1,4 @@
-"""exec, attach and port-forward over WebSocket: an upgraded connection passes in both directions, and is not kept."""
+"""exec, attach and port-forward over WebSocket: bytes pass in both directions, and the connection is not reused."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Tests on a real node with containers, and its cloud; those of the parts that need neither lie beside them."""
+"""Tests on a real node with containers, and its cloud; tests of its parts that need neither are beside them."""

@@ -15,7 +15,7 @@ from tests.node.support import callers, hub
 
 @pytest.fixture(scope="session")
 def instance() -> Iterator[Instance]:
-    """The checkout's own: the one that is up, else one that is brought up for the tests, and ended after them."""
+    """Yield the checkout's own instance: the running one, or one that is started for the tests and ended after them."""
     try:
         with lifecycle.running(own()) as instance:
             yield instance
@@ -35,14 +35,14 @@ def clouds(instance: Instance) -> Machine:
 
 @pytest.fixture(scope="session")
 def manager(clouds: Machine) -> None:
-    """The cloud has what the page of the installation wants there first."""
+    """Apply to the cloud the manifests that the installation page requires first."""
     hub.prepare_cluster(clouds)
     hub.start_manager(clouds)
 
 
 @pytest.fixture(scope="module")
 def prepared(node: Machine, clouds: Machine) -> Iterator[None]:
-    """The cloud has what callers need, and has none of them afterwards."""
+    """Create the objects that callers need, and delete them afterwards."""
     callers.end_all(clouds)
     callers.prepare(clouds, "first")
     yield

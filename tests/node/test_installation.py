@@ -1,4 +1,4 @@
-"""The hub comes to a node and leaves it by the commands of docs/install.md, while pods run."""
+"""Installation and uninstallation on a node by the commands of docs/install.md, while pods run."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_a_label_installs_a_hub_by_a_job_and_its_end_removes_it(bare: Machine, c
         assert static["status"]["phase"] == "Running"
 
     def files(node: Machine) -> str:
-        """The files that an installation changes, with what is in them, and the interfaces."""
+        """Return the files that an installation changes, with their contents, and the interfaces."""
         return node.run("sh", "-euc", FILES)
 
     def fleet() -> list[Json]:

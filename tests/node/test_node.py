@@ -1,4 +1,4 @@
-"""A real node: it is one of its cluster, is cut off and comes back, and keeps its disk over a reboot."""
+"""A real node: it joins its cluster, is cut off and reconnected, and keeps its disk over a reboot."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_kubelet_has_a_serving_certificate_and_renews_it_through_the_hub(
     serving = "--field-selector=spec.signerName=kubernetes.io/kubelet-serving"
 
     def approved() -> bool:
-        """Approve what kubelet has asked for, as a person does, and look whether it has its serving certificate."""
+        """Approve kubelet's request, as a person does, and return whether it has its serving certificate."""
         names = cloud.kubectl(clouds, "get", "csr", "--output=name", serving).split()
         if names:
             cloud.kubectl(clouds, "certificate", "approve", *names)

@@ -24,7 +24,7 @@ MOVED = "1h"
 
 @pytest.fixture(scope="module")
 def caller(node: Machine, clouds: Machine, behind_hub: None, prepared: None) -> Caller:
-    """A pod that was started behind the hub, and lives through the whole outage."""
+    """Start a pod behind the hub that lives through the complete outage."""
     stays = Caller("stays", node, clouds)
     stays.start()
     return stays
@@ -207,5 +207,5 @@ def runs(node: Machine, pattern: str) -> bool:
 
 
 def refused(caller: Caller, since: int) -> bool:
-    """Return whether a call since then got the hub's answer to whom it does not know."""
+    """Return whether a call since then got the hub's refusal of an unknown caller."""
     return any(call.began > since and "cannot_be_verified" in call.api for call in caller.calls())

@@ -16,7 +16,8 @@ from tests.node.support.callers import LONG, Caller
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
 SHORT = "short"
-"""A pod whose token is for others than the API server, which is why nobody makes it hold for a year."""
+"""A pod whose token is for another audience than the API server, so that kube-apiserver does not extend it to a year.
+"""
 
 
 @pytest.fixture(scope="module")

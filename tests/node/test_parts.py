@@ -1,4 +1,4 @@
-"""The parts of `scripts/node` that need no root: names, plans, tables, images, and what it says of a lack."""
+"""The parts of `scripts/node` that need no root: names, plans, tables, images, and messages about missing programs."""
 
 from __future__ import annotations
 

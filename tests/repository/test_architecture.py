@@ -1,4 +1,4 @@
-"""The page on architecture has the packages that import-linter holds, in order, and what derives from mitmproxy."""
+"""The page on architecture lists import-linter's packages, in order, and the classes derived from mitmproxy."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_page_has_the_layers_of_a_package(package: str) -> None:
 
 
 def derived_classes() -> dict[str, tuple[str, set[str]]]:
-    """By each class of the hub that derives from one of mitmproxy's or h2's: that class, and what it overrides."""
+    """Return, for each class of the hub derived from mitmproxy's or h2's: its base class and overrides."""
     found = {}
     for path in [*(ROOT / "addons" / "proxy").rglob("*.py"), *(ROOT / "addons" / "server").rglob("*.py")]:
         module = import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
@@ -52,7 +52,7 @@ def derived_classes() -> dict[str, tuple[str, set[str]]]:
 
 
 def library_base(own: type) -> type | None:
-    """The nearest class that is a library's, of those that the hub changes."""
+    """Return the nearest base class of a library that the hub derives from."""
     bases = [each for each in own.__mro__ if each.__module__.partition(".")[0] in ("mitmproxy", "h2")]
     return bases[0] if bases else None
 
@@ -79,7 +79,7 @@ def test_the_page_has_each_class_that_derives_from_mitmproxys() -> None:
     ids=lambda part: part.rpartition(".")[2],
 )
 def test_a_method_that_the_hub_overrides_is_what_the_hub_knows(base: str, method: str, own: str) -> None:
-    """When mitmproxy moves, this names what has changed."""
+    """After a change in mitmproxy the difference names the changed methods."""
 
     def parameters(method: object) -> list[tuple[str, str, object]]:
         """Name, kind and default of each parameter, with no annotation."""

@@ -1,4 +1,4 @@
-"""`scripts/clients`: what it believes of a client by its lines, and what it calls a difference."""
+"""`scripts/clients`: how it reads a client's lines, and which states count as different."""
 
 from __future__ import annotations
 

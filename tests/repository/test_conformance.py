@@ -1,4 +1,4 @@
-"""`scripts/conformance`: which specs it knows, and what it makes of upstream's reports."""
+"""`scripts/conformance`: its specs, and how it reads upstream's reports."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ CALLED = {"collections.abc.Callable"}
 
 
 class Class(NamedTuple):
-    """A class, or an alias of types, and what its constructor takes."""
+    """A class, or an alias of types, and its constructor's parameters."""
 
     name: str
     is_generated: bool
@@ -102,7 +102,7 @@ def names_of(*nodes: ast.AST) -> frozenset[str]:
 
 
 def collaborators(known: list[Class]) -> set[str]:
-    """The names of all types that act, and of all that consist of such."""
+    """Return the names of all types that act, and of all types that contain such."""
     found = CALLED | {each.name for each in known if each.acts}
     while more := {each.name for each in known if each.names & found} - found:
         found |= more

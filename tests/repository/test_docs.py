@@ -98,7 +98,7 @@ def test_a_link_leads_to_a_heading(page: Path) -> None:
 
 
 def leads(name: str) -> bool:
-    """Whether a dotted name leads to a module, or to what one defines."""
+    """Whether a dotted name is a module, or defined in one."""
     parts = name.split(".")
     for length in range(len(parts), 0, -1):
         try:

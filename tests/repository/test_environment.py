@@ -1,4 +1,4 @@
-"""`scripts/environment` on machines of every kind: stand-ins for Python and pip show what it asks of them."""
+"""`scripts/environment` on machines of every kind: stand-ins for Python and pip record its calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The locks are complete, hold digests, name no place, and do not hold the stranger that has our name."""
+"""The locks are complete, have digests, name no machine, and exclude the other package named edgehub."""
 
 from __future__ import annotations
 

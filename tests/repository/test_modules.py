@@ -14,10 +14,10 @@ from kube.option import VERSION
 from tests.repository.support.tree import ROOT, label, modules, parse, product_modules, program_modules
 
 LONGEST_MODULE = 400
-"""Lines. What is longer has more than one concern."""
+"""Lines. A longer module has more than one concern."""
 
 LONGEST_FUNCTION = 60
-"""Lines, in the product and its scripts: what fits on a screen. Tests hold tables and are free."""
+"""Lines, in the product and its scripts: about a screen. Tests may be longer, because of their tables."""
 
 THIS = Path(__file__).resolve()
 """This file shows what is wrong, so it is left out where lines are read."""
@@ -25,7 +25,7 @@ THIS = Path(__file__).resolve()
 SILENCED = re.compile(
     r"#\s*(?:noqa|type:\s*ignore)\b(?::?\s*(?:\[[\w, -]+\]|[A-Z]+\d+(?:,\s*[A-Z]+\d+)*))?(?P<reason>.*)"
 )
-"""A comment that silences a check, and what follows its codes."""
+"""A comment that silences a check, and the text after its codes."""
 
 RELATIVE = re.compile(r"(?:What|Who|Those|Of|As|Have|Has)\b")
 """Words that begin a description around a thing. A docstring begins with a verb or with the thing's standard name."""
@@ -39,7 +39,7 @@ def functions(module: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctio
 
 
 def docstrings(module: ast.Module) -> Iterator[tuple[int, str]]:
-    """Every string that is a statement, with its line: those of modules, classes, functions and attributes."""
+    """Yield every docstring with its line: of modules, classes, functions and attributes."""
     for node in ast.walk(module):
         if (
             isinstance(node, ast.Expr)

@@ -1,4 +1,4 @@
-"""No file names a package registry's host, or a folder of the machine that somebody worked on."""
+"""No file names a package registry's host, or a folder of a developer's machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MACHINE_FOLDER = re.compile(r"(?<![\w.~}/-])/(?:root|work|Users|home)/(?!<)\w")
 
 
 def names_a_machine(text: str) -> bool:
-    """Whether a text holds what only makes sense on the machine or the network where it was written."""
+    """Whether a text makes sense only on the machine or network where it was written."""
     return bool(HOST.search(text) or MACHINE_FOLDER.search(text))
 
 

@@ -15,7 +15,7 @@ from tests.repository.support.tree import label, modules, parse, program_modules
 OWN = {"kube", "addons", "controllers", "edgehub", "scripts", "tests", "setup"}
 """Packages of the repository."""
 DOCUMENTED = {"_asdict", "_exit", "_fields", "_make", "_replace"}
-"""Names that Python documents: those of named tuples, and `os._exit`."""
+"""Private names that Python documents: those of named tuples, and `os._exit`."""
 LIBRARIES = {name for names in (packages_distributions(), sys.stdlib_module_names) for name in names}
 DOTTED = re.compile(r"\w+(?:\.\w+)+")
 BY_NAME = {"getattr", "setattr", "hasattr", "delattr"}
@@ -42,7 +42,7 @@ def private_imports(module: ast.Module) -> Iterator[str]:
 
 
 def private_texts(module: ast.Module) -> Iterator[str]:
-    """Private names of libraries that stand in a text, by which a module could be found or replaced."""
+    """Return private names of libraries in strings, by which code could find or replace a module."""
     for node in ast.walk(module):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and _is_of_library(node.value):
             yield f"{node.lineno}: {node.value}"

@@ -62,7 +62,7 @@ def installed(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ask(program: Path, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """A command's words, started where no checkout is."""
+    """Run a command in a folder without a checkout; return its output."""
     return subprocess.run(
         [program, *arguments], cwd=folder, env={"PATH": ""}, capture_output=True, text=True, check=False
     )

@@ -14,7 +14,7 @@ from tests.repository.support.tree import ROOT, files, label, scripts
 FOLDERS = {"scripts", ".ci"}
 BASH = tuple(path for path in files() if path.parent.name in FOLDERS and path.suffix == "")
 LIBRARY = ROOT / "scripts" / "environment"
-"""Sourced by the others, so it is not executable."""
+"""Other scripts source it, so it is not executable."""
 
 LAUNCHERS = {
     "hub": "-P -m addons.command --node n1 a b",

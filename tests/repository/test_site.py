@@ -1,4 +1,4 @@
-"""The site: every page is in it once, and every link between pages leads somewhere."""
+"""The site has every page once, and every link between pages resolves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ends a server without losing a connection: neither one that is on its way in, nor one that ends by and by."""
+"""Ends a server without losing a connection that asyncio is accepting or that is still closing."""
 
 from __future__ import annotations
 

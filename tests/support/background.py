@@ -1,4 +1,4 @@
-"""Work that goes on beside a test, and ends with it."""
+"""Work that runs beside a test, and ends with it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @asynccontextmanager
 async def beside(*work: Coroutine[Any, Any, Any]) -> AsyncIterator[None]:
-    """The work goes on within this block; afterwards it is cancelled and has ended, whatever came of it."""
+    """Run work within this block; at its end cancel the work and await it, whatever its outcome."""
     tasks = [asyncio.create_task(each) for each in work]
     try:
         yield

@@ -71,7 +71,7 @@ class _State(threading.local):
 
 
 class _Looks:
-    """How often a callback was found at work for a test, and for others."""
+    """Samples of a callback that found it at work for a test, and for library code."""
 
     __slots__ = ("for_others", "for_tests")
 
@@ -87,7 +87,7 @@ _running: dict[int, _Looks] = {}
 
 @contextmanager
 def held() -> Iterator[list[str]]:
-    """The calls and callbacks that block a loop within the `with` block, each with its place."""
+    """Record the calls and callbacks that block a loop within the `with` block, each with its location."""
     before = _found[:]
     _found.clear()
     seen: list[str] = []
@@ -133,7 +133,7 @@ def _note_collection(phase: str, _info: dict[str, int]) -> None:
 
 
 def _look_on() -> None:
-    """Note for whom each callback computes: for a test, where a function of the tests waits for it."""
+    """Sample for which code each callback runs: for a test, if a function of the tests is on its stack."""
     while True:
         time.sleep(SAMPLE)
         frames = sys._current_frames()
@@ -146,7 +146,7 @@ def _look_on() -> None:
 
 
 def _others_share(looks: _Looks, held_by: object) -> float:
-    """The part of the callback's CPU, from 0 to 1, that was spent on what no test called."""
+    """Return the part of the callback's CPU, from 0 to 1, that no test caused."""
     total = looks.for_tests + looks.for_others
     if total:
         return looks.for_others / total

@@ -1,4 +1,4 @@
-"""A headless Chromium for tests of pages, spoken to by its DevTools protocol: open, wait for what is shown, look."""
+"""A headless Chromium for tests of pages, controlled by its DevTools protocol: open, wait for text, read."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Browser:
         return str(await self.run("document.body ? document.body.innerText : ''"))
 
     async def click(self, script: str) -> None:
-        """Click the element that an expression gives, as soon as there is one."""
+        """Click the element that an expression returns, as soon as it exists."""
         await self.until(f"(() => {{ const e = {script}; if (!e) return false; e.click(); return true; }})()")
 
     async def type(self, text: str) -> None:

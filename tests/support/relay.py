@@ -21,7 +21,7 @@ def file_listener(path: Path) -> socket.socket:
 
 
 def connect_file(path: Path) -> socket.socket:
-    """A connection to such a listener; OSError where there is none."""
+    """Connect to such a listener; OSError without one."""
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.connect(str(path))
@@ -34,15 +34,15 @@ def connect_file(path: Path) -> socket.socket:
 def relay(
     listener: socket.socket, connect: Callable[[], socket.socket], pause: Callable[[], float] = float
 ) -> None:
-    """Pass on each connection that the listener takes, in threads of their own, until `end`.
+    """Forward each connection of the listener, in threads of their own, until `end`.
 
-    `pause` says for how many seconds each piece waits on its way.
+    `pause` is the delay of each chunk in seconds.
     """
     threading.Thread(target=_accept, args=(listener, connect, pause), daemon=True).start()
 
 
 def end(listener: socket.socket) -> None:
-    """Take no more connections."""
+    """Accept no more connections."""
     with contextlib.suppress(OSError):
         listener.shutdown(socket.SHUT_RDWR)  # wakes who waits in accept
     listener.close()

@@ -31,7 +31,7 @@ class ServerThread:
 
 
 class HttpServer(ServerThread):
-    """Serves HTTP, or HTTPS with such a context, on a loopback port of its own."""
+    """Serves HTTP, or HTTPS with a given context, on a free loopback port."""
 
     def __init__(self, handler: type[Answering], tls: ssl.SSLContext | None = None) -> None:
         server = ThreadingHTTPServer((HOST, 0), handler)

@@ -1,4 +1,4 @@
-"""A terminal for tests of programs that fill a screen: tmux runs the program, takes keys, and tells what is shown."""
+"""A terminal for tests of full-screen programs: tmux runs the program, sends keys, and returns the screen."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Terminal:
             raise TimeoutError(f"{texts} are not all shown:\n{await self.screen()}") from None
 
     async def ended(self) -> None:
-        """Return once the program is over. What tmux then writes on the screen differs."""
+        """Return once the program has ended. The screen after that varies with tmux."""
         async with asyncio.timeout(WAIT):
             while (await self._tmux("display-message", "-p", "#{pane_dead}")).strip() != "1":  # noqa: ASYNC110 - tmux has no notification
                 await asyncio.sleep(0.1)

@@ -1,4 +1,4 @@
-"""The detector finds each way to hold a loop, tells the place, and leaves alone what holds none."""
+"""The detector finds each kind of blocking call, names its location, and ignores code that does not block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A thread beside a test, which stands for kubelets and other controllers."""
+"""A thread beside a test, which acts as kubelets and other controllers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The official Python client: it lists, and watches from the version of the list, anew where the watch says 410."""
+"""The official Python client: it lists, watches from the version of the list, and lists again after a 410."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""One suite, two clouds: what a kube-apiserver answers, asserted of a real one and of the scriptable one alike.
+"""One suite, two clouds: the answers of a kube-apiserver, asserted of a real one and of the scriptable one.
 
-A test here must not know which of the two it speaks to.
+A test here does not know which of the two it calls.
 """

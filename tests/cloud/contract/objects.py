@@ -1,4 +1,4 @@
-"""Objects that the contract tests write, and what they read of answers."""
+"""Objects that the contract tests write, and the parts of answers that they compare."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ def summary(event: Json) -> tuple[str, str]:
 
 
 async def settle(caller: Caller, path: str, written: Json) -> None:
-    """Wait until the server's watch cache has what was written: a read with version 0 may be older, one at it not."""
+    """Wait until the server's watch cache has a write: a read with version 0 may be older, one at its version not."""
     await caller.get(path, resourceVersion=str(version(written)), resourceVersionMatch="NotOlderThan")

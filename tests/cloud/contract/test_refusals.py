@@ -25,7 +25,7 @@ async def existing(caller: Caller, config_maps: str) -> str:
 async def refused(
     caller: Caller, code: int, reason: str, message: str, method: str, path: str, **more: Any
 ) -> None:
-    """The request is refused with this code and reason, in words that begin with `message`."""
+    """Check that the request is refused with this code and reason, and a message that begins with `message`."""
     reply = await caller.send(method, path, **more)
     status = reply.json()
     assert reply.status == code, status

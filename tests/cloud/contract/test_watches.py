@@ -139,7 +139,7 @@ async def test_a_watch_ends_at_its_timeout_after_a_bookmark(caller: Caller, two:
 
 @pytest.mark.parametrize("version", ["", "0"])
 async def test_a_watch_with_a_negative_timeout_ends_at_once(caller: Caller, two: str, version: str) -> None:
-    """A real server may have sent some of the state by then, or that etcd gave it no more in that time."""
+    """Before it ends, a real server may have sent a part of the state, or etcd's time-out."""
     async with caller.watch(two, resourceVersion=version, timeoutSeconds="-1") as stream:
         assert {event["type"] for event in await stream.rest()} <= {"ADDED", "ERROR"}
 

@@ -1,4 +1,4 @@
-"""Create, update, patch and delete: what is stored, what is answered, and who wins."""
+"""Create, update, patch and delete: the stored objects, the answers, and conflicts."""
 
 from __future__ import annotations
 

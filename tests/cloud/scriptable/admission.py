@@ -1,6 +1,6 @@
-"""Completes an object before it is stored: metadata, defaults, who owns the status, generations.
+"""Completes an object before it is stored: metadata, defaults, the owner of the status, generations.
 
-It does only what a hub's clients could tell from a real server; it does not validate specs.
+It does only what a hub's clients could distinguish from a real server; it does not validate specs.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _set_service_defaults(value: Json) -> None:
 
 
 def check_uid(resource: Resource, old: Json, uid: str) -> None:
-    """StatusError 409 when a write means another object of that name."""
+    """Raise StatusError 409 if a write names the uid of another object."""
     metadata = old["metadata"]
     if uid and uid != metadata["uid"]:
         raise _conflict(

@@ -28,14 +28,14 @@ def parse_object(resource: Resource, content_type: str, body: bytes) -> Json:
 
 
 def parse_delete_options(content_type: str, body: bytes) -> Json:
-    """DeleteOptions; nothing where there is no body. Those in protobuf are taken for empty: the schema has them not."""
+    """Parse DeleteOptions; empty ones without a body, and for protobuf, which the schema lacks."""
     if not body or media_type(content_type) == Encoding.PROTOBUF:
         return {}
     return _parse(content_type, body, "")
 
 
 def parse_patch(content_type: str, body: bytes) -> tuple[PatchType, Any]:
-    """The patch and its type; StatusError 400 for what is no JSON, 415 for another type."""
+    """Return the patch and its type; StatusError 400 for invalid JSON, 415 for another type."""
     try:
         patch_type = PatchType(media_type(content_type))
     except ValueError:

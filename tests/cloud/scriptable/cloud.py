@@ -65,7 +65,7 @@ class ScriptableCloud:
 
     @property
     def url(self) -> str:
-        """Where it listens, or will again; known once it was started."""
+        """Return the URL where it listens, or will again; known after the first start."""
         if not self._port:
             raise RuntimeError("the cloud was never started")
         return f"{'https' if self._tls else 'http'}://{LOOPBACK}:{self._port}"
@@ -99,6 +99,6 @@ class ScriptableCloud:
 def _request(
     message: Any, payload: Any, protocol: Any, writer: Any, task: asyncio.Task[None]
 ) -> web.BaseRequest:
-    """A request whose body aiohttp does not limit: the limit is the API's, and so is the answer to what exceeds it."""
+    """A request whose body aiohttp does not limit: the API has its own limit, and its own answer beyond it."""
     loop = asyncio.get_running_loop()
     return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=0)

@@ -19,7 +19,7 @@ EVENT_FIELDS: Mapping[str, str] = {
     "lastTimestamp": "deprecatedLastTimestamp",
     "count": "deprecatedCount",
 }
-"""Fields of core/v1 Event and their names in events.k8s.io/v1; the others are called the same in both."""
+"""Fields of core/v1 Event and their names in events.k8s.io/v1; the others have the same name in both."""
 
 
 def to_storage(resource: Resource, value: Json) -> Json:

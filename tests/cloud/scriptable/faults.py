@@ -59,12 +59,12 @@ class BodyFault(Fault):
 
 @dataclass(frozen=True, slots=True)
 class TruncatedBody(BodyFault):
-    """Promise the whole body in Content-Length, send half of it and close the connection."""
+    """Promise the complete body in Content-Length, send half of it and close the connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class MalformedBody(BodyFault):
-    """Send half of the body as if it were all: what is there is malformed, in JSON and in protobuf."""
+    """Send half of the body as if it were complete: malformed in JSON and in protobuf."""
 
 
 # -- watches ---------------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ class TornFrame(WatchFault):
 
 @dataclass(frozen=True, slots=True)
 class MalformedFrame(WatchFault):
-    """Send so many frames, then one that cannot be decoded; the stream goes on."""
+    """Send so many frames, then one that cannot be decoded; the stream continues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Rule:
     lifted: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def lift(self) -> None:
-        """It befalls no more requests, and those that it holds are let go."""
+        """Apply to no more requests, and release held ones."""
         self.left = 0
         self.lifted.set()
 

@@ -88,7 +88,7 @@ def _make_token(version: int, last: Key) -> str:
 
 
 def _parse_token(text: str) -> tuple[int, str]:
-    """The version and the place to go on after; StatusError 400 for what `_make_token` did not make."""
+    """Return the version and the key to continue after; StatusError 400 for a token not of `_make_token`."""
     try:
         token = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
         if token["v"] != TOKEN_VERSION:

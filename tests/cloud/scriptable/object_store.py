@@ -63,7 +63,7 @@ class ObjectStore:
         ]
 
     def create(self, value: Json, *, resource: Resource | None = None, namespace: str | None = None) -> Json:
-        """Store a new object; without `resource` and `namespace`, what the object says of itself decides."""
+        """Store a new object; by default its own kind and namespace decide."""
         resource = resource or self._resource_of(value)
         if namespace is None:
             namespace = value["metadata"].get("namespace", "default" if resource.namespaced else "")
@@ -94,7 +94,7 @@ class ObjectStore:
         return self._replace(resource, old, value, subresource)
 
     def put(self, value: Json) -> Json:
-        """Create or replace, whatever was there; a test's short way."""
+        """Create or replace an object, in one step for tests."""
         resource = self._resource_of(value)
         metadata = {**value["metadata"]}
         metadata.pop("resourceVersion", None)
@@ -131,7 +131,7 @@ class ObjectStore:
         return self._replace(resource, old, patched, subresource)
 
     def delete(self, resource: Resource | str, name: str, namespace: str = "") -> Json:
-        """Delete an object; what is returned is its last state."""
+        """Delete an object; return its last state."""
         resource = self._resource(resource)
         old = self.find(resource, name, namespace)
         removed = self.storage.remove(resource.collection, _key(old.value))
@@ -167,7 +167,7 @@ class ObjectStore:
         return copy.deepcopy(from_storage(resource, stored.value))
 
     def _empty(self, namespace: str) -> None:
-        """Delete what is in a namespace at once, where a real cluster leaves it to a controller."""
+        """Delete a namespace's objects at once; in a real cluster a controller does."""
         for name in {resource.collection for resource in self._resources if resource.namespaced}:
             for key in [key for key in self.storage.collection(name).objects if key[0] == namespace]:
                 self.storage.remove(name, key)
@@ -193,7 +193,7 @@ def _key(value: Json) -> Key:
 
 
 def _keep_address(updated: Json, before: Json) -> None:
-    """A Service written without its address keeps it."""
+    """Preserve the address of a Service that is written without it."""
     for name in ("clusterIP", "clusterIPs"):
         if name in before.get("spec", {}) and updated["spec"]["type"] != "ExternalName":
             updated["spec"].setdefault(name, copy.deepcopy(before["spec"][name]))

@@ -1,4 +1,4 @@
-"""Objects, lists, events and errors as bytes: JSON and protobuf, whole objects or metadata only."""
+"""Objects, lists, events and errors as bytes: JSON and protobuf, complete objects or metadata only."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Presentation:
         return stored.encoded[form]
 
     def _json_item(self, value: Json) -> bytes:
-        """Items of built-in kinds do not say what they are, all others do."""
+        """Encode an item: those of built-in kinds have no kind and version, all others do."""
         if self._kind == PARTIAL:
             return orjson.dumps({"kind": PARTIAL, "apiVersion": META, "metadata": value["metadata"]})
         if Trait.CUSTOM in self._resource.traits:

@@ -18,7 +18,7 @@ class Trait(Flag):
     STATUS = auto()
     """There is a status subresource, and writes to the object itself leave the status alone."""
     STATUS_AT_BIRTH = auto()
-    """A status that comes with a create is kept nevertheless."""
+    """A status in a create request is stored nevertheless."""
     CUSTOM = auto()
     """A custom resource: JSON only, and generations are counted."""
     QUESTION = auto()
@@ -61,7 +61,7 @@ class Resource:
 
     @property
     def collection(self) -> str:
-        """Where its objects are kept; versions and groups that show the same objects share it."""
+        """The key of its objects' storage; versions and groups that show the same objects share it."""
         return self.name if self.kind == "Event" else self.group_resource
 
     @property
@@ -135,7 +135,7 @@ RESOURCES: tuple[Resource, ...] = (
 
 
 class ResourceTable:
-    """The resources that are served now. Adding or removing one is what installing or removing a CRD is."""
+    """The resources that are served now. Adding or removing one is like installing or removing a CRD."""
 
     def __init__(self, resources: Iterable[Resource] = RESOURCES) -> None:
         self._served: dict[tuple[str, str, str], Resource] = {}

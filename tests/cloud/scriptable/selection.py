@@ -68,7 +68,7 @@ def field_value(resource: Resource, value: Json, field: str) -> str:
 
 
 def _unknown(resource: Resource, field: str) -> str:
-    """The words of a real server: kinds without fields of their own list what they know."""
+    """Return the message of a real server: kinds without fields of their own list the known ones."""
     if resource.selectable or Trait.CUSTOM in resource.traits:
         return f"field label not supported: {field}"
     known = ", ".join(f'"{name}"' for name in COMMON_FIELDS)

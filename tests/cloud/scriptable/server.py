@@ -177,7 +177,7 @@ class Server:
 
 
 def _get_version(text: str) -> int:
-    """The resourceVersion of a GET; StatusError 500 for what is none, which is what a real server says."""
+    """Parse the resourceVersion of a GET; StatusError 500 for an invalid one, like a real server."""
     try:
         return parse_version(text)
     except ValueError as error:
@@ -240,7 +240,7 @@ async def _befall(request: web.BaseRequest, rules: Sequence[Rule]) -> bool:
 async def _finite_response(
     request: web.BaseRequest, body: bytes, content_type: str, code: int, rules: Sequence[Rule]
 ) -> web.StreamResponse:
-    """An answer that has an end, packed if large, and what faults leave of it."""
+    """Return a finite answer, compressed if large, with the faults applied."""
     headers = _headers(content_type)
     faults = {type(rule.fault) for rule in rules}
     if MalformedBody in faults:
@@ -260,7 +260,7 @@ async def _finite_response(
 
 
 async def _echo(request: web.BaseRequest) -> web.StreamResponse:
-    """An exec over WebSocket whose process says in capitals what it is told."""
+    """Serve an exec over WebSocket whose process prints its input in capitals."""
     socket = web.WebSocketResponse(protocols=("v5.channel.k8s.io",))
     await socket.prepare(request)
     async for message in socket:
@@ -269,7 +269,7 @@ async def _echo(request: web.BaseRequest) -> web.StreamResponse:
 
 
 def _refusal(error: StatusError, request: web.BaseRequest) -> web.Response:
-    """The Status, in the encoding that the client prefers where it can be told."""
+    """Return the Status, in the client's preferred encoding if the request names one."""
     try:
         encoding = negotiate(request.headers.get("Accept")).encoding
     except StatusError:
@@ -283,7 +283,7 @@ def _refusal(error: StatusError, request: web.BaseRequest) -> web.Response:
 
 
 def _hang_up(request: web.BaseRequest) -> None:
-    """Close the connection after what is already written."""
+    """Close the connection after the bytes that are already written."""
     if request.transport is not None:
         request.transport.close()
 

@@ -1,4 +1,4 @@
-"""One watch: what it begins with, what each change means to its selector, bookmarks, and its end."""
+"""One watch: its initial events, the event of each change under its selector, bookmarks, and its end."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Watcher(Follower):
     def __init__(
         self, storage: Storage, selection: Selection, options: ListOptions, settings: WatchSettings
     ) -> None:
-        """Raises StatusError for what is refused before the stream; what a stream says instead is an ERROR event."""
+        """Raises StatusError for refusals before the stream; later ones are ERROR events."""
         validate_list_options(options)
         self._from = parse_version(options.resource_version)
         self._storage = storage

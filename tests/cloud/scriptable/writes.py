@@ -1,4 +1,4 @@
-"""HTTP writes: what a POST, PUT, PATCH or DELETE on a resource does to the store, and what it answers."""
+"""HTTP writes: the effect of a POST, PUT, PATCH or DELETE of a resource on the store, and its answer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Write:
 
 
 class Writer:
-    """Carries writes out. Every method answers (HTTP status, object) and raises StatusError as a kube-apiserver."""
+    """Executes writes. Every method returns (HTTP status, object) and raises StatusError like a kube-apiserver."""
 
     def __init__(self, store: ObjectStore, table: ResourceTable, access: Access) -> None:
         self._store = store

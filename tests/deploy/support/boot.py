@@ -18,7 +18,7 @@ KEEP_UNITS = frozenset({"systemd-journald.socket", "systemd-journald.service", "
 """Units of this machine's targets that a target of the node still wants."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ADDRESS, GATEWAY = "192.0.2.10", "192.0.2.1"
-"""The node's address and one of nobody: addresses for documentation (RFC 5737)."""
+"""The node's address and that of an absent gateway: addresses for documentation (RFC 5737)."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 
 
@@ -78,7 +78,7 @@ def _connect() -> None:
 
 
 def _forget_units(root: Path) -> None:
-    """Leave of all units, and of what they want, the targets and the journal."""
+    """Remove all units and their dependencies, except the targets and the journal."""
     own = root / "etc/systemd/system"
     shutil.rmtree(own, ignore_errors=True)
     own.mkdir(parents=True)

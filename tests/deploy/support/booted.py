@@ -92,7 +92,7 @@ class BootedNode:
         programs: Mapping[str, Path],
         wheel: Path | None = None,
     ) -> None:
-        """`wheel` is one that is there already, for several nodes."""
+        """`wheel` is an existing wheel, shared by several nodes."""
         self.folder, self.node = folder, node
         self._wheel = wheel
         self._cloud, self._programs = cloud, programs["kubemark"].parent
@@ -139,7 +139,7 @@ class BootedNode:
         self._remove_cgroups()
 
     def run(self, *command: str | Path, check: bool = True) -> str:
-        """Run a command on the node, and return what it prints; AssertionError with its whole output where it fails."""
+        """Run a command on the node, and return its output; AssertionError with the complete output if it fails."""
         done = subprocess.run(
             [*self.enter, *command], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
         )
@@ -152,7 +152,7 @@ class BootedNode:
         return ["nsenter", f"--target={self._pid}", "--all", "--wd"]
 
     def until(self, check: Callable[[], object]) -> None:
-        """Poll until the condition holds: no event tells of it."""
+        """Poll until the condition holds: no event reports it."""
         deadline = time.monotonic() + 2 * SLACK
         while not check():
             assert time.monotonic() < deadline, self.journal()

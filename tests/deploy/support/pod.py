@@ -76,7 +76,7 @@ class Pod:
         self._process: Process | None = None
 
     def _account(self, cloud: RealCloud, pod: Mapping[str, Any]) -> Path:
-        """A folder with what kubelet gives to a pod that has a service account."""
+        """Make a folder with the files that kubelet gives to a pod with a service account."""
         folder = self._folder / "account"
         folder.mkdir()
         if name := pod["spec"].get("serviceAccountName"):

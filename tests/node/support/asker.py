@@ -1,6 +1,6 @@
-"""A process in the network of a pod that asks the API server over and over, and the longest time without an answer.
+"""A process in a pod's network that calls the API server repeatedly, and records the longest time without an answer.
 
-It asks where the pod does, shows its token, trusts what the pod trusts, and opens a connection for each question.
+It uses the pod's address of the API server, its token and its CA, and opens a connection for each call.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Asker:
             self._process.communicate()
 
     def stop(self) -> Gap:
-        """End it; what it has seen."""
+        """End it, and return its record."""
         assert self._process is not None
         said, _ = self._process.communicate()
         return Gap(**json.loads(said))

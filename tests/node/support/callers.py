@@ -1,6 +1,6 @@
-"""Pods that call the API server and DNS over and over, as programs in clusters do, and what became of each call.
+"""Pods that call the API server and DNS repeatedly, as programs in clusters do, and the result of each call.
 
-Their logs are read from the node's disk, so that they are also seen while the node is cut off.
+Their logs are read from the node's disk, so that they are visible while the node is cut off.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from scripts.node_machine.commands import until
 from scripts.node_machine.machine import Machine
 
 LONG = 180.0
-"""Seconds for what takes some on idle cores."""
+"""Seconds for steps that take some on idle cores."""
 LABEL = "edgehub-test"
 SETTINGS = "settings"
 """The ConfigMap that is mounted."""
@@ -39,8 +39,9 @@ done
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A round of calls: when it began, the API server's address, the mounted setting, and what the API server and
-    DNS answered."""
+    """A round of calls: when it began, the API server's address, the mounted setting, and the answers of API server and
+    DNS.
+    """
 
     began: int
     address: str
@@ -131,13 +132,13 @@ class Caller:
 
 
 def image(node: Machine, name: str) -> str:
-    """The whole name of an image that the node has."""
+    """Return the full name of an image of the node."""
     listed = node.run("ctr", "--namespace=k8s.io", "images", "list", "--quiet").split()
     return next(each for each in listed if f"/{name}:" in each)
 
 
 def prepare(clouds: Machine, setting: str) -> None:
-    """Give callers what they read, and the right to read it."""
+    """Create the objects that callers read, and their permission."""
     for role in ROLES:
         rights = {
             "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -151,7 +152,7 @@ def prepare(clouds: Machine, setting: str) -> None:
 
 
 def set_value(clouds: Machine, setting: str) -> None:
-    """Change what callers have mounted."""
+    """Change the setting that callers mount."""
     settings = {
         "apiVersion": "v1",
         "kind": "ConfigMap",

@@ -32,7 +32,7 @@ def start_manager(clouds: Machine) -> None:
 
 
 def prepare_cluster(clouds: Machine) -> None:
-    """Apply what the page has applied once in the cluster."""
+    """Apply the manifests that the page applies once in the cluster."""
     once, *_ = blocks("## A node of kubeadm")
     clouds.run("sh", "-eux", stdin=f"cd {CHECKOUT}\nexport KUBECONFIG={cloud.ADMIN}\n{once}")
 
@@ -70,13 +70,13 @@ def install_program(node: Machine, folder: Path) -> None:
 
 
 def install(node: Machine) -> str:
-    """Install the hub by the page; what it prints."""
+    """Install the hub by the page's commands; return their output."""
     _, once, *_ = blocks("## A node of kubeadm")
     return node.run("sh", "-eux", stdin=once)
 
 
 def uninstall(node: Machine) -> str:
-    """Take the hub away by the page; what it prints."""
+    """Uninstall the hub by the page's commands; return their output."""
     (back,) = blocks("### Remove a hub")
     return node.run("sh", "-eux", stdin=back)
 

@@ -1,4 +1,4 @@
-"""The commands of docs/install.md: what a person copies from the page is what the tests run."""
+"""The commands of docs/install.md: tests run the same text that a person copies from the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stand-in for a machine: a checkout, a home, and a PATH that holds only what a test installs."""
+"""A stand-in for a machine: a checkout, a home, and a PATH with only the programs that a test installs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PACKAGES = ("addons", "controllers", "kube")
 
 
 class Machine:
-    """A machine with TOOLS and, once installed, a Python that notes its calls and whose pip does nothing."""
+    """A machine with TOOLS and, once installed, a Python that records its calls and whose pip does nothing."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "check out"
