@@ -111,7 +111,7 @@ class Egress:
             context.failover = self._suspecting(context.failover)
 
     def request(self, flow: http.HTTPFlow) -> None:
-        """Count a request's body that mitmproxy holds in whole. Streamed bodies are counted as they pass."""
+        """Count a request's body that mitmproxy buffers completely. Streamed bodies are counted chunk by chunk."""
         server = _server_to(flow)
         if server is not None and not flow.request.stream and (body := flow.request.raw_content):
             self.link.sent(server)(len(body))
@@ -161,13 +161,13 @@ class Egress:
 
 
 def _relaying(context: RequestContext) -> Relaying | None:
-    """The connections by which a request goes; None for one that goes nowhere."""
+    """Return the connections for a request; None if it is not relayed."""
     connections = context.upstream.connections if context.upstream is not None else None
     return connections if isinstance(connections, Relaying) else None
 
 
 def _server_to(flow: http.HTTPFlow) -> Server | None:
-    """The server to which a flow's request goes; None where it goes nowhere."""
+    """Return the server of a flow's request; None if it is not relayed."""
     context = context_of(flow)
     relaying = _relaying(context) if context is not None else None
     return relaying.server if relaying is not None else None

@@ -1,4 +1,4 @@
-"""The parts of the hub's addon in the order in which their hooks are called, each with the reason for its place."""
+"""The parts of the hub's addon, in the order in which their hooks are called, each with the reason for its position."""
 
 from addons.assembly import Assembly, RequestParts
 from addons.connections import Connections
@@ -20,7 +20,7 @@ from addons.traffic import Traffic
 def order() -> tuple[tuple[HubPart, tuple[HubPart, ...], str], ...]:
     """Make the parts, and raise the limits of the process that they need.
 
-    Each part comes with those that must stand before it, and why it stands where it does.
+    Each part lists those that must precede it, and the reason.
     """
     listeners = OwnListeners()
     options = Options()

@@ -58,7 +58,7 @@ class Memory:
     def load(self, _loader: object) -> None:
         """Freeze now: the list of addons has imported every module, and no request was served yet.
 
-        From here on Python collects garbage, which `addons.command` has kept it from.
+        From here on Python collects garbage, which `addons.command` has disabled until now.
         """
         gc.freeze()
         gc.set_threshold(*THRESHOLDS)

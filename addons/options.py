@@ -47,7 +47,7 @@ class Options:
     _began: Mapping[str, object] | None = None
     """The values with which the hub runs; None before."""
     are_flags = False
-    """Whether the options were typed as flags of `edgehub`, whose words messages then use."""
+    """Whether the options were typed as flags of `edgehub`; messages then use the names of the flags."""
 
     def as_typed(self, text: str) -> str:
         """A message about options in the terms of the program that started the hub: flags, or options of mitmdump."""
@@ -90,7 +90,7 @@ class Options:
         return {option.name: getattr(ctx.options, f"hub_{option.name}") for option in OPTIONS}
 
     def _refuse_late(self) -> None:
-        """ValueError where an option has changed that the hub reads once. An interface would show it as in force."""
+        """Raise ValueError for a changed option that the hub reads once: an interface would show it as in force."""
         began = self._began
         if began is None:
             return

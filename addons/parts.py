@@ -145,9 +145,9 @@ def filters_of(settings: Settings) -> tuple[Filter, ...]:
 
 
 def filter_modules(settings: Settings) -> FilterModules:
-    """All filters, with those of others. Runs their code.
+    """Load all filters, those of plugins too, which runs their code.
 
-    ValueError where that cannot be used, and for a filter that is to be disabled and is nobody's.
+    ValueError if that code cannot be used, or if an option disables an unknown filter.
     """
     made = FilterModules(filters_of(settings), settings.filter_modules)
     known = {filter_.name for filter_ in (*made.filters, *build_filters(health=True))}

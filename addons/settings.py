@@ -306,7 +306,7 @@ OPTIONS: tuple[Option, ...] = options_of(Settings)
 
 
 def parse_settings(values: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> Settings:
-    """Settings from `{option name without "hub_": value}`; ValueError in the operator's words."""
+    """Parse settings from `{option name without "hub_": value}`; ValueError with a message for the operator."""
     from addons.filters.chain import check_names  # noqa: PLC0415 - behind leave_out_unused
     from addons.filters.plugins import is_plugin_name  # noqa: PLC0415 - as above
 

@@ -20,7 +20,7 @@ _contexts: dict[tuple[Hashable, frozenset[x509.Certificate]], SSL.Context] = {}
 
 
 def server_side(certificate: Certificate, authorities: Iterable[x509.Certificate]) -> SSL.Connection:
-    """A connection that shows `certificate`, and asks for one that the authorities have signed."""
+    """Return a connection that presents `certificate`, and requests a client certificate signed by the authorities."""
     ssl_conn = SSL.Connection(_context_of(certificate, frozenset(authorities)))
     ssl_conn.set_app_data({"refused": False})
     ssl_conn.set_accept_state()

@@ -37,11 +37,11 @@ FILE = "pki/node.pem"
 """In the state folder: certificate and key, readable by the hub's user alone."""
 WHAT = "of this node"
 RENEWAL = (0.7, 0.9)
-"""The shares of its life between which it is renewed: as kubelet does, so that not all nodes ask at once."""
+"""The hub renews between these shares of its life, like kubelet, so that not all nodes request at once."""
 
 
 class NodeCertificate:
-    """The hub's identity. `run` gets and renews the certificate; `known` is set as soon as there is one."""
+    """The hub's identity. `run` requests and renews the certificate; `known` is set once there is one."""
 
     def __init__(self, bootstrap: Path, node: str, state: Path) -> None:
         """`bootstrap` is a kubeconfig with a token; ValueError where it cannot be used."""

@@ -29,7 +29,7 @@ class Certificate(Protocol):
         """Show it in handshakes of a context. OpenSSL.SSL.Error when it cannot be used."""
 
     def expiry(self) -> datetime.datetime | None:
-        """When it ends; None where it cannot be read."""
+        """When it expires; None if it cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class ServingCertificate:
         context.use_privatekey_file(os.fspath(self._key))
 
     def expiry(self) -> datetime.datetime | None:
-        """When the certificate in the file ends; None where there is none that can be read."""
+        """When the certificate in the file expires; None without a readable one."""
         try:
             return x509.load_pem_x509_certificate(read_file(self._certificate)).not_valid_after_utc
         except (OSError, ValueError):
@@ -105,7 +105,7 @@ class StaticCertificate:
         return self._files.expiry()
 
     def want(self, wanted: bool) -> None:
-        """The files are there whether anybody needs them or not."""
+        """Do nothing: the files exist already."""
 
     async def run(self, _changed: Callable[[], None]) -> None:
         """Nothing is renewed here."""

@@ -38,12 +38,12 @@ LOCAL_AUTHORITY = "pki/ca.crt"
 CHECK_INTERVAL = 3600.0
 """Seconds between looks at the certificate's end, which is RENEW_DAYS away when it is renewed."""
 AUTHORITY_DAYS = 3650
-"""Days of the local CA, as kubeadm's. Pods get it by hand or by ConfigMap, so it should outlive most nodes."""
+"""Days of the local CA, as kubeadm's. People copy it to pods, so it should outlive most nodes."""
 SERVING_DAYS = 365
 BACKDATING = datetime.timedelta(hours=1)
 """A certificate begins so long before now. The clocks of edge nodes and pods differ, until NTP has corrected them."""
 RENEW_DAYS = 30
-"""Days before its end at which the serving certificate is made anew."""
+"""Days before its end at which the hub makes a new serving certificate."""
 SERVICE_NAMES = (
     "kubernetes",
     "kubernetes.default",

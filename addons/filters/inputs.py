@@ -75,7 +75,7 @@ class Selection:
     family: str = IPV4
     """The family of the addresses in its Endpoints."""
     ports: tuple[TargetPort, ...] | None = ()
-    """None where one has a name in the pods' specs for its number."""
+    """None if one has a name instead of a number: only the pods' specs define it."""
 
 
 class PodReport(NamedTuple):
@@ -85,13 +85,13 @@ class PodReport(NamedTuple):
     uid: str
     labels: Mapping[str, str]
     addresses: tuple[str, ...]
-    """None where the pod is no endpoint: it has ended, it is gone, or it has no address yet."""
+    """None if the pod is no endpoint: it has ended, was deleted, or has no address yet."""
     is_ready: bool
     is_terminating: bool
     since: str
     """The time of day, for people."""
     version: int = 0
-    """The version of the cloud's pod with the same status; 0 as long as there is none."""
+    """The version of the cloud's pod with the same status; 0 until the cloud has it."""
     is_fresh: bool = True
     """The cloud got it moments ago: its next writes may still be made without it."""
     node: str = ""
@@ -149,9 +149,11 @@ class Inputs(Protocol):
         not installed; None if there is no such pool. Each node that a filter looks for is an input of its own."""
 
     def ready_nodes(self, namespace: str, service: str, address_type: str) -> frozenset[str] | None:
-        """The nodes with a ready endpoint in any EndpointSlice of the Service of that address type; None
-        where the hub does not know. Only an ordered preference of topology keys asks this: a Service may have many
-        slices, and "the first key that leaves a ready endpoint" is a question about all of them."""
+        """Return the nodes with a ready endpoint in any EndpointSlice of the Service of that address type.
+
+        None if the hub does not know. Only an ordered preference of topology keys needs this: a Service may have many
+        slices, and the choice of "the first key that leaves a ready endpoint" concerns all of them.
+        """
 
     def is_healthy(self, node: str) -> bool:
         """False only while the hub's local health source calls the node unhealthy."""
@@ -163,5 +165,7 @@ class Inputs(Protocol):
         """None if there is no such Service, or where the hub does not know."""
 
     def first_slice(self, namespace: str, service: str, address_type: str, pod: str) -> str | None:
-        """The first EndpointSlice of the Service of that address type, by name, where none of them names this pod;
-        None where one does, or where the hub does not know."""
+        """Return the first EndpointSlice, by name, of the Service of that address type, if none of them names this pod.
+
+        None if one does, or if the hub does not know.
+        """

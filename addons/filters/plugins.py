@@ -29,7 +29,7 @@ _REASON = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 
 def is_plugin_name(name: str) -> bool:
-    """Whether only another package's filter can have this name: words of a-z and 0-9, with hyphens between them."""
+    """Whether only another package's filter can have this name: parts of a-z and 0-9, joined by hyphens."""
     return len(name) <= _LONGEST_NAME and _NAME.fullmatch(name) is not None
 
 
@@ -127,7 +127,7 @@ def in_order(own: Sequence[Filter], added: Iterable[FilterPlugin]) -> tuple[Filt
 
 
 def _earlier(own: Sequence[Filter], plugins: Sequence[FilterPlugin]) -> dict[str, set[str]]:
-    """By name, the filters that each must stand behind."""
+    """Return, by name, the filters that must precede each one."""
     earlier: dict[str, set[str]] = {filter_.name: set() for filter_ in (*own, *plugins)}
     for former, latter in itertools.pairwise(own):
         earlier[latter.name].add(former.name)
@@ -145,7 +145,7 @@ def _earlier(own: Sequence[Filter], plugins: Sequence[FilterPlugin]) -> dict[str
 
 
 def _sorted(earlier: Mapping[str, Collection[str]], plugins: Iterable[FilterPlugin]) -> list[str]:
-    """The names, each behind those that it must stand behind, and else as early as in `earlier`."""
+    """Sort the names: each follows those that must precede it, otherwise in the order of `earlier`."""
     ordered: dict[str, None] = {}
     while len(ordered) < len(earlier):
         following = next(

@@ -133,7 +133,7 @@ class FilterInputs:
         return InputKind.NODE if is_none or is_some else InputKind.NODE_LABELS
 
     def node_labels(self, kind: InputKind, name: str) -> Mapping[str, str] | None:
-        """The labels of a node by an input that knows them; None where there is no such node."""
+        """Return a node's labels by an input that has them; None if there is no such node."""
         if kind is InputKind.NODE_LABELS:
             return self._buckets[bucket_of(name)].get(name)
         item = self.input(kind).source.store.get(("", name))
@@ -148,7 +148,7 @@ class FilterInputs:
         return self._selections.of(item) if item is not None else None
 
     def pod_reports(self, namespace: str) -> list[Mapping[str, PodReport]]:
-        """The words of each node that has any in a namespace, this node's first."""
+        """Return the pod reports of each node that has any in a namespace, this node's first."""
         said = (
             kubelet_reports.of(namespace) for kubelet_reports in (self.kubelet_reports, *self.others.values())
         )
@@ -283,7 +283,7 @@ class FilterInputs:
     def _of_relabelling(
         self, name: str, before: Mapping[str, str] | None, after: Mapping[str, str] | None
     ) -> set[InputKey]:
-        """The keys that a change of a node's labels touches; None stands for no node."""
+        """Return the keys of inputs that a change of a node's labels affects; None means that there is no node."""
         touched = of_labels(name, before, after)
         was, now = ((labels or {}).get(POOL_LABEL, "") for labels in (before, after))
         if was != now:
@@ -348,9 +348,9 @@ class FilterInputs:
 
 
 def of_labels(name: str, was: Mapping[str, str] | None, now: Mapping[str, str] | None) -> set[InputKey]:
-    """The keys of the labels that changed, and the node's own key when the node came or went.
+    """Return the keys of the changed labels, and the node's own key if the node was created or deleted.
 
-    A node with very many labels has its own key alone, which stands for all its labels.
+    For a node with very many labels only its own key, which covers all its labels.
     """
     before, after = was or {}, now or {}
     if len(before) + len(after) > MANY_LABELS:

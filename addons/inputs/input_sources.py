@@ -75,11 +75,11 @@ def unknown(kind: InputKind) -> InputKey:
 
 
 _UNKNOWN = {kind: ("state of", kind) for kind in InputKind}
-"""Made once: each of thousands of objects has read some."""
+"""Made once, because each of thousands of objects has read some of these."""
 
 
 def labels_of(item: Item | None) -> Mapping[str, str]:
-    """The labels of a node; none where there is no such node."""
+    """Return the labels of a node; none if there is no such node."""
     return item.labels if item is not None else {}
 
 
@@ -138,7 +138,7 @@ class Input:
             task.cancel()
 
     def release(self) -> None:
-        """Close, and drop the sources: no filter asks this any more."""
+        """Close and drop the sources: no filter reads this input any longer."""
         self.close()
         self.source.store.forget(self)
         for source, _ in self._opened:
@@ -231,7 +231,7 @@ class Input:
         self._changed({unknown(self._kind)})
 
     def _index(self) -> None:
-        """Index the complete store anew, without a report for each object."""
+        """Rebuild the index from the complete store, without a notification for each object."""
         self._forget()
         for item in self.source.store:
             self._keys_of(Change(item.version, item.key, None, item))

@@ -20,7 +20,7 @@ from kube.store.store import Change, Item, Key, Store
 
 
 class KubeletReports(PodReports):
-    """The words of all pods of this node."""
+    """The reports on all pods of this node."""
 
     _pods: Store | None = None
     _has_cloud = True
@@ -93,7 +93,9 @@ class KubeletReports(PodReports):
             self._say(change.key, said._replace(version=item.version))
 
     def advanced(self) -> None:
-        """Take the copies for kubelet's words while the cloud is away: they may come from the disk only now."""
+        """Take kubelet's reports from the copies while the cloud is away: the copies may have been read from disk only
+        now.
+        """
         for item in () if self._has_cloud or self._pods is None else self._pods:
             report, document = self._get(item.key), status_of(item)
             if document is not None and (report is None or report.version):
@@ -101,7 +103,7 @@ class KubeletReports(PodReports):
                 self._unconfirmed.add(item.key)
 
     def restarted(self) -> None:
-        """The cloud was restored: versions of pods and slices from before mean nothing any more."""
+        """Reset versions: those of pods and slices from before a restore of the cloud are invalid."""
         self._drop([key for key, report in self if report.version])
 
     async def follow(self, is_up: Callable[[], bool], changed: Notifier) -> None:
@@ -140,7 +142,7 @@ class KubeletReports(PodReports):
 
 
 def status_of(item: Item) -> Json | None:
-    """The metadata and status of a pod; None where they cannot be read."""
+    """Return the metadata and status of a pod; None if unreadable."""
     store = item.store
     try:
         return status_document(store.codec.encoding, store.api_version, "Pod", item.raw)

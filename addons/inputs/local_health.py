@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class LocalHealthSource:
-    """Asks every `interval` seconds, and calls `tell` with the unhealthy names and addresses when they change."""
+    """Requests the health every `interval` seconds, and calls `tell` with changed unhealthy names and addresses."""
 
     def __init__(self, url: str, interval: float, tell: Callable[[frozenset[str]], None]) -> None:
         self._url = url

@@ -18,14 +18,16 @@ from kube.wire.fields import Edits, Fields
 from kube.wire.json_fields import JsonFields
 
 FRESH = 30.0
-"""Seconds after the cloud's write of a pod in which a slice of a later version may still be made without it: its
-controller writes a slice for one pod before it has heard of the next, and many pods come back at once."""
+"""Seconds after the cloud's write of a pod in which its controller may still write a later slice without the pod.
+
+It writes a slice for one pod before it has received the next, and many pods return at once.
+"""
 ENDED = frozenset({"Succeeded", "Failed"})
-"""The phases of a pod that is no endpoint any more."""
+"""The phases of a pod that has ended and is no endpoint."""
 
 
 class PodReports:
-    """The words of one kubelet, by namespace and pod."""
+    """The reports of one kubelet, by namespace and pod."""
 
     def __init__(
         self,

@@ -183,8 +183,7 @@ class RecordedMembers(Set[str]):
 
 
 class RecordedReports:
-    """Kubelets' words of a namespace. A look at one that there is records it; the namespace is recorded already, for
-    which words there are."""
+    """Kubelets' reports of a namespace. A lookup of an existing one records it; the namespace is recorded already."""
 
     __slots__ = ("_namespace", "_reads", "_reports", "refuse")
 
@@ -195,7 +194,7 @@ class RecordedReports:
         reads: set[InputKey],
         refuse: Callable[[PodReport], None],
     ) -> None:
-        """`words` are those of each node that has any, this one's first."""
+        """`words` has the reports of each node, this node's first."""
         self._namespace = namespace
         self._reports = reports
         self._reads = reads

@@ -25,7 +25,7 @@ PRESERVED = ".edgehub-changed"
 
 
 MOST_LINKS = 40
-"""Links on the way to one file, as Linux follows them."""
+"""Links on the path to one file, as Linux follows them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Ledger:
         return not self._files
 
     def begin(self, settings: Json) -> None:
-        """Record what the next changes are for, and that they have no end yet."""
+        """Record the purpose of the next changes, and that they are not complete yet."""
         self.settings, self.is_settled = settings, False
 
     def settle(self, settings: Json) -> None:
@@ -72,14 +72,14 @@ class Ledger:
         self.save()
 
     def original(self, path: Path) -> bytes | None:
-        """The file's content before the first change; None where it was not there."""
+        """The file's content before the first change; None if it did not exist."""
         entry = self._files.get(str(path))
         if entry is None:
             return self.present(path)
         return (self._folder / entry["copy"]).read_bytes() if entry["copy"] else None
 
     def present(self, path: Path) -> bytes | None:
-        """The file's present content; None where it is not there."""
+        """The file's present content; None if it does not exist."""
         return read(below(self._root, path))
 
     def has_changed(self, path: Path) -> bool:
@@ -179,9 +179,9 @@ class Ledger:
 
 @contextlib.contextmanager
 def locked(root: Path, folder: Path) -> Iterator[None]:
-    """Hold a ledger against other processes, and wait for one that holds it; where there is no ledger, hold nothing.
+    """Lock a ledger against other processes; without a ledger, lock nothing.
 
-    The kernel frees it at the end of the process, however it ends.
+    The kernel frees the lock at the end of the process, also after a crash.
     """
     try:
         held = os.open(below(root, folder), os.O_RDONLY | os.O_DIRECTORY)
@@ -218,7 +218,7 @@ def below(root: Path, path: Path) -> Path:
 
 
 def read(path: Path) -> bytes | None:
-    """Read a file; None where there is none."""
+    """Read a file; None without one."""
     try:
         return path.read_bytes()
     except FileNotFoundError:

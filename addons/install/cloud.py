@@ -112,10 +112,10 @@ def hash_of(certificate: x509.Certificate) -> str:
 
 
 async def authority_of(server: str, hashes: Collection[str], token: str) -> bytes:
-    """The CA (PEM) of the cluster at a URL; ValueError where it has none of these hashes, or cannot be asked.
+    """Return the cluster's CA (PEM) from a URL; ValueError if its hash is none of these, or the server does not answer.
 
-    The first request trusts anybody, and carries no credentials: the answer must be signed for the token. The second
-    one shows that the server's own certificate is of that CA.
+    The first request trusts any server and carries no credentials: the answer must be signed for the token. The second
+    one verifies that the server's own certificate is of that CA.
     """
     wanted = {digest.lower() for digest in hashes}
     for digest in wanted:

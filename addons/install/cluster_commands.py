@@ -48,7 +48,7 @@ def kubeconfigs(given: Path | None, environment: Mapping[str, str]) -> Sequence[
 
 
 def fleet_text(kubeconfig: Path | None, context: str, *, as_json: bool) -> str:
-    """The table. ValueError, in words, where the cloud cannot be asked or refuses."""
+    """Return the table. ValueError, with a message for people, if the cloud does not answer or refuses."""
     credentials = load_kubeconfig(*kubeconfigs(kubeconfig, os.environ), context=context)
     if credentials.plugin is not None:
         credentials.use_output(credentials.plugin.run())

@@ -74,7 +74,7 @@ def run(arguments: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def _endings() -> Iterator[None]:
-    """Interrupt this program once by each signal that would end it; the undo that begins then runs to its end.
+    """Raise an interrupt at the first signal that would end this program; the undo then runs to its end.
 
     Signals that `nohup` or a shell ignores stay ignored.
     """

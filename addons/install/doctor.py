@@ -1,4 +1,4 @@
-"""`edgehub doctor`: finds what could keep this node from living behind its hub, each with the remedy."""
+"""`edgehub doctor`: finds problems that would break this node behind its hub, each with the remedy."""
 
 from __future__ import annotations
 

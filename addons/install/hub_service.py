@@ -66,8 +66,8 @@ class HubService:
     def replace(self, spec: InstallSpec, pending: Iterable[FileChange], deadline: float) -> None:
         """Write the hub's files, start the hub, and wait until it is ready.
 
-        A changed manifest of a static pod means waiting for another hub than the one that answers: kubelet replaces the
-        pod later.
+        With a changed manifest of a static pod, wait for another hub than the present one: kubelet replaces the pod
+        later.
         """
         changed, former = [*pending], None
         is_replaced = spec.method == "static-pod" and any(change.path == spec.hub_file for change in changed)
@@ -93,7 +93,7 @@ class HubService:
         return HUB_UNIT if spec.method == "systemd" else ""
 
     def _wait_for_certificate(self, spec: InstallSpec, deadline: float) -> None:
-        """Wait until the cluster has signed the TLS port's certificate, and print a warning where it has not in time.
+        """Wait until the cluster has signed the TLS port's certificate; print a warning if it has not in time.
 
         The hub points pods at itself only once they can verify it.
         """

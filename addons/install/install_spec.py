@@ -47,7 +47,7 @@ PROXY_KUBECONFIGS = (
 """Where a kube-proxy that is no pod has its kubeconfig; the kube-proxy of kubeadm has its own in a ConfigMap."""
 OWN_KUBECONFIG = Path("/etc/kubernetes/edgehub.conf")
 BOOTSTRAP_KUBECONFIG = Path("/etc/kubernetes/edgehub-bootstrap.conf")
-"""The hub's kubeconfig in place of that one, where the hub asks for an identity of its own."""
+"""The hub's kubeconfig if the hub requests an identity of its own."""
 UNIT_FILE = Path("/etc/systemd/system/edgehub.service")
 INSTALLED = {"--pod-address": "auto", "--tls-signer": "cluster"}
 """Defaults of an installed hub: pods reach it and trust its certificate without another step."""

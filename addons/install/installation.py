@@ -86,7 +86,7 @@ class Installation:
         return self._ledger.pending([*spec.hub_changes(self._ledger), *spec.client_changes(self._ledger)])
 
     def show(self, spec: InstallSpec) -> None:
-        """Print each file that would change as a diff, and the services that would be started anew."""
+        """Print each file that would change as a diff, and the services that would restart."""
         pending = self.plan(spec)
         for change in pending:
             self._say(diff(self._root, change).rstrip("\n"))
@@ -128,11 +128,10 @@ class Installation:
             raise JoinError(f"{_said(error)}; {outcome}") from error
 
     def upgrade(self, program: str, image: str, timeout: float, healthy: float) -> None:
-        """Start the hub anew with this program, or image where it is a static pod. Copies, and the versions that
-        clients resume from, stay.
+        """Restart the hub with this program, or image if it is a static pod; copies, and clients' versions, stay valid.
 
-        Where it is not ready within `timeout` and for `healthy` seconds then, the former one is put back, and JoinError
-        says why. Nothing of this needs the cloud. Where this process is killed, the guard does it.
+        If it is not ready within `timeout` and for `healthy` seconds then, restore the former one and raise JoinError
+        with the reason. No step needs the cloud. If this process is killed, the guard does it.
         """
         self.settle(timeout)
         former = self.installed
@@ -198,7 +197,7 @@ class Installation:
         self._ledger.save()
 
     def _end_trial(self, former: InstallSpec) -> None:
-        """Forget the trial, then remove the guard: one that was killed between them finds nothing to do but this.
+        """Forget the trial, then remove the guard: a guard that was killed in between only repeats this.
 
         The file is last: kubelet ends a guard that removes it.
         """
@@ -238,9 +237,9 @@ class Installation:
         return "the former program runs again"
 
     def uninstall(self, *, restarts_pods: bool = False) -> None:
-        """Restore every file, and stop the hub; JoinError where a file cannot be restored.
+        """Restore every file, and stop the hub; JoinError if a file cannot be restored.
 
-        With `restarts_pods` kubelet starts the containers that have the hub's address anew before the hub stops.
+        With `restarts_pods` kubelet restarts the containers that have the hub's address before the hub stops.
         """
         spec = self.installed
         if spec is None:
@@ -303,7 +302,7 @@ class Installation:
         return stuck
 
     def _free_addresses(self, spec: InstallSpec) -> None:
-        """Remove the addresses that the hub gave the node for pods. A hub that still ran would make them anew."""
+        """Remove the addresses that the hub gave the node for pods. A running hub would restore them."""
         if not spec.hub.pod_address.makes or not self._services.can_be_called:
             return
         try:

@@ -37,10 +37,10 @@ def server_of(text: str) -> str:
 
 
 def pointed_at(text: str, hub: str, authority: Path | None = None) -> str:
-    """Replace the server of the current context by the hub's URL. All but a proxy stays, comments too.
+    """Replace the server of the current context by the hub's URL; only a proxy is removed, comments stay.
 
     `authority` is the file of the CA that signs the hub's certificate, for an https URL; it replaces the cluster's CA.
-    The credentials stay as well: kubelet goes on renewing its certificate, which the hub shows to the cloud.
+    The credentials stay as well: kubelet continues to renew its certificate, which the hub shows to the cloud.
     """
     server = server_of(text)
 
@@ -133,7 +133,7 @@ def _sections(document: Any) -> list[dict[str, Any]]:
 
 
 def _secrets_in(text: str) -> Iterator[str]:
-    """The words of a text's secrets, which may go over several lines; none where the text is no kubeconfig."""
+    """Return a text's secrets, line by line; none if the text is no kubeconfig."""
     try:
         users = _document(text)["users"]
         secrets = [user["user"].get(key) for user in users for key in SECRETS if user.get("user")]

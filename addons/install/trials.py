@@ -29,7 +29,7 @@ class Trial(NamedTuple):
 
     former: InstallSpec
     before: dict[Path, bytes | None]
-    """The contents of the former hub's files; None for one that was not there."""
+    """The contents of the former hub's files; None for a file that did not exist."""
     target: str
     """The program or image on trial."""
 

@@ -50,7 +50,7 @@ class Drill(NamedTuple):
 
 
 class Drills:
-    """The drill that is under way, if any. The link asks it about each connection to the cloud."""
+    """The running drill, if any. The link consults it for each connection to the cloud."""
 
     def __init__(self, changed: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
         """`changed` is called when a drill begins and when one ends."""
@@ -71,7 +71,7 @@ class Drills:
 
     @property
     def refusal(self) -> OSError | None:
-        """The kernel's error for a connection now; None where the link is not taken away."""
+        """The kernel's error for a connection now; None unless the drill cuts the link."""
         return (
             ConnectionRefusedError(errno.ECONNREFUSED, f"a drill: {self.current}")
             if self.is_offline
@@ -79,7 +79,7 @@ class Drills:
         )
 
     def begin(self, kind: DrillKind, minutes: int = DEFAULT_MINUTES, kbps: int = 0, ms: int = 0) -> None:
-        """Begin a drill, and end one that is under way. ValueError, with a text for the operator, for a bad number."""
+        """Begin a drill, and end a running one. ValueError, with a text for the operator, for a bad number."""
         if not 1 <= minutes <= MAX_MINUTES:
             raise ValueError(f"a drill lasts 1 to {MAX_MINUTES} minutes")
         if kind is DrillKind.SLOW and not (1 <= kbps <= MAX_KBPS and 0 <= ms <= MAX_MS):
@@ -93,7 +93,7 @@ class Drills:
         self._changed()
 
     def end(self) -> None:
-        """Restore the link, where a drill is under way."""
+        """End the running drill, if any."""
         if self.current is not None:
             self._stop()
             logger.warning("drill ended")

@@ -15,7 +15,7 @@ from kube.concurrency.notifier import Notifier, comes_within, first_of
 HOLD = 10.0
 """Seconds for which a better connection must have been up before the node uses it again."""
 LONGEST_HOLD = 160.0
-"""The longest such time, for one that was lost again and again, each time in less than LASTING seconds."""
+"""The longest such time, for an uplink that failed repeatedly, each time in less than LASTING seconds."""
 LASTING = 300.0
 
 logger = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class UplinkSelector:
     """Sets `Cloud.uplink` by the results of probes: the node uses the first uplink that reaches a server."""
 
     def __init__(self, cloud: Cloud, left: Callable[[Uplink], None]) -> None:
-        """`left` closes the connections of an uplink that is not used any more."""
+        """`left` closes the connections of an uplink that is no longer used."""
         self._cloud = cloud
         self._left = left
         self._timers = {uplink: FailbackTimer() for uplink in cloud.uplinks}
@@ -88,8 +88,11 @@ class UplinkSelector:
 async def keep_choosing(
     step: Callable[[float], float | None], clock: Callable[[], float], changed: Notifier, probed: Notifier
 ) -> None:
-    """Call `step` when it is due until cancelled. It returns the seconds until the next call, None where only a server
-    that comes up or goes down makes one; `changed` notifies of that, `probed` of each probe."""
+    """Call `step` when it is due until cancelled.
+
+    It returns the seconds until the next call, None if only a change of a server's state requires one; `changed`
+    notifies of such a change, `probed` of each probe.
+    """
     while True:
         moved = (changed.wait(), probed.wait())
         seconds = step(clock())

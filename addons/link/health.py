@@ -17,7 +17,7 @@ ERRORS_IN_A_ROW = 2
 RECOVERY_SUCCESSES = 2
 """Successes in a row that bring a server of the cloud up again: a link that flaps must not flap the node."""
 RETRY_REFUSED = 5
-"""Seconds (Retry-After) for what the hub cannot answer while the cloud refuses the node's identity."""
+"""Retry-After in seconds of requests that the hub cannot answer while the cloud refuses the node's identity."""
 
 
 class Condition(StrEnum):
@@ -48,7 +48,7 @@ class ServerHealth:
     timeouts: TimeoutEstimator = field(default_factory=TimeoutEstimator)
     condition: Condition = Condition.UNKNOWN
     reason: str = field(default="", init=False)
-    """In words, and without the numbers of operating systems."""
+    """A sentence, without the numbers of operating systems."""
     has_answered: bool = field(default=False, init=False)
     """Whether the server has ever answered a probe, with whatever status: to open a connection is not enough."""
     heard: float = field(default=float("-inf"), init=False)
@@ -74,7 +74,7 @@ class ServerHealth:
 
     @classmethod
     def untried(cls, server: Server, timeouts: TimeoutEstimator) -> ServerHealth:
-        """A server that is not used before it has answered once."""
+        """Return the health of a server that is not used until its first answer."""
         made = cls(server, timeouts, Condition.RECOVERING)
         made._successes = RECOVERY_SUCCESSES - 1
         return made
@@ -140,9 +140,9 @@ class Cloud:
     """Each by the node's own link, or by each of its uplinks, the preferred one first."""
     order: ServerOrder
     uplink: Uplink | None = None
-    """The one that is used as long as it leads to a server; None where the routes of the node decide."""
+    """The uplink in use, while it reaches a server; None if the routes of the node decide."""
     borrowed: tuple[ServerHealth, ...] = ()
-    """The servers by ways of other hubs of the pool, which `addons.pool.shared_links` borrows or tries."""
+    """The servers through other hubs of the pool, which `addons.pool.shared_links` borrows or tries."""
     changed: Notifier = field(default_factory=Notifier, init=False)
     """Notified when a server comes up or goes down."""
     _chosen: int = field(default=0, init=False)
@@ -170,7 +170,7 @@ class Cloud:
 
     @property
     def leading_uplink(self) -> Uplink | None:
-        """The uplink that is used, and when it leads to no server the first one that does; None where none does."""
+        """Return the uplink in use, or the first one that reaches a server if it reaches none; None if none does."""
         if self.uplink is None:
             return None
         return next(filter(self.leads, (self.uplink, *self.uplinks)), None)
@@ -220,7 +220,7 @@ class Cloud:
 
     @property
     def seconds_away(self) -> float | None:
-        """For how long no server can be reached; None where one can."""
+        """Seconds since no server can be reached; None if one can."""
         if self.is_reachable:
             return None
         return time.monotonic() - max(server.down_since for server in self.servers)
@@ -239,9 +239,9 @@ class Cloud:
         return "the cloud does not accept the node's identity: its certificate or token may have ended"
 
     def choose(self) -> Server | None:
-        """A usable server, by `order`: the first in the list, or each in turn. None when all are down.
+        """Choose a usable server, by `order`: the first in the list, or round robin. None if all are down.
 
-        One that refuses the node is as good as none, but callers with credentials of their own may use it.
+        A server that refuses the node counts as down, but callers with credentials of their own may use it.
         """
         usable = [path.server for path in self.paths if path.usable and not path.refuses_node]
         usable = usable or [path.server for path in self.paths if path.usable]

@@ -32,7 +32,7 @@ class RequestRecord:
     """Bytes of the body, as `received`."""
     received: int = 0
     ended: float = 0.0
-    """0.0 while the request is under way."""
+    """0.0 while the request runs."""
 
     def describe(self) -> dict[str, Any]:
         """For the debug page."""

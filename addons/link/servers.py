@@ -46,7 +46,7 @@ class Server:
     lender: Lender | None = None
     """The node whose link leads there; None for this node's own."""
     uplink: Uplink | None = None
-    """By which uplink; None where the routes of the node decide."""
+    """The uplink to it; None if the routes of the node decide."""
     prefix: str = ""
     """The prefix of each path there, as behind a gateway of many clusters."""
     authority: str = field(init=False, repr=False, compare=False)

@@ -10,9 +10,9 @@ UNANSWERED = 1.0
 """Seconds of silence of a server that owes an answer, until the hub probes it: a packet lost in a black hole waits for
 this and PROBE_TIMEOUT."""
 PROBE_TIMEOUT = 3.4
-"""Seconds of silence, from the probe on, after which the server counts as gone.
+"""Seconds of silence, from the probe on, after which the server counts as down.
 
-With PROBE_INTERVAL a black hole is noticed within 6 s, and a link whose round trip rises to 3 s at once stays up.
+With PROBE_INTERVAL the hub notices a black hole within 6 s, and a link whose round trip rises to 3 s at once stays up.
 """
 OPENING = 10.0
 """Seconds for each step of opening a connection, as kubelet sets client-go's dialer: TCP, and TLS."""
@@ -47,7 +47,7 @@ class TimeoutEstimator:
     _variance: float = 0.0
 
     def measured(self, seconds: float) -> None:
-        """Take a round trip: of a handshake, or of a request that the server answers at once."""
+        """Add the round trip of a handshake, or of a request that the server answers at once."""
         if self.round_trip is None:
             self.round_trip, self._variance = seconds, seconds / 2
             return

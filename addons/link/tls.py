@@ -47,7 +47,7 @@ class Expected:
 
 
 class UpstreamTls:
-    """Makes OpenSSL connections. A context is kept until the files that it was made of change."""
+    """Makes OpenSSL connections. It caches a context until one of its files changes."""
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
@@ -62,16 +62,16 @@ class UpstreamTls:
 
     @property
     def partition(self) -> str:
-        """Names the certificate in force, "" where there is none.
+        """Names the certificate in force, "" without one.
 
-        kube-apiserver looks at a connection's certificate with each request, and answers 401 after its end. A request
-        therefore never uses a connection that was opened with a former certificate, while streams there go on.
+        kube-apiserver checks a connection's certificate with each request, and answers 401 after it has expired. So no
+        request uses a connection that was opened with a former certificate, while streams there continue.
         """
         made = self._lent()
         return made.partition if made is not None else ""
 
     def expiry(self) -> datetime.datetime | None:
-        """When the certificate in force ends; None where there is none that can be used."""
+        """When the certificate in force expires; None without a usable one."""
         made = self._lent()
         return made.leaf.not_valid_after_utc if made is not None and made.leaf is not None else None
 
@@ -207,8 +207,8 @@ def _verify(tls: SSL.Connection, shown: crypto.X509, code: int, depth: int, is_v
 def is_named(certificate: x509.Certificate, name: str) -> bool:
     """Whether a certificate is valid for a host of this name or address.
 
-    As for kube-apiserver's other clients, the subject's common name does not count, and a wildcard stands for one full
-    label (RFC 9525, 6.3). ValueError for no name.
+    As for kube-apiserver's other clients, the subject's common name does not count, and a wildcard matches one full
+    label (RFC 9525, 6.3). ValueError if the certificate has no name.
     """
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

@@ -16,12 +16,14 @@ from OpenSSL import SSL
 from kube.bounds import reached
 
 RECORD = 16 * 1024
-"""Bytes of plain text that a record of TLS brings at most, and that OpenSSL gets at once. A connection keeps a buffer
-for the largest that it was given."""
+"""The largest plain text of a TLS record, and of one call of OpenSSL.
+
+A connection keeps a buffer for the largest one.
+"""
 SEALING = 512
-"""Bytes for which OpenSSL has room beyond the plain text: more than any cipher adds to a record."""
+"""Bytes that OpenSSL needs beyond the plain text: more than any cipher adds to a record."""
 OWN_RECORDS = 4 * 1024
-"""Bytes read at once of OpenSSL's own output: keys, tickets, alerts, and mostly nothing."""
+"""Bytes read at once of OpenSSL's own output: keys, tickets and alerts; usually none."""
 
 MAX_OWED = 16 * 1024
 """Bytes of answers to key updates (RFC 8446, 4.6.3) that wait for the other side.
@@ -31,7 +33,7 @@ Each has 22, and no honest peer renews its keys seven hundred times without read
 
 
 class TransportLayer(asyncio.Transport, asyncio.Protocol):
-    """Stands between a transport and a protocol, and passes everything on both ways."""
+    """A layer between a transport and a protocol, which passes every call in both directions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -209,7 +211,7 @@ class TlsTransport(TransportLayer, ABC):
             self.agreed(tls)
 
     def _decrypt(self) -> None:
-        """Hand on available data at once: a server sends the head of an answer and its body as two records."""
+        """Deliver available data at once: a server sends the head of an answer and its body as two records."""
         tls, protocol = self._tls, self._protocol
         if tls is None or protocol is None or self._is_paused or self._below is None:
             return
@@ -261,7 +263,7 @@ def reason_of(error: SSL.Error) -> str:
 
 
 def _sealed(tls: SSL.Connection, at_once: int) -> bytes:
-    """Bytes for the other side, read so many at once."""
+    """Encrypted bytes for the peer, read in pieces of this size."""
     parts = []
     with contextlib.suppress(SSL.WantReadError):
         while True:

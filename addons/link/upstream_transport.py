@@ -18,8 +18,10 @@ from addons.telemetry import metrics
 from kube.http.proxies import Proxy
 
 MAX_READ = 64 * 1024
-"""Bytes that are read from a server at once. All of them are handled before anything else is: a server of HTTP/1.1 that
-sends chunks of a byte makes that 40,000 of them in the 256 KiB that asyncio would read."""
+"""Bytes that are read from a server at once, and handled before any other work.
+
+A server of HTTP/1.1 that sends chunks of a byte would make 40,000 of them in the 256 KiB that asyncio reads.
+"""
 SENT, RECEIVED = (metrics.LINK_BYTES.labels(direction).inc for direction in ("up", "down"))
 """Count bytes of the link to the cloud, as sockets have them."""
 AT_ONCE = 0.001

@@ -105,7 +105,7 @@ class CachedResponse(NamedTuple):
         return len(self.body) + sum(len(page.body) for _, page in self.further)
 
     def page(self, token: str) -> CachedResponse | None:
-        """The page that a continue token asks for; None where the list has none such."""
+        """Return the page of a continue token; None if the list does not have it."""
         return dict(self.further).get(token)
 
     def followed_by(self, token: str, page: CachedResponse) -> CachedResponse:
@@ -140,9 +140,9 @@ class CachedResponse(NamedTuple):
             return 0
 
     def next_page(self) -> str | None:
-        """The token of the page that follows this one; "" for the last one, None where the body is no list.
+        """Return the token of the next page; "" for the last one, None if the body is no list.
 
-        Reads the body's first bytes alone.
+        Reads only the body's first bytes.
         """
         try:
             return self._list_head().continue_token
@@ -289,7 +289,7 @@ def _length(head: bytes, at: int, tag: bytes) -> tuple[int, int]:
 
 
 def about_of(answer: CachedResponse) -> str | None:
-    """The objects in an answer that an earlier release kept, as text of an `ObjectRef`; "" for none.
+    """Return the objects in an answer that an earlier release cached, as text of an `ObjectRef`; "" for none.
 
     None if unknown: that release did not store it.
     """

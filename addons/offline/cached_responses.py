@@ -1,7 +1,7 @@
-"""The cloud's answers to single requests, kept for an outage: objects, consistent lists, discovery.
+"""The cloud's answers to single requests, cached for an outage: objects, consistent lists, discovery.
 
 The bodies are on disk; the index is in memory too. Each owner has a bounded share, so that no caller can evict the
-answers of another, or the node's own. Within a share the least recently used answer goes first.
+answers of another, or the node's own. Within a share the least recently used answer is evicted first.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Shares:
 
 
 class CachedResponses:
-    """The kept answers. Those that wait for the disk are answered from memory."""
+    """The cached answers. Those not yet on disk are answered from memory."""
 
     def __init__(self, access: DiskAccess) -> None:
         self._access = access
@@ -180,7 +180,7 @@ class CachedResponses:
             self._put(name, entry, response)
 
     def renew(self, ref: ObjectRef, newest: CachedResponse) -> None:
-        """Update a written object in each stored answer that has only this object, whoever owns the answer."""
+        """Update a written object in each cached answer that has only this object, of any owner."""
         digest = _digest(newest)
         for name in self._shares.about(ref):
             entry = self._shares.entries.get(name)
@@ -189,7 +189,7 @@ class CachedResponses:
         self._forget_former()
 
     async def get(self, key: ResponseKey) -> CachedResponse | None:
-        """The kept answer of a key; None where there is none, or the disk does not give it."""
+        """Return the cached answer of a key; None without one, or if the disk fails."""
         return await self._get(key.name) if key.name in self._shares.entries else None
 
     def is_recent(self, key: ResponseKey) -> bool:
@@ -198,7 +198,7 @@ class CachedResponses:
         return entry is not None and self._access.is_recent(entry.last_used)
 
     async def in_other_forms(self, key: ResponseKey) -> list[CachedResponse]:
-        """The kept answers to the same question in other forms."""
+        """Return the cached answers to the same request in other forms."""
         ref, found = ObjectRef.parse(key.about), []
         for name in self._shares.about(ref) if ref is not None else ():
             entry = self._shares.entries.get(name)

@@ -73,7 +73,7 @@ class DiskCopies:
         self.on_read: list[Callable[[ListWatch, Store], None]] = []
         """Called with each store that has just been filled from the disk."""
         self.on_restore: list[Callable[[], None]] = []
-        """Called when the cloud was restored from a backup: versions from before mean nothing any more."""
+        """Called when the cloud was restored from a backup: former versions are invalid."""
         self._disproving: asyncio.Task[bool] | None = None
         access.on_loss.append(self._lost)
         access.on_write.append(self._written)
@@ -205,7 +205,7 @@ class DiskCopy:
             reflector.remember_refusal(refusal)
 
     async def restore(self) -> StatusError | None:
-        """Fill the store from the copy, if there is one. Returns the cloud's 403 or 404 where that was kept instead."""
+        """Fill the store from the copy, if there is one. Returns the cloud's 403 or 404 if that is stored instead."""
         name, access = self.name, self._copies.access
         losses = access.disk.lost
         read = await access.guard(lambda: read_copy(access.disk, name))

@@ -43,9 +43,10 @@ RENEWALS = 4
 RETRY_INTERVAL = 2.0
 """Seconds from a failed renewal to the next one."""
 AUDIT_ID = "edgehub-lease-"
-"""The audit id of all renewals, with the node's name. kube-apiserver repeats it in its answer, and would otherwise make
-a new one each time. HPACK sends a constant one as one byte in place of 31: every ten seconds, that is 0.26 of the 4.3
-MB a day of a quiet node, 6 %."""
+"""The audit id of all renewals, with the node's name; kube-apiserver repeats it instead of making one each time.
+
+HPACK sends a constant id as one byte, not 31: every ten seconds, that is 0.26 of the 4.3 MB a day of a quiet node, 6 %.
+"""
 CHANGED = "the object has been modified; please apply your changes to the latest version and try again"
 LATEST = datetime.datetime(9998, 1, 1, tzinfo=datetime.UTC)
 """A later renewTime counts as none: any client with the right may have written it, and no later time would follow."""
@@ -78,14 +79,14 @@ class NodeLease:
         self._renewed_at: float | None = None
         """When kubelet last renewed it, by `clock`."""
         self._is_gone = False
-        """The cloud has no such Lease any more: kubelet is to make one, for the Node that there is now."""
+        """The cloud has no such Lease any longer: kubelet must create one, for the present Node."""
         self._renewed = Notifier()
         self._pushed = b""
         """The `_fixed_part` of the Lease that the cloud has."""
         self._written: Json | None = None
         """The spec that the cloud has from the last renewal, without its time; None after a failure or a push."""
         self._status = self._acknowledged = ""
-        """The hub's status, and the one that the cloud's Lease has."""
+        """The hub's status, and the status in the cloud's Lease."""
         self._last_stamp: tuple[datetime.datetime, float] | None = None
         """The latest renewTime that the cloud has seen, and when that was by `clock`."""
 
@@ -212,7 +213,7 @@ class NodeLease:
         )
 
     async def _learn(self, request: OfflineRequest) -> Encoded:
-        """The cloud's Lease, or the kept one while the cloud is away. StatusError where there is neither."""
+        """Return the cloud's Lease, or the stored one while the cloud is away. StatusError without either."""
         if self._cloud.is_up:
             try:
                 lease = await self._request("GET", self._path, request, None)
@@ -261,10 +262,10 @@ class NodeLease:
         return True
 
     def _lose(self) -> None:
-        """Drop a Lease that the cloud has no more, with kubelet's writes to it.
+        """Drop a Lease that the cloud no longer has, with kubelet's writes to it.
 
-        The garbage collector deletes the Lease of a deleted Node, and would delete one that the hub made again from the
-        former: its owner is the former Node.
+        The garbage collector deletes the Lease of a deleted Node, and would delete one that the hub recreated from it:
+        its owner is the former Node.
         """
         logger.warning("this node's Lease in the cloud is gone or replaced: kubelet creates it again")
         self._lease, self._renewed_at, self._is_gone = None, None, True

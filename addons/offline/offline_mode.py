@@ -146,7 +146,7 @@ def _wanted(node: str) -> ListWatch:
 
 
 def _own_pods(sources: Sources, node: str) -> ListWatch | None:
-    """The pods of this node, as its kubelet reads them; None where none does."""
+    """Return the pods of this node, as its kubelet reads them; None if no kubelet does."""
     own = _wanted(node)
     list_watches = sources.list_watches(HUB_IDENTITY, PODS)
     return next(

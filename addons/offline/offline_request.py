@@ -49,7 +49,9 @@ class OfflineRequest(NamedTuple):
         return response_key(identity, self.target, self.accept or "", self.accept_encoding, self.body, about)
 
     def read_key(self, identity: str, path: str = "") -> ResponseKey:
-        """The key of the answer to the same client's GET of an object: of `path`, or of the one that this is about."""
+        """Return the key of the answer to the same client's GET of an object: of `path`, or of this request's own
+        object.
+        """
         target = path or self.object_path
         ref = ObjectRef.of(parse_request("GET", target))
         assert ref is not None
@@ -62,7 +64,7 @@ class OfflineRequest(NamedTuple):
         return self.info.type.path(self.info.namespace, self.info.name)
 
     def encodings(self) -> list[Encoding]:
-        """The encodings of whole objects that the client accepts, in its order of preference."""
+        """The encodings of complete objects that the client accepts, in its order of preference."""
         return [clause.encoding for clause in acceptable(self.accept) if not clause.kind]
 
     def named(self, kind: str) -> tuple[Codec, ApiObject]:

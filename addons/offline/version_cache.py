@@ -21,7 +21,7 @@ class VersionCache:
 
     def __init__(self, copies: DiskCopies) -> None:
         self.last: RulesEdit | None = None
-        """The edit on disk. None where it cannot be read."""
+        """The edit on disk. None if unreadable."""
         self._copies = copies
         self._row = WriteBehind(copies.access, TABLE)
 

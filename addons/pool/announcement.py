@@ -19,9 +19,9 @@ from kube.requests.request_info import ResourceType
 
 NODES = ResourceType("", "v1", "nodes")
 PROOF = 5.0
-"""Seconds for the cloud to prove the copy of the Node that says what is written already."""
+"""Seconds for the cloud to confirm the copy of the Node that already has the announcement."""
 METADATA = ListWatch(NODES, metadata_only=True).accept_as("PartialObjectMetadata")
-"""The whole Node in answer to each write has the names of all images."""
+"""Request metadata only: the complete Node in each answer has the names of all images."""
 
 logger = logging.getLogger(__name__)
 

@@ -68,7 +68,7 @@ def _plain(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
 
 
 def parse_deputies(text: str, most: int = MAX_DEPUTIES) -> tuple[LeaderHub, ...]:
-    """The deputies, or lenders, that a leader names, and no more than it may."""
+    """Parse the deputies, or lenders, that a leader names, up to the bound."""
     return tuple(sorted(set(parse_leader_hubs(text)), key=lambda hub: rank(hub.node))[:most])
 
 

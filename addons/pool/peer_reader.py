@@ -52,7 +52,7 @@ class Chooser(Protocol):
         """Leave a peer that did not serve."""
 
     def reads(self, reader: PeerReader, server: str) -> None:
-        """Note that a reader goes on to read from a server: the name of a node, or `cloud`."""
+        """Notify that a reader now reads from a server: the name of a node, or `cloud`."""
 
 
 class PeerReader:
@@ -72,7 +72,7 @@ class PeerReader:
         self.why = ""
         """Why it went there, for people."""
         self.resumes = False
-        """Whether it last asked for a server that can go on from its version, rather than for any."""
+        """Whether it last requested a server that can resume from its version, rather than any."""
         self._too_short: dict[PeerHub, int] = {}
         """The leaders that could not resume from a version, each with the version."""
         self._cloud = cloud
@@ -84,7 +84,7 @@ class PeerReader:
         """The next list may be older than the store."""
 
     def may_resume(self, peer: PeerHub) -> bool:
-        """Whether the leader's history may reach back to the store. It does once the store has moved on."""
+        """Whether the leader's history may reach back to the store, as it does once the store has advanced."""
         return self._too_short.get(peer) != self._version()
 
     def describe(self) -> dict[str, str]:

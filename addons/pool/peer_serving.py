@@ -25,12 +25,12 @@ from kube.requests.request_info import RequestInfo, ResourceType
 from kube.store.watcher import Watcher
 
 MAX_OF_NODE = 256
-"""Requests of one node under way, with open watches. A hub needs one for each shared resource and encoding."""
+"""Concurrent requests of one node, with open watches. A hub needs one for each shared resource and encoding."""
 
 PLAIN_WATCH = 60
-"""Seconds that a watch of whole objects lasts at most, such as a YurtHub's.
+"""The longest watch of complete objects in seconds, such as a YurtHub's.
 
-A YurtHub looks for the leader only when it watches anew; a leader that is cut off does not learn that another one was
+A YurtHub looks for the leader only when it opens a watch; a leader that is cut off does not learn that another one was
 elected, and would end no watch.
 """
 
@@ -89,8 +89,7 @@ class PeerServing:
 
     @contextmanager
     def _counted(self, node: str) -> Iterator[None]:
-        """Count a request of a node. StatusError 429 if it has too many under way: each costs the leader every
-        event."""
+        """Count a request of a node. StatusError 429 beyond the bound: each costs the leader every event."""
         if self._active[node] >= MAX_OF_NODE:
             error = too_many_requests("too many requests of this node at the peer port", retry_after=1)
             raise refused("too many", error)
@@ -126,9 +125,10 @@ class PeerServing:
             return await self._serve(wanted, stream)
 
     def keep_only(self, may_read: Callable[[str, ResourceType], bool]) -> None:
-        """End all watches but those of nodes and resources that `may_read` names: their clients resume elsewhere.
+        """End all watches except those of nodes and resources that `may_read` permits: their clients resume at other
+        servers.
 
-        A watch that opens later ends, too, unless `may_read` names it.
+        This also holds for watches that open later.
         """
         self._may_read = may_read
         for watch in list(self._open):

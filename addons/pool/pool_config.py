@@ -47,7 +47,7 @@ class PoolConfig(NamedTuple):
     """The relays of the pool, as `addons.link.servers.parse_relays` reads them."""
 
     has_deputies: bool = True
-    """Followers may serve the pool in place of its leaders."""
+    """Followers may serve the pool if its leaders fail."""
     hubs: tuple[LeaderHub, ...] = ()
     """The hubs whose peer port is open: without a cloud they report their pods to each other, and so do the leaders."""
 

@@ -44,7 +44,7 @@ class OneConfigMap:
 
     @property
     def data(self) -> Mapping[str, str] | None:
-        """None where there is no ConfigMap, or where the cloud refuses to show it."""
+        """None if there is no ConfigMap, or the cloud refuses to show it."""
         if self._source.reflector.refusal is not None:
             return None
         item = next(iter(self._source.store), None)

@@ -55,7 +55,7 @@ def peer_spec(settings: Settings) -> str:
 
 
 def listener_of(client: connection.Client) -> Listener | None:
-    """The listener that a client has called; None for one that is not the hub's."""
+    """Return the listener of a client; None if it is not the hub's."""
     return client.proxy_mode.listener if isinstance(client.proxy_mode, HubMode) else None
 
 
@@ -79,7 +79,7 @@ class HubInstance(mode_servers.AsyncioServerInstance[HubMode]):
         return [self._open]
 
     def stop_accepting(self) -> None:
-        """Accept no connection any more; those that are open go on."""
+        """Accept no more connections; open ones continue."""
         if self._open is not None:
             self._open.close()
 

@@ -23,7 +23,7 @@ class OpenServers:
         self._instances: dict[ProxyMode, ServerInstance[Any]] = {}
 
     async def update(self, modes: Iterable[ProxyMode]) -> None:
-        """Open these listeners and close all others. The exception of one that cannot be opened stays with it."""
+        """Open these listeners and close all others. If one cannot be opened, it holds the exception."""
         wanted = list(modes)
         for mode in set(self._instances).difference(wanted):
             instance = self._instances.pop(mode)
@@ -43,7 +43,7 @@ class OpenServers:
 
 
 class Listening:
-    """In the place of mitmproxy's addon `proxyserver`, where a hub has no interface."""
+    """Replaces mitmproxy's addon `proxyserver` in a hub without an interface."""
 
     def __init__(self) -> None:
         self.connections: dict[tuple[Any, ...] | str, ProxyConnectionHandler] = {}
@@ -83,7 +83,7 @@ async def open_listeners(specs: Sequence[str]) -> None:
 
 
 async def open_again(specs: Sequence[str]) -> None:
-    """Open those of these mode specifications that accept no connection any more. OSError as `open_listeners`."""
+    """Reopen those of these mode specifications that no longer accept connections. OSError as `open_listeners`."""
     lost = [server for server in _servers() if server.mode.full_spec in specs and not server.listen_addrs]
     for instance in lost:
         with contextlib.suppress(Exception):  # it keeps it
@@ -94,7 +94,7 @@ async def open_again(specs: Sequence[str]) -> None:
 
 
 def stop_accepting() -> None:
-    """Accept no connection any more. Those on sockets that were handed over wait in the kernel for the next hub."""
+    """Accept no more connections. Those on handed-over sockets wait in the kernel for the next hub."""
     for instance in _servers():
         if isinstance(instance, HubInstance):
             instance.stop_accepting()

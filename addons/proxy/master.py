@@ -46,7 +46,7 @@ class OneAddon:
         self.lookup: dict[str, object] = {"proxyserver": listening}
 
     def get(self, name: str) -> Any:
-        """An addon by its name; None where there is none."""
+        """Return an addon by its name; None without one."""
         return self.lookup.get(name)
 
     async def trigger_event(self, event: hooks.Hook) -> None:

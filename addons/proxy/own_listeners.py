@@ -39,7 +39,7 @@ class OwnListeners:
         self._lost: frozenset[str] = frozenset()
         """Addresses that were not open at the last look."""
         self._lock = asyncio.Lock()
-        """Held while listeners change: one that is about to open is not lost."""
+        """Held while listeners change, so that one that is being opened is not lost."""
         self._keeping: asyncio.Task[None] | None = None
 
     def load(self, loader: Loader) -> None:

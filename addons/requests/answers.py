@@ -57,9 +57,10 @@ class ClientStream(Protocol):
 
     @property
     def outlet(self) -> Callable[[bytes], bool] | None:
-        """Sends a piece if the client has room for it; returns False, and sends nothing, where that is for `write`.
+        """Sends a piece if the client has space for it; returns False, and sends nothing, if the caller must `write`
+        it.
 
-        None for a client that always needs `write`. The outlet is there once the answer has begun.
+        None for a client that always needs `write`. Set once the answer has begun.
         """
 
 

@@ -71,7 +71,7 @@ class Peer(NamedTuple):
     is_this_node: bool
     """It showed a client certificate of this very node, signed by the cluster's CA."""
     is_another: bool = False
-    """It showed another client certificate, or one that the cluster's CA has not signed."""
+    """It presented another client certificate, or one that the cluster's CA has not signed."""
 
 
 def caller_of(peer: Peer, headers: Iterable[tuple[str, str]]) -> Caller:
@@ -108,7 +108,7 @@ def masked(target: bytes) -> bytes:
 
 
 def digest_of(authorization: str) -> str:
-    """The digest that stands for a caller's credentials: the credentials themselves are not stored."""
+    """Return the digest of a caller's credentials, which is stored instead of them."""
     return hashlib.sha256(authorization.encode(errors="surrogateescape")).hexdigest()
 
 

@@ -105,7 +105,7 @@ class TokenClients(Client):
         return next(reversed(self._clients.items()))
 
     def _drop(self, authorization: str, error: StatusError) -> None:
-        """Forget a refused token. The error goes on where it is another one, or no token is left to ask with."""
+        """Drop a refused token. Raise the error again if it is another one, or no token is left."""
         if error.code != 401 or set(self._clients) == {authorization}:
             raise error
         self._clients.pop(authorization, None)

@@ -33,8 +33,9 @@ class ObjectRead(NamedTuple):
     is_exact: bool
     """The list must be of `version`, not of a later one."""
     is_consistent: bool
-    """It names no version, in resourceVersion or in the list that it goes on with: a list, and the state with which a
-    watch begins, must be as new as the cloud."""
+    """Without a version, in resourceVersion or in a continue token: a list, and a watch's initial state, must be
+    current.
+    """
     limit: int
     """Objects of the page that the list asks for; 0 for no page."""
     continued: ContinueToken | None
@@ -93,7 +94,7 @@ def parse_read(info: RequestInfo, accept: str | None) -> ObjectRead:
 
 
 def parse_continued(options: ListOptions) -> ContinueToken:
-    """Where a list goes on. StatusError 400 as a kube-apiserver's."""
+    """Return the position at which a list continues. StatusError 400 as a kube-apiserver's."""
     try:
         token = parse_continue(options.continue_token)
     except ValueError as error:

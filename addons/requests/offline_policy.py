@@ -13,8 +13,10 @@ JSON = "application/json"
 AGGREGATED = f"{JSON};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 """All groups with their resources in one answer: kube-apiserver has it since 1.30, clients ask for it first."""
 DISCOVERY_PATHS = {"/version": JSON, "/api": AGGREGATED, "/apis": AGGREGATED}
-"""The kept paths of discovery, each with its form. They are the same for every identity of a cluster, and by default
-open to each (`system:discovery`)."""
+"""The cached paths of discovery, each with its form.
+
+They are the same for every identity of a cluster, and by default open to each (`system:discovery`).
+"""
 LEASE_NAMESPACE = "kube-node-lease"
 LEASES = ("coordination.k8s.io", "leases", "")
 RENEWALS = ("get", "update", "patch")
@@ -36,12 +38,12 @@ Their reads while the cloud is away may be partial, with a warning; a controller
 
 
 class OfflinePolicy(NamedTuple):
-    """The node that stands in, and whether there is a cloud, as far as is known."""
+    """The node whose hub answers offline, and whether the cloud is reachable, as far as is known."""
 
     node: str
     is_up: bool = True
     asks_kubelet: bool = False
-    """The hub may ask this node's kubelet in the cloud's place."""
+    """The hub may call this node's kubelet itself, instead of the cloud."""
 
 
 def is_own_lease(info: RequestInfo, node: str) -> bool:

@@ -36,10 +36,10 @@ class ServerConnections(Protocol):
     def port(self) -> int: ...
 
     def available(self) -> Connection | None:
-        """An open one that has room; None where there is none."""
+        """Return an open one with a free stream; None without one."""
 
     async def opened(self) -> Connection:
-        """One that has room, if need be a new one; OSError where there is none."""
+        """Return one with a free stream, if need be a new one; OSError without one."""
 
 
 @final
@@ -57,7 +57,7 @@ class RelayUpstream:
 
 @dataclass(slots=True)
 class RequestContext:
-    """One request on its way. The hub's parts fill it in their order."""
+    """The state of one request. The hub's parts fill it in their order."""
 
     info: RequestInfo
     component: str
@@ -76,11 +76,11 @@ class RequestContext:
     is_unframed: bool = field(default=False, init=False)
     """Only the end of the server's connection ends its answer: a truncated one looks complete (RFC 9112, 6.3)."""
     answerer: Answerer | None = field(default=None, init=False)
-    """Answers the request in place of a server; None where it goes to the cloud."""
+    """Answers the request instead of a server; None if it goes to the cloud."""
     relay: Callable[[http.HTTPFlow], None] | None = field(default=None, init=False)
-    """Relays the request in the answerer's place, or raises a StatusError; None where it may not be relayed."""
+    """Relays the request instead of the answerer, or raises a StatusError; None if it may not be relayed."""
     failover: Callable[[http.HTTPFlow], None] | None = field(default=None, init=False)
-    """Answers the request when its server fails; None where only the cloud can answer."""
+    """Answers the request if its server fails; None if only the cloud can answer."""
     finish: Callable[[str], None] | None = field(default=None, init=False)
     """Ends a server's answer, as the server would, with the reason; None while no server answers."""
     is_write: bool = field(default=False, init=False)
@@ -88,7 +88,7 @@ class RequestContext:
     asked_at: int = field(default=0, init=False)
     """How many writes had ended when the request came (`addons.offline.accepted.accepted_writes`)."""
     stream_too_large: Callable[[bytes], bytes] | None = field(default=None, init=False)
-    """Handles the pieces of an answer that is too large to hold. None where the hub must hold all of it."""
+    """Handles the pieces of an answer that is too large to buffer. None if the hub must buffer all of it."""
     sent: int = field(default=0, init=False)
     """How many servers may have had the request before the hub answers it."""
     counted: bool = field(default=False, init=False)

@@ -52,7 +52,7 @@ PEER_PROBE_PATH = "/livez"
 
 
 class RouteKind(StrEnum):
-    """The ways a request can go."""
+    """The routes of requests."""
 
     RELAY = "relay"
     """To the cloud and back, untouched but for filters of a single object."""
@@ -69,7 +69,7 @@ class RouteKind(StrEnum):
 
 
 SENT = frozenset({RouteKind.RELAY, RouteKind.CACHED_RELAY, RouteKind.KUBELET})
-"""The ways that lead to a server."""
+"""The routes to a server."""
 
 
 class Route(NamedTuple):
@@ -83,9 +83,9 @@ class Route(NamedTuple):
     The filtering component asks the rules again.
     """
     representation: Representation | None = None
-    """How a filtered or viewed answer is written; None where the cloud decides."""
+    """The form of a filtered or viewed answer; None if the cloud decides."""
     read: ObjectRead | None = None
-    """The client's read; None where the hub itself answers no read."""
+    """The client's read; None if the hub itself answers no read."""
 
 
 def may_be_filtered(info: RequestInfo, listener: Listener, rules: Rules) -> bool:
@@ -133,9 +133,9 @@ def decide(
     *,
     offline_policy: OfflinePolicy | None = None,
 ) -> Route:
-    """The route of a request. StatusError where a filter applies and the request cannot be answered filtered.
+    """Return the route of a request. StatusError if a filter applies and the request cannot be answered filtered.
 
-    `offline_policy` is the node's answer without the cloud; None where the hub has no cache.
+    `offline_policy` is the node's answer without the cloud; None if the hub has no cache.
     """
     route = _online(info, component, caller, listener, accept, rules)
     is_away = offline_policy is not None and not offline_policy.is_up
@@ -293,7 +293,7 @@ def _is_verifiable(caller: Caller) -> bool:
 
 
 def peer_refusal(info: RequestInfo) -> tuple[str, StatusError] | None:
-    """Why a request is none for the peer port, as a metric's label and as the answer; None for one that may be."""
+    """Return why the peer port refuses a request, as a metric's label and as the answer; None for a permitted one."""
     if info.method == "GET" and info.path in DISCOVERY_PATHS:
         return None
     if info.type is None:

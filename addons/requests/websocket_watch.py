@@ -31,7 +31,7 @@ class SwitchedStream(ClientStream, Protocol):
         """Send a 101, as `begin` sends a 200, and have `receive` take the client's bytes behind it."""
 
     async def end(self, last: bytes = b"") -> None:
-        """Send the last bytes, for which no room is awaited, and end the answer."""
+        """Send the last bytes without waiting for space, and end the answer."""
 
 
 class WebSocketWatch(ClientStream):
@@ -54,7 +54,7 @@ class WebSocketWatch(ClientStream):
         self._replying: asyncio.Task[None] | None = None
         self._ends_by = CloseReason.NORMAL_CLOSURE
         self.is_closing = False
-        """The client has ended the watch, or may not go on with it. `end` is to follow."""
+        """The client has ended the watch, or must not continue it. `end` follows."""
 
     async def begin(self, headers: Mapping[str, str]) -> None:
         self._is_text = headers["Content-Type"].startswith(Encoding.JSON)
@@ -111,7 +111,7 @@ class WebSocketWatch(ClientStream):
         self._answering.cancel()
 
     async def _reply(self) -> None:
-        """Answer the newest ping whenever the client has room for that."""
+        """Answer the newest ping whenever the client has space."""
         with contextlib.suppress(ClientLeft):
             while await self._pinged.wait():
                 self._pinged.clear()

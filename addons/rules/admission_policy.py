@@ -195,7 +195,7 @@ def _resources() -> dict[str, Any]:
 
 
 def _all_right(keys: Sequence[str], bad: Sequence[str], right: str) -> dict[str, Any]:
-    """No entry of these keys is bad, in all of these words; the message names the first that is."""
+    """Return an expression that holds if no entry of these keys is bad; its message names the first bad one."""
     is_bad = " && ".join(bad)
     long = f"size(bytes(variables.data[k])) > {MAX_VALUE_BYTES}"
     has_bad = f"({long} || variables.data[k].split(',').exists(e, {is_bad}))"

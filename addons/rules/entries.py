@@ -63,7 +63,7 @@ class RuleEntry(NamedTuple):
 
 
 def built_in(filter_: Filter, component: str) -> RuleEntry:
-    """The binding that a filter brings: of the hub's own filters, or of one that an operator has added."""
+    """Return a filter's default binding: of the hub's own filters, or of an operator's."""
     written_in = "the filter itself" if isinstance(filter_, FilterPlugin) else "built-in"
     return RuleEntry(False, component, filter_.resources, filter_.verbs, written_in)
 

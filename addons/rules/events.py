@@ -78,9 +78,9 @@ class ProblemEvents:
         self._waiting: asyncio.Queue[tuple[Problem, str]] = asyncio.Queue(MAX_PROBLEMS)
 
     def report(self, problem: Problem, uid: str) -> None:
-        """Send an Event about this problem of the ConfigMap `uid` when its turn comes.
+        """Send an Event about this problem of the ConfigMap `uid`, paced.
 
-        Beyond MAX_PROBLEMS the oldest are left out.
+        Beyond MAX_PROBLEMS the oldest are dropped.
         """
         if self._waiting.full():
             self._waiting.get_nowait()
@@ -97,7 +97,7 @@ class ProblemEvents:
 
 
 async def send_event(client: Client, event: Json) -> None:
-    """Create an Event, or leave the one that another hub made. A failure is logged: the log has the problem itself."""
+    """Create an Event, unless another hub has made it. A failure is logged: the log has the problem itself."""
     try:
         path = EVENTS.path(event["metadata"]["namespace"])
         await client.request("POST", path, body=json.dumps(event).encode())

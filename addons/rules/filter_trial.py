@@ -93,8 +93,7 @@ class StaticPodReports:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """The result of one filter for one object; `shown` is the object as its component gets it, None where it is
-    hidden."""
+    """The result of one filter for one object; `shown` is the object as its component gets it, None if hidden."""
 
     filter: str
     name: str

@@ -1,4 +1,4 @@
-"""How the hub filters what clients see: chains, the rules that bind them, and what clients hold of other rules."""
+"""How the hub filters objects: chains, the rules that bind them, and clients with versions of other rules."""
 
 from __future__ import annotations
 

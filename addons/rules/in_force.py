@@ -69,7 +69,7 @@ class RulesInForce:
         return self.rules
 
     async def wait_known(self, wait: float) -> None:
-        """Return once the rules are known; StatusError 503 when they are not within `wait` seconds."""
+        """Return once the rules are known; StatusError 503 if they are not within `wait` seconds."""
         if not self.is_known and not await comes_within(wait, self._known.wait()):
             raise unavailable(f"the filter rules are not known yet: {self.why_unknown}", retry_after=1)
 
@@ -96,7 +96,7 @@ class RulesInForce:
         return self._why_unknown()
 
     def data(self) -> Mapping[str, str] | None:
-        """The data of the ConfigMap as the cloud has it; None where there is none."""
+        """The data of the ConfigMap as the cloud has it; None without one."""
         item = next(iter(self._store), None)
         return item.decode().fields.mapping("data") if item is not None else None
 

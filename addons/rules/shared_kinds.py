@@ -26,7 +26,7 @@ SECRETS = re.compile("/v[^/]*/secrets")
 
 
 def parse_kind(text: str) -> ResourceType:
-    """A resource that the rules add. ValueError for a malformed one, and for one that is never shared."""
+    """Parse a resource that the rules add. ValueError for a malformed one, and for one that is never shared."""
     if KIND.fullmatch(text) is None:
         raise ValueError("a resource is group/version/resource, as in /v1/nodes")
     if SECRETS.fullmatch(text) is not None:
@@ -47,9 +47,9 @@ def is_opt_in(type_: ResourceType) -> bool:
 def shared_fields(
     type_: ResourceType, further: Collection[ResourceType], *, metadata_only: bool
 ) -> frozenset[str] | None:
-    """The fields by which callers may select of the one source of a resource; None where callers have their own.
+    """Return the fields by which callers may select from the one source of a resource; None if callers have their own.
 
-    `further` are the resources that the rules add; `metadata_only`: the caller asks for metadata.
+    `further` are the resources that the rules add; `metadata_only`: the caller requests metadata.
     """
     if not is_opt_in(type_):
         return SHARED[type_.group, type_.resource]

@@ -53,7 +53,7 @@ MAX_VALUE_BYTES = 256 * 1024
 MAX_ENTRIES = 10_000
 """The most entries of the ConfigMap: far above any real one, and read within a few tens of milliseconds."""
 MAX_LEASES = 64
-"""Leases that pods may renew at the hub: each is kept in memory."""
+"""Leases that pods may renew at the hub: each is in memory."""
 MAX_RESOURCES = 32
 """Resources that pools share besides the three: a leader keeps all objects of each."""
 MAX_PROBLEMS = 100
@@ -63,8 +63,7 @@ MAX_SHOWN = 128
 
 
 class Problem(NamedTuple):
-    """A part of the ConfigMap that was skipped: its key, its text (cut to MAX_SHOWN) and why, in the user's
-    words."""
+    """A skipped part of the ConfigMap: its key, its text (cut to MAX_SHOWN) and the reason, for users."""
 
     key: str
     text: str
@@ -307,8 +306,10 @@ def _digest(
     leases: Iterable[tuple[str, str]],
     resources: Iterable[ResourceType],
 ) -> str:
-    """Equal for rules that mean the same, in whatever order and words they are written. A filter's repr holds
-    its settings."""
+    """Return a digest that is equal for rules with the same meaning, in any order or spelling.
+
+    A filter's repr holds its settings.
+    """
     parts = [repr(filter_) for filter_ in filters]
     parts += [repr((sorted(off), sorted(agents.added), sorted(agents.removed), sorted(leases)))]
     parts += sorted(map(repr, resources))

@@ -120,7 +120,7 @@ class Accepted(asyncio.Protocol):
         return self.served
 
     def _call_hook(self, hook: Any, then: Callable[[], None]) -> None:
-        """Run a hook of the connection, then `then`: at once, where no addon waits."""
+        """Run a hook of the connection, then `then`: at once, if no addon waits."""
         loop = asyncio.get_running_loop()
         task = asyncio.Task(ctx.master.addons.trigger_event(hook), loop=loop, eager_start=True)
         if task.done():
@@ -147,9 +147,9 @@ class Accepted(asyncio.Protocol):
             self._socket.abort()
 
     def waits_since(self, connected: float) -> float | None:
-        """Since when the hub waits for a request, or for the rest of one that it has answered; None where it does not.
+        """Since when the hub waits for a request, or for the rest of an answered one; None if it does not.
 
-        By the monotonic clock.
+        Monotonic time.
         """
         if self._peer is not None and self._peer.is_open:
             return None

@@ -64,7 +64,7 @@ class FilteredGets:
             response.content, response.headers["Content-Type"] = made.body(), made.codec.content_type
 
     async def _judge(self, sent: Encoded, context: RequestContext) -> bytes | None:
-        """Filter an object by the rules in force; None where they hide it."""
+        """Filter an object by the rules in force; None if they hide it."""
         while True:
             recorded = self._inputs.ask()
             with _readable():
@@ -84,7 +84,7 @@ def is_filtered_get(flow: http.HTTPFlow, context: RequestContext) -> bool:
 
 
 def ask_for_object(request: http.Request, route: Route) -> None:
-    """The object must come whole and unpacked, or it could not be filtered."""
+    """Request the complete object without compression: only such a one can be filtered."""
     assert route.representation is not None
     protobuf = route.representation.encoding is Encoding.PROTOBUF
     request.headers["Accept"] = f"{Encoding.PROTOBUF},{Encoding.JSON}" if protobuf else Encoding.JSON

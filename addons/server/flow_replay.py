@@ -1,7 +1,4 @@
-"""Replays a flow's request as if it came to the listener again to which it came once.
-
-A person alone reads the answer.
-"""
+"""Replays a flow's request as if it came to its former listener again. Only a person reads the answer."""
 
 from __future__ import annotations
 
@@ -51,7 +48,7 @@ class ReplayedRequest(ServedRequest):
         """Drop it."""
 
     async def writable(self) -> None:
-        """There is room."""
+        """Whether there is space."""
 
     def end(self, trailers: AnswerFields = ()) -> None:
         self.is_over = True
@@ -64,6 +61,6 @@ class ReplayedRequest(ServedRequest):
 
 
 async def replay(flow: http.HTTPFlow) -> None:
-    """Send the request of a flow once more by the hub's own server, and put its answer into the flow."""
+    """Send the request of a flow again with the hub's own server, and store its answer in the flow."""
     flow.live = True
     await serve(ReplayedRequest(flow), flow)

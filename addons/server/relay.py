@@ -81,7 +81,7 @@ def finish(flow: http.HTTPFlow, why: str) -> None:
 
 
 async def _switch(sending: Sending, flow: http.HTTPFlow, answer: ServerAnswer) -> None:
-    """Carry another protocol both ways. One side that ends, ends both."""
+    """Carry another protocol in both directions. If one side ends, both end."""
     await sending.switch(response_of_server(SWITCHED, answer.fields, flow.request))
     answer.carry_up()
     with contextlib.suppress(OSError):  # an end is an end here
@@ -107,7 +107,7 @@ class ServerAnswer(ResponseSink):
         self._is_streamed = request.has_body and bool(flow.request.stream)
         self._body = b"" if self._is_streamed else flow.request.raw_content or b""
         self._replay_buffer: bytearray | None = bytearray() if self._is_streamed else None
-        """The received part of a streamed body, to send it again to another server; None where it is not buffered."""
+        """The received part of a streamed body, to send it again to another server; None if it is not buffered."""
         self._counted_buffer = 0
         self._keeping: asyncio.TimerHandle | None = None
         self._unsent = bytearray()
@@ -277,7 +277,7 @@ class ServerAnswer(ResponseSink):
 
     @property
     def _still_unsent(self) -> int:
-        """Bytes of the request's body that the server has no room for."""
+        """Bytes of the request's body for which the server has no window."""
         return self._connection.unsent(self) if self._connection is not None else len(self._unsent)
 
     def _count_unsent(self) -> None:

@@ -28,7 +28,7 @@ WRITTEN_AT_ONCE = 4
 
 
 class Replaced(Exception):
-    """The addons answer in place of the present answer: the flow has theirs."""
+    """The addons replace the present answer: the flow has theirs."""
 
 
 class Sending:
@@ -41,7 +41,7 @@ class Sending:
         self._counted = 0
 
     async def begin(self, response: http.Response) -> None:
-        """Show the addons the head. It goes at once where they have the body streamed. Replaced where they answer."""
+        """Show the addons the head. It is sent at once if they have the body streamed. Replaced if they answer."""
         self.flow.response = response
         await flow_hooks.responseheaders(self.request, self.flow)
         if self.flow.response is not response:
@@ -76,7 +76,7 @@ class Sending:
             await self._hold_no_longer()
 
     def write_now(self, piece: bytes) -> bool:
-        """Send a piece if there is room for it. The addons see it once, whether it goes now or by `write`."""
+        """Send a piece if there is space for it. The addons see it once, whether it is sent now or by `write`."""
         if not self.is_streamed or not self.request.can_send(len(piece)):
             return False
         for part in self._changed(piece):
@@ -230,7 +230,7 @@ class OwnStream:
             self.sending.request.send_now(last)
 
     def release(self) -> None:
-        """Hold and take nothing any more."""
+        """Drop the buffer, and accept nothing further."""
         self.sending.release()
         if self._taking is not None:
             self._taking.cancel()

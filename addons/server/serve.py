@@ -87,7 +87,7 @@ async def _answer(request: ServedRequest, flow: http.HTTPFlow) -> None:
 
 
 async def _has_answered(request: ServedRequest, flow: http.HTTPFlow) -> bool:
-    """Answer locally or by a server; False where the other is to answer in its place."""
+    """Answer locally or by a server; False if the other must answer instead."""
     context = context_of(flow)
     if context is None:
         raise internal("no component answers this request")
@@ -204,7 +204,7 @@ def _length_of(request: http.Request) -> int:
 
 
 def fault_of_request(request: ServedRequest) -> StatusError | None:
-    """Why a request is not served, by its head and what else its address asks; None where it is."""
+    """Return why a request is refused, by its head and its address's other requests; None if it is served."""
     head = request.head.data
     fault = fault_of(head.method, head.path, head.authority, head.headers.fields)
     if fault is None and not request.address.has_capacity:

@@ -25,7 +25,7 @@ from kube.http.kubeconfig import Credentials
 
 FILE = "owner.json"
 ASIDE = "set-aside"
-"""The one folder that is kept of all that were set aside."""
+"""The one folder that remains of all that were set aside."""
 OF_THE_HUB = (
     *("cache", "cache.new", "cache.unreadable", "journal.done", "callers.key", "callers.done", "pki"),
     "rolled-back",
@@ -46,7 +46,7 @@ class FolderOwner(NamedTuple):
 
     @classmethod
     def of(cls, node: str, credentials: Credentials, servers: Iterable[Server]) -> FolderOwner:
-        """The owner whom settings and kubeconfig name."""
+        """Return the owner that settings and kubeconfig name."""
         return cls(node, _identity_of(credentials), _authorities_of(credentials), tuple(map(str, servers)))
 
     def is_another_than(self, other: FolderOwner) -> str:
@@ -94,7 +94,7 @@ def take_over(folder: Path, owner: FolderOwner) -> None:
 
 
 def _set_aside(folder: Path) -> None:
-    """Move all of the hub's files, the owner's last: a crash in between goes on with the next start."""
+    """Move all of the hub's files, the owner's last: the next start continues after a crash in between."""
     fresh = folder / f"{ASIDE}.new"
     fresh.mkdir(mode=0o700, exist_ok=True)
     for name in (*OF_THE_HUB, FILE):

@@ -46,9 +46,9 @@ class HandedSockets:
             self._sockets[_address(sock)] = sock
 
     def open(self, addresses: Iterable[tuple[str, int]]) -> None:
-        """Listen at those of these addresses that were not handed over.
+        """Listen on those of these addresses that were not handed over.
 
-        One that cannot be opened is left out: the hub tries it again, and logs why, once it can serve.
+        One that cannot be opened is left out: the hub retries, and logs the reason, once it can serve.
         """
         for host, port in addresses:
             if (host, port) not in self._sockets:

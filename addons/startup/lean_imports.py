@@ -41,8 +41,8 @@ FORBIDDEN = (
 def leave_out_unused() -> None:
     """Replace each module of `LATE` and `FORBIDDEN` that is not imported yet.
 
-    To be called before mitmproxy's proxy or protobuf is imported.
-    `tests/addons/startup/test_lean_imports.py` tells when they no longer import what they do not need.
+    Call this before mitmproxy's proxy or protobuf is imported. `tests/addons/startup/test_lean_imports.py` fails if an
+    entry has become needless.
     """
     for name in LATE:
         if name not in sys.modules:

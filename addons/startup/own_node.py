@@ -1,7 +1,7 @@
 """Checks that the hub is the one of its node: by its identity, and by the cloud's Node.
 
-A hub under another name finds no Node, no pool and no labels, and its filters would keep all. It goes on answering: a
-kubelet registers its Node through the hub, and a node that is about to do so must be able to.
+A hub under another name finds no Node, no pool and no labels, and its filters would keep all. It still answers: a
+kubelet registers its Node through the hub.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ LOOPBACK = "lo"
 CHECK_INTERVAL = 10.0
 """Seconds between two looks at the addresses, which another program may remove."""
 NO_DUPLICATE_CHECK = 0x02
-"""IFA_F_NODAD: an IPv6 address can be listened on at once. No other host has an address of this interface."""
+"""IFA_F_NODAD: a program can listen on an IPv6 address at once. No other host has an address of this interface."""
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def ensure(addresses: Sequence[str]) -> str:
 
 
 def remove(addresses: Sequence[str]) -> None:
-    """Remove what `ensure` has made; ValueError without the right to."""
+    """Remove what `ensure` has made; ValueError without permission."""
     from pyroute2 import IPRoute  # noqa: PLC0415 - as in `ensure`
     from pyroute2.netlink.exceptions import NetlinkError  # noqa: PLC0415 - as in `ensure`
 

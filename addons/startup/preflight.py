@@ -21,7 +21,7 @@ from kube.option import VERSION
 
 
 def credentials_of(settings: Settings) -> Credentials:
-    """Credentials of the kubeconfig, or anonymous where there is none; ValueError for one that cannot be used."""
+    """Return credentials from the kubeconfig, or anonymous without one; ValueError for an unusable one."""
     if not settings.kubeconfigs:
         return NO_CREDENTIALS
     try:
@@ -31,8 +31,9 @@ def credentials_of(settings: Settings) -> Credentials:
 
 
 def doubt(settings: Settings, credentials: Credentials) -> str:
-    """A warning where the identity is another node's, or where each process of this machine gets the rights of a user
-    that is no node; "" elsewhere."""
+    """Return a warning if the identity is another node's, or if each process of this machine gets a person's rights;
+    else "".
+    """
     if why := of_another(settings, credentials):
         return why
     if not settings.port or settings.plain_users or not settings.kubeconfigs or node_in(credentials):
@@ -71,7 +72,7 @@ def _check_certificate(settings: Settings) -> None:
 
 
 def own_listener(settings: Settings, server: Server) -> str:
-    """The option of the hub's own port that a server's address leads to; "" where it leads elsewhere."""
+    """Return the option of the hub's own port at a server's address; "" for any other address."""
     for option, port in settings.ports.items():
         if port and port == server.port and _is_served(settings.listen, server.host):
             return option
@@ -101,7 +102,7 @@ def _named(settings: Settings) -> str:
 
 
 def _is_served(listen: str, host: str) -> bool:
-    """Whether a connection to `host` comes to a listener on the address `listen` of this machine."""
+    """Whether a connection to `host` reaches a listener on the address `listen` of this machine."""
     if host in ("localhost", os.uname().nodename):
         addresses = {"127.0.0.1", "::1"} if host == "localhost" else _addresses(host)
     else:
@@ -115,7 +116,7 @@ def _is_served(listen: str, host: str) -> bool:
 
 
 def _addresses(host: str) -> set[str]:
-    """The IP addresses that this machine's own host name resolves to; none where it does not resolve."""
+    """Return the IP addresses that this machine's own host name resolves to; none if it does not resolve."""
     try:
         return {str(address[4][0]).partition("%")[0] for address in socket.getaddrinfo(host, None)}
     except OSError:

@@ -23,7 +23,7 @@ def clear_rollback(state: Path) -> None:
 
 
 def read_rollback(state: Path) -> str:
-    """The record; "" for none, and for one that cannot be read."""
+    """Return the record; "" without a readable one."""
     try:
         return printable(read_file(state / FILE).decode(errors="replace"))[:LONGEST]
     except OSError:

@@ -36,7 +36,7 @@ def notify(state: str, environment: Mapping[str, str] = os.environ) -> None:
 
 
 async def ready_without(missing: str, found: asyncio.Event) -> None:
-    """Notify that the hub serves but for what is missing, and the end of that."""
+    """Notify systemd that the hub serves except for the missing parts, and later that none is missing."""
     notify(f"{READY}\n{STATUS}{missing}")
     await found.wait()
     notify(STATUS)
@@ -45,7 +45,7 @@ async def ready_without(missing: str, found: asyncio.Event) -> None:
 async def stay_alive(environment: Mapping[str, str] = os.environ) -> None:
     """Send the watchdog's notification twice in each interval of the unit (WatchdogSec=).
 
-    Returns at once where the unit has no watchdog, or has one of another process.
+    Returns at once if the unit has no watchdog, or has one of another process.
     """
     allowed, process = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID", "")
     if not allowed.isdecimal() or process not in ("", str(os.getpid())):

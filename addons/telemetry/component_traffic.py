@@ -59,7 +59,7 @@ class ComponentTraffic:
         self._now = now
         self._components: dict[str, ComponentCounts] = {}
         self._minutes: deque[tuple[int, dict[str, Totals]]] = deque(maxlen=HOUR)
-        """The totals at the beginning of each of the last minutes in which anybody asked."""
+        """The totals at the beginning of each of the last minutes with a request."""
         self._day = date.fromtimestamp(now())
         self._link_at_midnight = link_bytes()
 

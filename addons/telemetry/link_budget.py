@@ -63,7 +63,7 @@ class Spending:
         return orjson.dumps({"period": self.period, "bytes": self.spent, "told": self._has_warned})
 
     def count(self, total: int, today: datetime.date) -> bool:
-        """Count the link's bytes since the process began; True once in a period, when they exceed the budget."""
+        """Count the link's bytes since the start of the process; True once in a period, when they exceed the budget."""
         period = self._budget.current(today)
         if period != self.period:
             self.period, self.spent, self._has_warned = period, 0, False

@@ -48,7 +48,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def log_to_stderr(level: str, log_format: str) -> None:
-    """Configure the log of the whole process. Lines of LIBRARIES below ERROR are dropped, unless `level` is debug."""
+    """Configure the log of the process. Lines of LIBRARIES below ERROR are dropped, unless `level` is debug."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else LineFormatter(TEXT))
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
@@ -105,13 +105,13 @@ class Pace:
 
 
 MAX_LINES = 200
-"""Lines that are kept."""
+"""Stored lines."""
 REPORT_LINE = "report_line"
 """The attribute of a record that is one line of a report that a person asked for in an interface: its number."""
 MAX_REPORT_LINES = 40
 """Lines of a report in the tail of the log: more would displace the hub's own lines."""
 MAX_LINE = 1_000
-"""Characters of a line that are kept; the first line alone of a traceback."""
+"""Stored characters of a line; of a traceback only the first line."""
 
 _CREDENTIAL = re.compile(r"(?i)\b(bearer|basic)\s+\S+|\beyJ[\w-]+\.[\w-]+\.[\w-]*")
 """The log is written without credentials. Text that looks like one all the same is left out of reports."""

@@ -219,7 +219,7 @@ _kinds: defaultdict[str, BoundedLabels] = defaultdict(lambda: BoundedLabels(MAX_
 
 
 def count_request(component: str, info: RequestInfo, route: str, code: int) -> None:
-    """Count a request. `component` is a label already; beyond MAX_KINDS only it and the route are told apart."""
+    """Count a request. `component` is a label already; beyond MAX_KINDS only it and the route are distinguished."""
     resource = info.type.resource if info.type is not None else ""
     _requests(component, verb_label(info.verb), resource_label(resource), route, code).inc()
 
@@ -233,7 +233,7 @@ def _requests(component: str, verb: str, resource: str, route: str, code: int) -
 
 
 def count_failed_handshake(said: str, called: str) -> tuple[str, str]:
-    """Count a handshake, and return its labels. `called` is one already; the words of a client are none."""
+    """Count a handshake, and return its labels. `called` is a label already; text from a client never is."""
     labels = said if said in SAID else OTHER, called
     FAILED_HANDSHAKES.labels(*labels).inc()
     return labels

@@ -1,5 +1,4 @@
-"""Dry runs of filters on objects, for people: nothing is counted, no view is touched, and the event loop goes
-on."""
+"""Dry runs of filters on objects, for people: they count nothing, touch no view, and do not block the event loop."""
 
 from __future__ import annotations
 

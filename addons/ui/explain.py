@@ -77,10 +77,10 @@ _AS_SHOWN = {Outcome.KEPT: "kept", Outcome.CHANGED: "changed", Outcome.DROPPED: 
 
 
 class ExplainRequest(NamedTuple):
-    """A person's question: why a component sees one object so or, without a name, a whole resource.
+    """A person's question: why a component sees one object so or, without a name, a complete resource.
 
     `resource` has its group behind a dot (`endpointslices.discovery.k8s.io`), or is one that the hub reads, or a short
-    name. Without a `namespace` the hub looks for the object in all of them.
+    name. Without a `namespace` the hub searches all of them.
     """
 
     component: str
@@ -107,12 +107,12 @@ class Explanation:
     notes: list[Note] = field(default_factory=list)
     problem: str = ""
     hints: list[str] = field(default_factory=list)
-    """Names that the hub does not know, each with the nearest one that it knows."""
+    """Names that the hub does not know, each with the nearest known one."""
 
 
 @dataclass
 class ResourceExplanation(Explanation):
-    """The same for a whole resource, with the outcome for each object of the hub's own copy."""
+    """The explanation of a complete resource, with the outcome for each object of the hub's own copy."""
 
     counts: dict[str, int] = field(
         default_factory=lambda: {"kept": 0, "changed": 0, "hidden": 0, "unknown": 0}
@@ -232,16 +232,16 @@ def _origin(source: Source) -> str:
 
 
 def _type(resource: str) -> ResourceType:
-    """A type by its plural, where the hub reads none of that name: one that filters know, or a core one."""
+    """Return a type by its plural, if the hub reads none of that name: one that filters know, or a core one."""
     plural, _, group = resource.partition(".")
     known = {name: of for filter_ in FILTERS for of, name in filter_.resources}
     return ResourceType(group or known.get(plural, ""), "v1", plural)
 
 
 def hub_source(sources: Sources, resource: str) -> Source | None:
-    """The most complete of the hub's own copies of a resource: of whole objects, and the one with the most.
+    """Return the hub's most complete copy of a resource: of complete objects, and the one with the most.
 
-    A source of a caller's own token is left out: its objects, and their existence, are for its callers alone.
+    A source of a caller's own token is left out: only its callers may learn of its objects.
     """
     plural, _, group = plural_of(resource).partition(".")
     fitting = [

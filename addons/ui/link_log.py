@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 REPLAY_WAIT = 60.0
 """Seconds that the line about the link's return waits for the journal's replay, whose count it has."""
 OWN, NO_PATH = "own", "none"
-"""The ways to the cloud besides those of other nodes."""
+"""The links to the cloud besides those of other nodes."""
 STEP = 0.2
 """Seconds between looks at the journal while it is replayed."""
 
@@ -110,7 +110,7 @@ class LinkLog:
         metrics.LINK.labels(metrics.peer_label(lender) if lender and via != NO_PATH else via).set(1)
 
     async def _replay(self) -> None:
-        """Return when no write waits, when the link is gone once more, or after a minute."""
+        """Return when no write waits, when the link is down again, or after a minute."""
         deadline = self._clock() + REPLAY_WAIT
         while self._waiting() and self._cloud.is_up and self._clock() < deadline:
             await comes_within(STEP, self._changed.wait())

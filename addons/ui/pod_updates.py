@@ -48,7 +48,7 @@ def condition_of(pod: Json, kind: str) -> Json:
 
 
 def why_not_now(pod: Json, node: str) -> str:
-    """Why a pod is not one that waits for an upgrade on this node, in YurtHub's words; "" where it is."""
+    """Return why a pod needs no upgrade on this node, in YurtHub's wording; "" if it does."""
     meta = pod["metadata"]
     name, on = f"{meta['namespace']}/{meta['name']}", (pod.get("spec") or {}).get("nodeName", "")
     if "deletionTimestamp" in meta:
@@ -61,7 +61,7 @@ def why_not_now(pod: Json, node: str) -> str:
 
 
 def why_no_image(pod: Json) -> str:
-    """Why the images that were asked for first are not there, in YurtHub's words; "" where they are, or were not."""
+    """Return why requested images are not ready, in YurtHub's wording; "" if they are, or none was requested."""
     image, meta = condition_of(pod, IMAGE_READY), pod["metadata"]
     if not image or (image.get("status") == "True" and image.get("message") == wanted_message(pod)):
         return ""

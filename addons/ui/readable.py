@@ -84,7 +84,7 @@ def _frames(reader: FrameReader, body: bytes) -> Iterator[WatchFrame]:
 
 
 def readable_event(codec: Codec, frame: WatchFrame, *, complete: bool, visible: Visible = USUALLY) -> str:
-    """One event of a watch; its object with all fields where `whole`."""
+    """Format one event of a watch; with all fields of its object if `whole`."""
     shown: Tree = {"type": frame.type, "kind": frame.kind, "apiVersion": frame.api_version}
     if frame.status is not None:
         error = frame.status

@@ -40,7 +40,7 @@ class RunningHub:
     link: LinkState = field(default_factory=LinkState)
     log: LogTail = field(default_factory=LogTail)
     pool: Pool | None = None
-    """None where the hub shares nothing with other nodes."""
+    """None if the hub shares nothing with other nodes."""
     drills: Drills | None = None
     """Rehearsed outages; None for a hub without a link of its own."""
     own_requests: RequestRecords = field(default_factory=RequestRecords)

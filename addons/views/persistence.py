@@ -88,7 +88,7 @@ class SourceCopies(Protocol):
 
 
 def past_of(meta: Meta) -> Past | None:
-    """Read the changes before a copy; None where they cannot be read."""
+    """Read the changes before a copy; None if unreadable."""
     with contextlib.suppress(KeyError, TypeError, ValueError):
         since, changes = meta["past"]
         past = Past(int(since), tuple((int(at), (str(key[0]), str(key[1]))) for at, key in changes))
@@ -97,7 +97,7 @@ def past_of(meta: Meta) -> Past | None:
 
 
 def checkpoints_of(meta: Meta) -> Checkpoints:
-    """Read the checkpoints of a copy; none where they cannot be read."""
+    """Read the checkpoints of a copy; none if unreadable."""
     with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
         shown = {
             str(name): Checkpoint(int(version), int(digest, 16), int(unlike), frozenset(map(str, hidden)))
@@ -116,7 +116,7 @@ class CheckpointStore:
         rules: Callable[[], Rules],
         elsewhere: Callable[[], int],
     ) -> None:
-        """`elsewhere` is the newest version that clients may hold as no view of this process made it."""
+        """`elsewhere` is the newest version that clients may have from outside this process' views."""
         self._projections = projections
         self._rules = rules
         self._elsewhere = elsewhere

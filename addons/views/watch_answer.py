@@ -19,10 +19,12 @@ from kube.wire.codec_base import in_pieces
 MIN_WATCH = 1800.0
 """Seconds (and up to twice as many) that a watch without timeoutSeconds lasts, as kube-apiserver's default."""
 CHECK_INTERVAL = (10.0, 18.0)
-"""Seconds between two looks at the rights behind an open watch, spread so that watches do not look all at once. The
-longest, with `addons.views.reviews.REMEMBER`, is less than a minute."""
+"""Seconds between two checks of the permission of an open watch, spread so that watches do not check all at once.
+
+The longest, with `addons.views.reviews.REMEMBER`, is less than a minute.
+"""
 SHORTEST_WATCH = 1.0
-"""Seconds. client-go takes a watch that ended earlier, without an event, for a failure and lists anew."""
+"""Seconds. client-go treats a watch that ended earlier, without an event, as a failure and lists again."""
 
 
 async def watch_answer(

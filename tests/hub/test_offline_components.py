@@ -23,7 +23,7 @@ COMPONENTS = "hollow-kubelet,kubectl"
 
 @pytest.fixture(autouse=True)
 def cached(real_cloud: RealCloud) -> Iterator[None]:
-    """Have the hub cache the reads of these components, under their names in this test."""
+    """Make the hub cache the reads of these components, under their names in this test."""
     set_rules(real_cloud, cache_agents=COMPONENTS)
     yield
     set_rules(real_cloud)

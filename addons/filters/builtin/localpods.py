@@ -190,7 +190,7 @@ class _Edit(NamedTuple):
         return differs
 
     def _list_of(self, report: PodReport) -> str:
-        """The list of a subset in which a pod stands; "" for one that terminates."""
+        """Return the list of a subset that contains a pod; "" for a terminating pod."""
         if self.selection.shows_unready:
             return READY
         return "" if report.is_terminating else READY if report.is_ready else NOT_READY

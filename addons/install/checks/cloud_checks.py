@@ -36,7 +36,7 @@ READ_RESOURCES = (
     ("apps.openyurt.io", "nodepools"),
     ("networking.k8s.io", "servicecidrs"),
 )
-"""(group, resource) of each kind that a hub lists and watches in the whole cluster."""
+"""(group, resource) of each kind that a hub lists and watches in all namespaces."""
 
 RULES = ("kube-system", "yurt-hub-cfg")
 """The ConfigMap of the rules that the manifest names."""
@@ -57,9 +57,9 @@ class OwnNode:
 
 
 async def check_cloud(credentials: Credentials, node: OwnNode | None) -> list[Finding]:
-    """The checks in order; the first ends them where no server answers.
+    """Run the checks in order; if no server answers, only the first.
 
-    `node` is None where the node has no identity yet: its bootstrap token is checked then.
+    `node` is None if the node has no identity yet: then its bootstrap token is checked.
     """
     server, findings = credentials.server, list[Finding]()
     async with cloud(credentials) as client:
@@ -84,7 +84,7 @@ async def check_cloud(credentials: Credentials, node: OwnNode | None) -> list[Fi
 
 
 async def _check_reach(client: Client, server: str) -> tuple[list[Finding], str | None]:
-    """Check that the server answers, its clock and its version. Also the version, None where it does not answer."""
+    """Check that the server answers, its clock and its version. Also return the version, None if it does not answer."""
     began = datetime.datetime.now(datetime.UTC)
     try:
         answer = await client.relay("GET", "/version", headers=(), body=b"", timeout=TIMEOUT)

@@ -29,10 +29,9 @@ _NO_NEW_PRIVILEGES, _DROP_BOUNDING, _CAPABILITIES_V3 = 38, 24, 0x20080522
 
 
 def check_filters(files: Sequence[Path], disabled: Sequence[str], limit: float = LIMIT) -> Finding | None:
-    """Whether a hub with these files starts, and the filters that they bring; None where no file and no package brings
-    any.
+    """Check that a hub with these files starts, and list their filters; None if no file and no package has any.
 
-    `disabled` are the names that the hub's options leave out. Installed packages bring filters, too.
+    `disabled` are the names that the hub's options disable. Installed packages may have filters, too.
     """
     for file in files:
         if not file.is_absolute():

@@ -42,7 +42,7 @@ LAST_TENTH = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """One distribution: the file by which a node of it is known, and what replaces a plain `edgehub install`."""
+    """One distribution: the file that identifies its nodes, and the command instead of a plain `edgehub install`."""
 
     name: str
     sign: Path
@@ -231,8 +231,7 @@ def check_asked(state: Path, *, asks_for_identity: bool, asks_for_serving: bool)
 
 
 def check_disk(folder: Path) -> Finding:
-    """Whether the hub can write the state folder, or the first folder above it that exists, and whether the disk has
-    room."""
+    """Check that the hub can write the state folder, or its first existing parent, and that the disk has space."""
     there = next(path for path in (folder, *folder.parents) if path.exists())
     if not os.access(there, os.W_OK):
         return failed("disk", f"{there} cannot be written: the state folder is {folder}")
@@ -245,9 +244,10 @@ def check_disk(folder: Path) -> Finding:
 def check_ports(
     listen: str, ports: Mapping[str, int], is_running: bool, held: Collection[int] = ()
 ) -> Iterator[Finding]:
-    """Whether the hub's ports are free, or the hub itself holds them. `ports` are by option; 0 is one that is off.
+    """Check that the hub's ports are free, or that the hub itself has them.
 
-    `held` are those that systemd keeps open for the hub, whether the hub runs or not.
+    `ports` are by option; 0 means off. `held` are those that systemd keeps open for the hub, whether the hub runs or
+    not.
     """
     for option, port in ports.items():
         if not port:

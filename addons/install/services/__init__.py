@@ -1,1 +1,1 @@
-"""The services of a node, and what an installation waits for."""
+"""The services of a node, and the states that an installation awaits."""

@@ -1,6 +1,6 @@
 """Pods of this node: containers that have the hub's address as the API server's, their restart, and the end of a pod.
 
-The address stands in a container's environment, which kubelet sets once, when the container starts.
+The address is in a container's environment, which kubelet sets once, when the container starts.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ class Container(NamedTuple):
 
 
 def containers_at(addresses: Collection[str], root: Path) -> list[Container]:
-    """Find the containers that were started with one of these addresses, by pod; never the one that this runs in, as
-    the manager's Job does. `root` is the node's."""
+    """Find the containers that were started with one of these addresses, by pod, except this process' own container.
+
+    The manager's Job runs in one. `root` is the node's.
+    """
     wanted = {VARIABLE + address.encode() for address in addresses}
     names = _pod_names(root / LOGS)
     return sorted(

@@ -24,7 +24,7 @@ SAMPLE = re.compile(r"^edgehub_requests_total\{(?P<labels>.*)\} (?P<value>\S+)$"
 KUBELET_HEALTH = "http://127.0.0.1:10248"
 """The default of kubelet's `healthzBindAddress` and `healthzPort`."""
 KUBELET_WAIT = 30.0
-"""Seconds for kubelet to be healthy, before containers end that it is to start anew."""
+"""Seconds until kubelet must be healthy, before `uninstall` ends containers that kubelet must restart."""
 WRITES = frozenset({"create", "patch", "update"})
 OF_KUBELET = frozenset({"leases", "nodes"})
 """Writes that kubelet alone sends to the plain port."""
@@ -40,7 +40,7 @@ def runs_on() -> str:
 
 
 async def start_of(hub: Settings) -> str | None:
-    """The start time of the running hub; "" for an older hub without this field, None where no hub answers."""
+    """Return the start time of the running hub; "" for an older hub without this field, None without an answer."""
     async with local(hub.admin_url) as admin:
         try:
             return await _start(admin)
@@ -73,9 +73,9 @@ async def wait_for_hub(
 
 
 async def watch_hub(hub: Settings, seconds: float, ended: Callable[[], str] = runs_on) -> None:
-    """Return when a hub that is ready has been so for this time; NotReadyError where it started anew or fails.
+    """Return when a ready hub has been so for this time; NotReadyError if it restarts or fails.
 
-    One look may fail: a busy node is slow to answer.
+    One request may fail: a busy node is slow to answer.
     """
     end, started, faults = time.monotonic() + seconds, await start_of(hub), 0
     async with local(hub.admin_url) as admin:
@@ -185,8 +185,7 @@ async def _count(admin: Client) -> float:
 
 
 async def pause(missing: str, deadline: float, ended: Callable[[], str] = runs_on) -> None:
-    """Wait for the next look; NotReadyError with what is `missing`, where the hub has `ended` or the deadline has
-    passed."""
+    """Wait until the next poll; NotReadyError with `missing` if the hub has `ended` or the deadline has passed."""
     if log_lines := await asyncio.to_thread(ended):
         raise NotReadyError(f"{missing}; {log_lines}")
     if time.monotonic() >= deadline:

@@ -257,7 +257,7 @@ LAST_LINES = 8
 
 
 class ServiceError(Exception):
-    """A command failed; the message holds its last words."""
+    """A command failed; the message has the end of its output."""
 
 
 class Services:
@@ -271,9 +271,9 @@ class Services:
         return bool(self.program)
 
     def start_hub(self, *, has_sockets: bool = False, opens_anew: bool = False) -> None:
-        """Start the hub, now and at each boot, or start it anew.
+        """Start or restart the hub, and enable it at each boot.
 
-        Its sockets stay open meanwhile, unless they are to be opened at other addresses.
+        Its sockets stay open meanwhile, unless their addresses change.
         """
         self._call("daemon-reload")
         self._call("enable", *([SOCKET_UNIT] if has_sockets else []), HUB_UNIT)
@@ -294,7 +294,7 @@ class Services:
         self._call("start", "--no-block", GUARD_UNIT)
 
     def disable_guard(self) -> None:
-        """Start it at no boot any more. It ends by itself: it may be the caller."""
+        """Disable it at boot. It ends by itself: it may be the caller."""
         self._call("disable", GUARD_UNIT)
 
     def reload(self) -> None:

@@ -1,6 +1,6 @@
-"""The kubelet of this node, which the hub asks while the cloud is away: its address, and its TLS.
+"""The kubelet of this node, which the hub calls while the cloud is away: its address, and its TLS.
 
-The files are read for each connection: people ask rarely, and a renewed file counts at once.
+The files are read for each connection: people call it rarely, and a renewed file applies at once.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from addons.link.servers import Server
 from addons.link.tls import client_connection, client_context, show_certificate
 
 KUBELET = "kubelet of this node"
-"""In place of the name of a node whose hub a server is; no node has one with blanks."""
+"""Replaces the name of a node in a server's key; no node's name has blanks."""
 LOOPBACK = "127.0.0.1"
-"""Where the hub calls it: no other node's may answer in its place, and kubelet listens at every address by default."""
+"""The address at which the hub calls it: no other node can answer there, and kubelet listens on every address by
+default.
+"""
 
 
 def kubelet_at(port: int) -> Server:

@@ -1,1 +1,1 @@
-"""The ways out of this node: its uplinks, and how a connection is opened by one."""
+"""The uplinks of this node, and how a connection is opened through one."""

@@ -77,7 +77,7 @@ class Doubt(NamedTuple):
 
 
 class AcceptedWrites:
-    """The newest forms, by object, and the writes under way."""
+    """The newest forms, by object, and the writes in flight."""
 
     def __init__(
         self,
@@ -203,7 +203,7 @@ class AcceptedWrites:
             await cloud.changed.wait()
 
     def forget_all(self) -> None:
-        """Drop the states from before the cloud was restored from a backup: they mean nothing any more."""
+        """Drop the states from before the cloud was restored from a backup: they are invalid."""
         doubts = {*map(Doubt, self._forms), *self._lost}
         self._forms.clear()
         self._lost.clear()
@@ -288,7 +288,7 @@ class AcceptedWrites:
             self._forget(Doubt(next(iter(self._forms))))
 
     def _is_needed(self, ref: ObjectRef, form: NewestForm) -> bool:
-        """Whether something that is kept may be older than a form."""
+        """Whether anything stored may be older than a form."""
         if self._answers.holds(ref, lists=True):
             return True
         for source in self._copies_of(ref):
@@ -376,7 +376,7 @@ def returns_full_object(info: RequestInfo) -> bool:
 
 
 def _doubt(info: RequestInfo) -> Doubt | None:
-    """The doubt while a write is under way; None for a request that writes no object."""
+    """Return the doubt of a write in flight; None for a request that writes no object."""
     ref = ObjectRef.of(info) if is_write(info) else None
     return Doubt(ref, info.verb == "create" and not info.name) if ref is not None else None
 

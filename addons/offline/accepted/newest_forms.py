@@ -31,7 +31,7 @@ NO_OBJECTS = METADATA_KINDS | {TABLE_KIND, "Status"}
 
 
 class NewestForm(NamedTuple):
-    """An object as an answer to a write had it; without `obj` one that is gone, and was the one of this uid."""
+    """An object as an answer to a write had it; without `obj` a deleted one, with this uid."""
 
     name: str
     version: int
@@ -62,9 +62,9 @@ class NewestForm(NamedTuple):
 
 
 def forms_in(info: RequestInfo, ref: ObjectRef, answer: CachedResponse) -> dict[ObjectRef, NewestForm | None]:
-    """The objects in the answer to a write of `ref`, each in its new form, None where the answer has none.
+    """Return the objects in the answer to a write of `ref`, each in its new form; None if the answer has none.
 
-    ValueError for an answer that cannot be read.
+    ValueError for an unreadable answer.
     """
     if info.verb != "deletecollection":
         form = _form(info, answer.single())

@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class Question(NamedTuple):
-    """A request whose answer is kept."""
+    """A request whose answer is cached."""
 
     method: str
     path: str

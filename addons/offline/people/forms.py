@@ -36,9 +36,10 @@ def first_form(accepted: Iterable[Representation], read: ObjectRead, store: Stor
 
 
 async def partial_list(sources: AsyncIterable[tuple[ListWatch, Source]], read: ObjectRead) -> Listing | None:
-    """The objects that a list asks for, each as the first source has it; None where there is no source.
+    """Return the listed objects, each as the first source has it; None without a source, or for a client that accepts
+    neither form.
 
-    The list is JSON, or a Table. None for a client that takes neither.
+    The list is JSON, or a Table.
     """
     by_key: dict[Key, Item] = {}
     first: Source | None = None

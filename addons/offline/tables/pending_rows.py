@@ -11,7 +11,7 @@ from kube.packed_text import StoredText
 MAX_UNWRITTEN = 16 * 1024 * 1024
 """Bytes of the rows of one table that wait for the disk."""
 OF_A_ROW = 256
-"""Bytes that a row counts besides its value: its name, and its place in the table."""
+"""Bytes that a row counts besides its value: its name, and its entry in the table."""
 
 
 class PendingRows:
@@ -29,9 +29,9 @@ class PendingRows:
         self._bytes = 0
 
     def put(self, name: str, value: StoredText | None) -> bool:
-        """Replace a row, or delete it. False where there is no room: then the former row stays pending.
+        """Replace a row, or delete it. False beyond the bound: then the former row stays pending.
 
-        There is always room to delete a row, and for a table that can be rewritten.
+        A deletion always succeeds, and so does any row of a table that can be rewritten.
         """
         if self._replaces_all:
             return True

@@ -56,7 +56,7 @@ class WriteBehind:
         self.is_read = False
         """Whether the rows of an earlier process are known."""
         self.written = Notifier()
-        """Notified when rows have been written, or need not be written any more."""
+        """Notified when rows have been written, or no longer need to be written."""
         self._access = access
         self._table = table
         self._batch = batch
@@ -73,7 +73,7 @@ class WriteBehind:
     # -- the owner's changes ----------------------------------------------------------------------------------------
 
     def put(self, name: str, value: StoredText | None, *, is_urgent: bool = False) -> bool:
-        """Replace a row, or delete it. False where there is no room: then the former row waits on."""
+        """Replace a row, or delete it. False beyond the bound: then the former row stays pending."""
         is_queued = self._pending.put(name, value)
         if is_queued:
             self.change(is_urgent=is_urgent)
@@ -114,7 +114,7 @@ class WriteBehind:
             self._next = loop.call_soon(self._begin) if urgent else loop.call_later(LINGER, self._begin)
 
     def finish(self) -> None:
-        """Write pending changes, once. They are taken now: the owner may drop its rows."""
+        """Write pending changes, once, from a snapshot: the owner may drop its rows."""
         self._is_closed = True
         if (taken := self._take()) is not None:
             self._last = taken[1]
@@ -138,7 +138,7 @@ class WriteBehind:
         return not self.is_writing and not self._pending.is_changed
 
     async def settled(self) -> None:
-        """Return when no change is pending any more. Lingering ones do not count."""
+        """Return when no change is pending any longer. Lingering ones do not count."""
         while not self.is_written:
             self._begin()
             if self._writing is not None:
@@ -258,7 +258,7 @@ class WriteBehind:
         self.written.notify()
 
     def _drop_owner(self, *_: object) -> None:
-        """Drop the reference to the owner, which refers to this, once nothing is to be written any more."""
+        """Drop the reference to the owner, which refers to this, when no change is pending."""
         if self._is_closed and not self.is_writing:
             self._batch, self._pending.all_rows = _no_batch, None
             self._access.tables.pop(self, None)

@@ -22,7 +22,7 @@ from kube.wire.encoding import Encoding
 MAX_EVENT = 64 * 1024
 """Bytes of one event. events.k8s.io allows a note of 1 KB, so a real event is far smaller."""
 MAX_CREATION_BYTES = 1024 * 1024
-"""Bytes of creations that are kept: some hundred real events."""
+"""Bytes of stored creations: some hundred real events."""
 KIND = "Event"
 
 

@@ -87,7 +87,7 @@ class Journal:
         return unreadable
 
     def check_capacity(self, entry: StatusEntry) -> None:
-        """StatusError 503 where the journal has no room for a status."""
+        """Raise StatusError 503 if the journal has no space for a status."""
         others = sum(self._status_bytes.values()) - self._status_bytes.get(entry.path, 0)
         if others + len(entry.dump()) > MAX_STATUS_BYTES:
             metrics.JOURNAL_DROPPED.labels(STATUS, "no room").inc()
@@ -206,7 +206,7 @@ class Journal:
             tell(entry)
 
     def _trim(self, user: str = "") -> None:
-        """Drop the oldest events that have no room, of users with tokens first; `user` has just got one more."""
+        """Drop the oldest events beyond the bounds, of users with tokens first; `user` has just got one more."""
         if (
             user
             and len(own := [event for event in self.events.values() if event.user == user]) > MAX_USER_EVENTS

@@ -30,7 +30,7 @@ from kube.wire.encoded_objects import Encoded
 EVENT_WAIT = 1.0
 """Seconds for the event. It leaves the cloud with the head of the answer, and by the same link."""
 IN_LOOP = 64 * 1024
-"""Bytes of a node, and of a patch, up to which the two are compared at once: some milliseconds."""
+"""Bytes of a node, and of a patch, up to which both are compared in the event loop: some milliseconds."""
 OF_A_BODY = frozenset({"content-type", "content-length", "content-encoding"})
 
 logger = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class MinimalStatusPatches:
         )
 
     def _copies(self) -> Iterable[Store]:
-        """The small stores that follow the node's events at once."""
+        """Return the small stores that apply the node's events at once."""
         for source in self._sources:
             wanted, store = source.list_watch, source.store
             is_full_object = not source.user and wanted.type == NODES and not wanted.metadata_only

@@ -51,7 +51,7 @@ class OfflineCreates:
     def cache_created(
         self, identity: str, request: OfflineRequest, headers: Mapping[str, str], body: bytes
     ) -> None:
-        """Keep the cloud's answer. A created object is kept as if it were the answer to a GET."""
+        """Cache the cloud's answer: a created object as if it were the answer to a GET."""
         if is_token_request(request.info):
             # The request names its pod in its body, which the key covers.
             self._answers.cache_response(request.key(identity), headers, body)

@@ -45,7 +45,7 @@ class Held(NamedTuple):
     lease: Encoded
     version: int
     writer: str | None
-    """The user who wrote it through this hub; None for a client elsewhere."""
+    """The user who wrote it last through this hub; None for a client of another server."""
     renewed: float
 
     @property
@@ -114,9 +114,9 @@ class OfflineLeases:
             self._drop(name)
 
     def answer(self, user: str, request: OfflineRequest) -> Answer | None:
-        """The answer in the cloud's place; None where the hub has not seen the Lease.
+        """Return the offline answer; None if the hub does not know the Lease.
 
-        StatusError 503 for a write by another than its holder, 409 for one of an older version.
+        StatusError 503 for a write by another client than its holder, 409 for one of an older version.
         """
         key = self._key(request.info)
         held = self._held.get(key) if key is not None else None

@@ -83,7 +83,7 @@ class Replay:
         self._take_back = take_back
         self._ended = ended
         self._lock = asyncio.Lock()
-        """Held while an entry is replayed: `run` and `flush` must not send the same one at once."""
+        """Held while an entry is replayed: `run` and `flush` must not send the same entry at once."""
         self._is_refused = False
         """Whether the cloud refused the hub's identity when it was last asked."""
 
@@ -119,7 +119,10 @@ class Replay:
         await self._journal.wait_forgotten(path)
 
     async def _replay_all(self) -> bool:
-        """Try each entry once; False if an entry stays in the journal. NotNow at the first answer that asks to wait."""
+        """Try each entry once; False if an entry stays in the journal.
+
+        NotNow at the first answer with a Retry-After.
+        """
         try:
             done = await self._replay_each()
         except NotNow as error:

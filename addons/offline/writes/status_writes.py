@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 
 class ObjectCopy(NamedTuple):
-    """One copy of an object: an item of a store, or (where `store` is None) the cloud's kept answer to a GET."""
+    """One copy of an object: an item of a store, or (if `store` is None) the cloud's cached answer to a GET."""
 
     object: Encoded
     store: Store | None = None
@@ -136,7 +136,7 @@ class StatusWrites:
         return obj.fields.child("spec").text("nodeName") == self._node
 
     async def _copies_of(self, request: OfflineRequest) -> list[ObjectCopy]:
-        """The copies that a write concerns, the newest first. Older ones that it does not fit stay unchanged.
+        """Return the copies that a write concerns, the newest first. Older ones that it does not fit stay unchanged.
 
         They may be of a former object of the same name, or from before the pod was bound to this node.
         """

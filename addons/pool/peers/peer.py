@@ -25,7 +25,7 @@ PROBE_INTERVAL = 3.5
 PROBE_TIMEOUT = 1.9
 """Seconds without an answer to a probe after which the hub stops using a peer."""
 FIRST_RETURN = 0.5
-"""Seconds until a peer that failed once is tried again; doubled after each further failure."""
+"""Seconds until a peer that failed once is retried; doubled after each further failure."""
 LASTING = 60.0
 """Seconds without a failure after which a peer's failures are forgotten."""
 LONE_YURTHUB = b"local proxy does not support request"
@@ -40,7 +40,7 @@ class PeerRole(StrEnum):
     LEADER = "leader"
     """Shared resources, of this hub's pool."""
     DEPUTY = "deputy"
-    """The same: a follower that serves in place of a leader."""
+    """A follower that replaces a failed leader."""
     RELAY = "relay"
     """The same: a hub beside the API servers, which serves every node and all that pools may share."""
     NEIGHBOUR = "neighbour"
@@ -55,7 +55,7 @@ class PeerAnswer(NamedTuple):
     age: float = 0.0
     """Seconds since the peer lost the cloud; 0 while it has the cloud, and where it does not report it."""
     deputies: tuple[LeaderHub, ...] = ()
-    """The followers that serve in its place."""
+    """The followers that replace it if it fails."""
     lenders: tuple[LeaderHub, ...] = ()
     """Followers that lend their link to the cloud."""
     shares: frozenset[str] = frozenset()

@@ -64,7 +64,7 @@ class Peers:
         self._peers: dict[Server, PeerHub] = {}
         self._users: dict[Server, dict[PeerUser, PeerRole]] = {}
         self._probes: dict[PeerHub, asyncio.Task[None]] = {}
-        """The probes under way."""
+        """The running probes."""
         self._changed = Notifier()
 
     def use(self, user: PeerUser, server: Server, role: PeerRole = PeerRole.NEIGHBOUR) -> PeerHub:

@@ -97,7 +97,7 @@ class Neighbours:
         self._changed = Notifier()
         self._open: dict[str, Neighbour] = {}
         self._settled = float("-inf")
-        """When words were last ended that the cloud's slices show, by `clock`."""
+        """When reports that the cloud's slices show were last ended, by `clock`."""
         inputs.refused = self._refuse
 
     def update(self, hubs: Iterable[LeaderHub]) -> None:
@@ -150,7 +150,9 @@ class Neighbours:
 
     @property
     def _addresses(self) -> set[str]:
-        """Where nodes are asked: another one waits until the former node of its address is asked no more."""
+        """Return the addresses of nodes to read from; one with the address of a former node waits until that one is
+        closed.
+        """
         return {str(exchange.peer.server) for exchange in self._open.values()}
 
     def _begin(self, node: str, server: Server) -> None:
@@ -165,7 +167,7 @@ class Neighbours:
         self._peers.leave(self, exchange.peer.server)
 
     def wants(self, peer: PeerHub) -> ProbeRequest | None:
-        """Probe a hub that is heard: one that was cut off silently is asked anew."""
+        """Probe a hub that is read: a read that was cut off silently begins again."""
         exchange = self._open.get(peer.node)
         return ProbeRequest() if exchange is not None and exchange.is_heard else None
 

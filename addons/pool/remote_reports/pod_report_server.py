@@ -34,7 +34,7 @@ class PodReportServer:
     """Stores them, with versions of its own, and serves one view to all peers."""
 
     def __init__(self, reports: PodReports, clock: Callable[[], float] = time.time) -> None:
-        """`clock` shows Unix seconds: the versions go on from those of an earlier process."""
+        """`clock` shows Unix seconds: the versions continue those of an earlier process."""
         self._store = Store()
         began = int(clock() * 1_000_000)
         self._store.replace(codec_for(Encoding.JSON), API_VERSION, KIND, began, [])

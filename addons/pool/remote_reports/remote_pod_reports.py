@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class RemotePodReports(PodReports):
-    """Listens to a store of the node's words, which a reflector fills."""
+    """Listens to a store of the node's pod reports, which a reflector fills."""
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ class LentRate:
         """When all that passed would have been carried, in monotonic seconds."""
 
     def reserve(self, size: int, now: float) -> float:
-        """Take bytes from the budget: seconds until they may go on."""
+        """Reserve bytes of the budget; return the seconds until they may be sent."""
         self._free = max(self._free, now) + size / self._rate
         return self._free - now
 
@@ -64,7 +64,7 @@ class LentRates:
         self._all.yield_to(size, self._clock())
 
     def wait(self, borrower: str, size: int) -> float:
-        """Seconds until so many bytes of a borrower may go on."""
+        """Return the seconds until so many bytes of a borrower may be sent."""
         now = self._clock()
         share = self._borrowers.get(borrower)
         if share is None:
@@ -72,7 +72,7 @@ class LentRates:
         return max(share.reserve(size, now), self._all.reserve(size, now))
 
     def forget(self, borrower: str) -> None:
-        """The borrower has no link any more."""
+        """Drop the state of a borrower without tunnels."""
         self._borrowers.pop(borrower, None)
 
 

@@ -59,8 +59,9 @@ class UplinkFallback:
         await keep_choosing(self.step, self._clock, self._cloud.changed, probed)
 
     def step(self, now: float) -> float | None:
-        """Take the steps that are due; return the seconds until the next one, None where only a server's change can
-        cause it."""
+        """Take the steps that are due; return the seconds until the next one, None if only a server's change can cause
+        it.
+        """
         paths, has_own_path = self._cloud.borrowed, self._cloud.has_own_path
         if not has_own_path and not self._is_lost:
             self._is_lost = True

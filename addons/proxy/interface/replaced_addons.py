@@ -57,7 +57,7 @@ def _stop_watching(master: Master) -> None:
 
 
 class FlowReplays(clientplayback.ClientPlayback):
-    """Replays one request after the other, or all at once, as the options want it, by the hub's own server.
+    """Replays requests one after the other, or all at once, by option, with the hub's own server.
 
     mitmproxy's layers would send a request without its credentials, which a flow does not have.
     """

@@ -14,11 +14,11 @@ from addons.server.request import Serve, ServedRequest
 from addons.telemetry import metrics
 
 LARGEST_READ = 16 * 1024
-"""Bytes that are read from a client at once, and as many again while it waits for its turn."""
+"""Bytes that are read from a client at once, and as many again while it waits for the scheduler."""
 MAX_UNWRITTEN = 4 * 1024
 """Bytes that may wait for a client's socket before its answers wait, too. The kernel has hundreds of KiB more."""
 GATHERED = 64 * 1024
-"""Bytes that go to the socket at once, where the end of a turn of the event loop would gather more."""
+"""Bytes that are written to the socket at once, if the end of a loop iteration would gather more."""
 LAST_READ = 30.0
 """Seconds that a client has to read the last that was written before its connection is aborted."""
 SOCKET_BUFFER = 80 * 1024
@@ -47,24 +47,24 @@ class ClientConnection(asyncio.Protocol, ABC):
         self.unread = 0
         """Bytes of answers that wait for the client."""
         self.is_full = False
-        """The socket takes no more."""
+        """The socket's buffer is full."""
         self._loop = asyncio.get_running_loop()
         self._came = bytearray()
         self._waits = False
-        """The client's turn has not come."""
+        """The client waits for the scheduler."""
         self._is_paused = False
         self._is_held_back = False
         self._out: list[bytes] = []
         self._gathered = 0
         self._waiting: dict[ServedRequest, asyncio.Future[None]] = {}
-        """The requests that wait for room in the send buffer."""
+        """The requests that wait for space in the send buffer."""
 
     # -- for `addons.server.limits.client_addresses`
 
     @property
     @abstractmethod
     def requests(self) -> Iterable[ServedRequest]:
-        """The requests under way."""
+        """The open requests."""
 
     @property
     def count(self) -> int:
@@ -76,7 +76,7 @@ class ClientConnection(asyncio.Protocol, ABC):
 
     @property
     def unwritten(self) -> int:
-        """Bytes that the socket has no room for."""
+        """Bytes for which the socket has no space."""
         return self.transport.get_write_buffer_size() if self.transport is not None else 0
 
     @property
@@ -135,10 +135,7 @@ class ClientConnection(asyncio.Protocol, ABC):
     @property
     @abstractmethod
     def waits_since(self) -> float | None:
-        """Since when the hub waits for the rest of a begun message; None where it does not.
-
-        By the monotonic clock.
-        """
+        """Since when the hub waits for the rest of a begun message; None if it does not. Monotonic time."""
 
     @abstractmethod
     def handle(self) -> bool:
@@ -150,7 +147,7 @@ class ClientConnection(asyncio.Protocol, ABC):
 
     @property
     def has_enough(self) -> bool:
-        """Whether the client may send no more for now."""
+        """Whether the hub reads no more from the client for now."""
         return self._waits and len(self._came) >= LARGEST_READ
 
     def settle_reading(self) -> None:
@@ -189,7 +186,7 @@ class ClientConnection(asyncio.Protocol, ABC):
             self.transport.write(data)
 
     def load(self) -> None:
-        """Learn whether the socket is full, where much was written in this turn."""
+        """Check whether the socket is full, after much was written in this iteration."""
         if self._gathered > LARGEST_READ:
             self.flush()
 
@@ -202,7 +199,7 @@ class ClientConnection(asyncio.Protocol, ABC):
             self.transport.close()
 
     async def moved(self, request: ServedRequest) -> None:
-        """Return when there may be room. ClientLeft when the client has left."""
+        """Return when there may be space. ClientLeft if the client has left."""
         self._waiting[request] = self._loop.create_future()
         try:
             await self._waiting[request]
@@ -211,7 +208,7 @@ class ClientConnection(asyncio.Protocol, ABC):
         request.check()
 
     def wake(self, request: ServedRequest | None = None) -> None:
-        """Wake a request, or each, that waits for room."""
+        """Wake a request, or each, that waits for space."""
         if request is None:
             waiting = list(self._waiting.values())
         else:
@@ -229,7 +226,7 @@ class ClientConnection(asyncio.Protocol, ABC):
         return self._is_held_back
 
     def look_again(self) -> None:
-        """Wake the waiting requests, if they need not wait any more."""
+        """Wake the waiting requests, if they need not wait any longer."""
         if self._is_held_back and not self.is_behind:
             self.wake()
 

@@ -46,7 +46,7 @@ class TlsSocket(TlsTransport):
         self._client, self._call_hook, self._make_protocol = client, call_hook, make_protocol
         self._data = TlsData(client, Context(client, ctx.options))
         self._hello: bytearray | None = bytearray()
-        """The first message as it comes; None once it is complete."""
+        """The received part of the first message; None once it is complete."""
         self._received = 0
         """Bytes of the handshake."""
 
@@ -71,7 +71,7 @@ class TlsSocket(TlsTransport):
             self._fail(f"it has more than {MAX_HANDSHAKE} bytes")
 
     def _greet(self, hello: bytearray, data: bytes) -> None:
-        """Read whom the client calls: the certificate depends on it."""
+        """Read the name that the client calls: the certificate depends on it."""
         hello += data
         try:
             parsed = parse_client_hello(bytes(hello))
@@ -119,7 +119,7 @@ class TlsSocket(TlsTransport):
         super().connection_lost(error)
 
     def _leave(self) -> None:
-        """Note that the client has gone: one that has seen a certificate may not trust it."""
+        """Record that the client has left: a client that has seen a certificate may not trust it."""
         if self._tls is not None and not self._is_agreed:
             self._fail(LEFT)
 

@@ -25,7 +25,7 @@ class AnswerFraming:
         """The answer is complete."""
         self._is_chunked = False
         self._left: int | None = None
-        """Bytes of the body that are still to come; None where its length is unknown."""
+        """Bytes of the body still to be sent; None if its length is unknown."""
 
     def head(self, status: int, fields: AnswerFields, size: int | None = None) -> bytes:
         """The head; `size` is the length of the body where it is known and no field has it."""

@@ -62,7 +62,7 @@ class Http1(ClientConnection):
 
     @property
     def waits_since(self) -> float | None:
-        """Since when the hub waits for the rest of a head, or of a request that is answered; None where it does not."""
+        """Since when the hub waits for the rest of a head, or of an answered request; None if it does not."""
         return self._answered_since if self._answered_since is not None else self._head_since
 
     @property
@@ -76,7 +76,7 @@ class Http1(ClientConnection):
         return super().has_enough or (now is not None and now.inbox.size > STREAM_UNREAD)
 
     def eof_received(self) -> bool:
-        """Take a client that has closed its side for one that has left, as Go's server does."""
+        """Treat a client that closes its side as gone, like Go's server."""
         if self._now is not None and self._now.is_switched:
             self._now.inbox.end()
         return False

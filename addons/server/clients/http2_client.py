@@ -105,7 +105,7 @@ class Http2(ClientConnection):
 
     @property
     def waits_since(self) -> None:
-        """Return at once: a begun message has a bound, and holds up no other stream."""
+        """Return None: a begun message has a bound, and delays no other stream."""
         return None
 
     # -- input ------------------------------------------------------------------------------------------------------
@@ -136,7 +136,9 @@ class Http2(ClientConnection):
         self.write(self.h2.data_to_send())
 
     def _merged(self, events: Iterable[Event]) -> Iterable[Event]:
-        """The events; those that give all streams room are one, behind the last: each would have all of them look."""
+        """Return the events with all window updates of the connection merged into one, at the end: each would wake all
+        streams.
+        """
         can_send = False
         for event in events:
             if isinstance(event, RemoteSettingsChanged) or (

@@ -1,1 +1,1 @@
-"""Bounds what a client, an address and a listener may hold, ask for and leave unread."""
+"""Bounds the data and requests of a client, an address and a listener."""

@@ -18,7 +18,7 @@ from kube.errors import StatusError, entity_too_large, too_many_requests
 MAX_CONNECTIONS = 256
 """Connections from one address to one listener that is not the plain port."""
 MAX_REQUESTS = 4_000
-"""Requests under way from one address to one listener."""
+"""Open requests from one address to one listener."""
 COMMON_HEAD = 2 * 1024
 """Bytes of a request's head, which the hub keeps to the end. One with a token of a service account has some 1,700."""
 HEAD_SHARE = 512
@@ -26,7 +26,7 @@ HEAD_SHARE = 512
 MAX_UNREAD = 4 * 1024 * 1024
 """Bytes that all client connections may hold; beyond, addresses that hold more than an even share lose streams."""
 STREAM_UNREAD = 64 * 1024
-"""Bytes that wait of one request, for its client or for its server, before the other side sends no more."""
+"""Bytes of one request that wait for its client or its server, before the other side must stop."""
 FAIR_UNREAD = 1024 * 1024
 """Bytes that the connections from one address may hold whatever others hold."""
 MAX_REQUEST_BODY = 3 * 1024 * 1024
@@ -64,11 +64,11 @@ class ServedClient(Protocol):
 
     @property
     def count(self) -> int:
-        """The requests under way."""
+        """The open requests."""
 
     @property
     def weight(self) -> int:
-        """The requests under way, each by the weight of its head."""
+        """The open requests, each by the weight of its head."""
 
     @property
     def held(self) -> int:
@@ -102,7 +102,7 @@ class AddressBytes(HeldBytes):
     def try_add(self, more: int, limit: int, limit_of_listener: int) -> bool:
         """Add what fits; else add nothing.
 
-        An address gets no more than it leaves to others, so that three of them do not take all of a listener.
+        An address gets at most half of the free bytes, so that three cannot take all.
         """
         left = limit_of_listener - self._of_listener.size - more
         if more > 0 and self.size + more > min(limit, left):
@@ -148,7 +148,7 @@ class ClientAddress:
 
     @property
     def requests(self) -> int:
-        """Requests under way."""
+        """Open requests."""
         return sum(client.count for client in self.served)
 
     @property

@@ -20,12 +20,12 @@ class ClientScheduler:
 
     def __init__(self) -> None:
         self._waiting: dict[object, deque[Callable[[], None]]] = {}
-        """The turns that were asked for, by address; the address that is next comes first."""
+        """The requested callbacks, by address; the next address comes first."""
         self._is_taken = False
         """A client's step is due in this iteration of the loop."""
 
     def ask(self, address: object, go: Callable[[], None]) -> None:
-        """Schedule a client of the address: at once where no other was served in this round of the loop."""
+        """Schedule a client of the address: at once if no other was served in this iteration of the loop."""
         if self._is_taken:
             self._waiting.setdefault(address, deque()).append(go)
             return

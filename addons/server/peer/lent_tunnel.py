@@ -33,7 +33,7 @@ class Lent(NamedTuple):
     open: Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
     """A connection to the server; OSError where there is none."""
     pace: Callable[[str, int], Awaitable[None]]
-    """Returns when so many bytes may go on. The direction is up, to the cloud, or down."""
+    """Returns when so many bytes may be sent. The direction is up, to the cloud, or down."""
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class Borrower(Protocol):
         """Look again whether it is."""
 
     async def drained(self) -> None:
-        """Return when the borrower's socket has room. ClientLeft when the borrower has left."""
+        """Return when the borrower's socket has space. ClientLeft if the borrower has left."""
 
 
 class LentTunnel:
@@ -91,7 +91,7 @@ class LentTunnel:
     def __init__(
         self, lent: Lent, borrower: Borrower, tell: Callable[[bytes, bool], Awaitable[None]]
     ) -> None:
-        """`tell` hands bytes to the borrower, with whether they are the last."""
+        """`tell` sends bytes to the borrower, with whether they are the last."""
         self._lent = lent
         self._borrower = borrower
         self._tell = tell

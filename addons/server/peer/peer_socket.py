@@ -1,6 +1,6 @@
 """The peer port: the CONNECT of another hub, which may borrow this node's link to the cloud, or HTTP.
 
-Only the first message of a connection can ask for a link, by HTTP/1.1. A CONNECT elsewhere is refused as malformed.
+Only the first message of a connection can open a tunnel, by HTTP/1.1. A later CONNECT is refused as malformed.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class Attachments:
         return feed, flows
 
     def detach(self, feed: FlowFeed) -> None:
-        """End a feed. Where it was the last, flows go on as before anybody looked."""
+        """End a feed. After the last one, flows continue without copies."""
         feed.close()
         attached = self._attached
         if attached is not None and attached.feed is feed:

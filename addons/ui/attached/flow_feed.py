@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from addons.ui.flows.flows import Flows
 
 MAX_HELD = 20
-"""Flows that are held at once. Others pass."""
+"""Flows that are held at once. Others continue."""
 HOLD_TIME = 120.0
-"""Seconds until a held flow goes on as it came."""
+"""Seconds until a held flow continues unchanged."""
 FIELDS: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("method", "scheme", "authority", "path", "http_version", "reason"), bytes),
     **dict.fromkeys(("port", "status_code"), int),
@@ -112,7 +112,7 @@ class Holds:
         return hold.number if hold is not None and flow.intercepted else 0
 
     def release(self) -> None:
-        """Let all go on as they came, and hold no more."""
+        """Resume all flows unchanged, and hold no more."""
         self._filter = None
         for hold in self._held.values():
             hold.flow.resume()
@@ -120,8 +120,8 @@ class Holds:
     def decide(self, flow_id: str, number: int, changes: Mapping[str, Any], *, is_killed: bool) -> None:
         """Resume an intercepted flow with a person's changes, or kill it.
 
-        StatusError 409 where it is no longer held, and 400 for an invalid change of a message: a request is refused
-        then, and an answer goes on as it came.
+        StatusError 409 if it is no longer held, and 400 for an invalid change of a message: a request is refused then,
+        and an answer continues unchanged.
         """
         hold = self._held.get(flow_id)
         if hold is None or hold.number != number or not hold.flow.intercepted:
@@ -187,7 +187,7 @@ class FlowFeed:
     """Each record is a tnetstring, as mitmproxy writes flows to files: `flow` and its state, or `dropped`."""
 
     def __init__(self, holds: Holds | None = None) -> None:
-        """`holds` has the flows that wait for the attached process; None where none does."""
+        """`holds` has the flows that wait for the attached process; None without such flows."""
         self.is_closed = False
         self._holds = holds
         self._changed: dict[str, tuple[http.HTTPFlow, int]] = {}

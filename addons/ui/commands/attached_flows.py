@@ -32,7 +32,7 @@ class HeldMessage(NamedTuple):
 
 
 class AttachedFlows:
-    """The flows under way. A flow that is over is forgotten here."""
+    """The open flows. An ended flow is removed."""
 
     def __init__(self) -> None:
         self._running: OrderedDict[str, http.HTTPFlow] = OrderedDict()
@@ -69,7 +69,7 @@ class AttachedFlows:
         return Update(flow, is_new, is_over)
 
     def decision(self, flow: http.HTTPFlow) -> dict[str, Any] | None:
-        """The decision for the hub on a flow that was resumed or killed, once; None for every other."""
+        """Return the decision for the hub on a flow that was resumed or killed, once; None for every other."""
         if flow.intercepted or (held := self._held.pop(flow.id, None)) is None:
             return None
         now = _message(flow).get_state()
@@ -87,7 +87,7 @@ class AttachedFlows:
 
 
 def _message(flow: http.HTTPFlow) -> http.Message:
-    """The one that is held: an answer where there is one."""
+    """Return the held message: the answer if there is one."""
     return flow.response or flow.request
 
 

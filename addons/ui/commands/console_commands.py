@@ -143,7 +143,7 @@ class ConsoleCommands:
     def explain_all(
         self, component: str, resource: str, namespace: str = "", verb: str = "list"
     ) -> str | None:
-        """The same for a whole resource: each object that is hidden or changed, with the reasons."""
+        """Explain a complete resource: each object that is hidden or changed, with the reasons."""
         return self._answer(self._explain(component, resource, namespace, "", verb))
 
     def explain_flow(self, flow: flow.Flow) -> str | None:

@@ -1,4 +1,4 @@
-"""The script with which mitmproxy's own program shows the flows of a hub that runs elsewhere (`edgehub attach`)."""
+"""The script by which mitmproxy's own program shows the flows of a hub in another process (`edgehub attach`)."""
 
 from __future__ import annotations
 

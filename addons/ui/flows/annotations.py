@@ -42,9 +42,9 @@ def mark_of(context: RequestContext | None, *, refused: bool) -> str:
 def comment_of(
     context: RequestContext | None, refusal: http.Response | None = None, drill: Drill | None = None
 ) -> str:
-    """`kube-proxy ▸ view ▸ servicetopology`: the component, the route, and the filters, else the reason for the route.
+    """Return `kube-proxy ▸ view ▸ servicetopology`: component, route, and filters, else the reason for the route.
 
-    `refusal` is the hub's own answer to a request without a server. A `drill` that is under way stands in front.
+    `refusal` is the hub's own answer to a request without a server. A running `drill` comes first.
     """
     if drill is not None:
         return ARROW.join((f"{ALARM} DRILL {drill.kind}", comment_of(context, refusal)))

@@ -41,7 +41,7 @@ class ActiveFlow:
     response: Copy | None = None
     watch: LiveWatch | None = None
     mitmproxy_holds: bool = False
-    """mitmproxy collects the whole answer before it sends it. Until then, the flow has the client's answer."""
+    """mitmproxy buffers the complete answer before it sends it. Until then, the flow has the client's answer."""
 
 
 class Flows:
@@ -161,7 +161,7 @@ class Flows:
         flow.comment = ARROW.join((comment, f"{flow.request.method} {flow.request.path}"))
 
     def leave(self, flows: Iterable[http.HTTPFlow]) -> None:
-        """Let running flows go on as without an interface."""
+        """Let running flows continue as without an interface."""
         for flow in flows:
             active = self._open.pop(flow.id, ActiveFlow())
             for copy in (active.request, active.response):
@@ -173,7 +173,10 @@ class Flows:
                 flow.websocket = None
 
     def is_settled(self, flow: http.HTTPFlow) -> bool:
-        """Whether a flow is over, and has only what people may see. Before, its bodies may have values of Secrets."""
+        """Whether a flow has ended, and contains only data for people.
+
+        Before, its bodies may have values of Secrets.
+        """
         return flow in self._settled
 
     def take_messages(self, flow: http.HTTPFlow) -> list[WebSocketMessage]:

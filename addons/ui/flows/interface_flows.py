@@ -108,7 +108,7 @@ class InterfaceFlows(Flows):
             self._retained.forget(flow)
 
     def _removed(self, flow: http.HTTPFlow) -> None:
-        """The interface has removed a flow, because a person asked for it or because too many are kept."""
+        """Drop the watch of a flow that the interface has removed, by a person or beyond its limit."""
         watch = self._watches.pop(flow.id, None)
         if watch is not None:
             watch.removed()
@@ -201,4 +201,4 @@ def tell_ends_of_watches(master: Master) -> None:
 
 
 def _nothing(flow: http.HTTPFlow) -> None:
-    """Stands in place of a hook."""
+    """Replaces a hook."""

@@ -21,7 +21,7 @@ from kube.requests.request_info import LONG_SUBRESOURCES
 CALLER = "edgehub caller"
 """Key of a flow's metadata: whose credentials its request had. Copies and files of flows have it too."""
 TEXT_BODY = "edgehub body"
-"""Key of a flow's metadata: the flow shows a text of the hub in place of the body that was sent."""
+"""Key of a flow's metadata: the flow shows the hub's own text, not the body that was sent."""
 
 _DECIDES = ("user-agent", "accept", "authorization", "proxy-authorization", "cookie", "host", "upgrade")
 _DECIDES_BY = ("impersonate-", "x-remote-", "x-edgehub-", "sec-websocket-")

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 def observed(
     flow: http.HTTPFlow, context: RequestContext | None, now: float, sent: int, *, has_ended: bool = True
 ) -> Observation:
-    """`context` is None where the request could not be read; `sent` are the bytes of its answer's body so far."""
+    """`context` is None if the request could not be read; `sent` are the bytes of its answer's body so far."""
     status, is_broken = _status(flow)
     is_relayed = context is not None and context.upstream is not None
     began = flow.request.timestamp_start or flow.timestamp_created

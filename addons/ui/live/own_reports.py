@@ -29,7 +29,7 @@ BYTES_INTERVAL = 900.0
 
 
 def fleet_status(hub: RunningHub, rollback: str = "") -> HubStatus:
-    """The hub's present status. `rollback` has the reason why it runs in place of a newer one."""
+    """Return the hub's present status. `rollback` is the reason why it runs instead of a newer one."""
     report = status(hub)
     stale = [source.reflector.heard for source in hub.sources if source.reflector.state is State.WAITING]
     oldest = min(filter(None, stale), default=None)
@@ -51,7 +51,7 @@ def fleet_status(hub: RunningHub, rollback: str = "") -> HubStatus:
 
 
 async def tell_fleet(hub: RunningHub) -> None:
-    """Report each new status until cancelled; one that differs in bytes alone after a quarter of an hour.
+    """Report each new status until cancelled; one that differs only in bytes, after a quarter of an hour.
 
     A hub without a cache renews no Lease, and reports nothing.
     """

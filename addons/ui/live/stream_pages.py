@@ -20,7 +20,7 @@ from kube.concurrency.notifier import comes_within
 from kube.errors import bad_request
 
 MAX_FOLLOWERS = 8
-"""People who follow at once."""
+"""Concurrent followers."""
 ALIVE = 2.0
 """Seconds after which a quiet stream sends an empty line: writing it fails once the reader is gone."""
 MAX_DECISION = 5 * 1024 * 1024
@@ -121,7 +121,7 @@ def _lines(seen: Iterable[Observation]) -> bytes:
 
 
 def wanted_of(query: Mapping[str, str], now: float) -> WantedLines:
-    """Parse the selection of a request for lines; ValueError, in words, where it cannot be read."""
+    """Parse the selection of a request for lines; ValueError, with a message for people, if unreadable."""
     verdict, since = query.get("verdict", ""), query.get("since", "")
     if verdict and verdict not in VERDICTS:
         raise ValueError(f"verdict is one of {', '.join(VERDICTS)}, not {verdict!r}")

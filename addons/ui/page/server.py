@@ -57,7 +57,7 @@ PARTS = (
 
 
 class LivePage:
-    """The page and all that are open: the sections are made once for all of them."""
+    """The page for all open browsers: its sections are made once for all of them."""
 
     def __init__(self, hub: RunningHub, timeline: Timeline) -> None:
         self.listeners = RequestLimit(MAX_LISTENERS, "listener", "too many pages are open")

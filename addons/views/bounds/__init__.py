@@ -1,1 +1,1 @@
-"""Bounds what sources and views may hold and cost: for each identity, together, and without a client."""
+"""Bounds the memory and cost of sources and views: for each identity, together, and without a client."""

@@ -22,7 +22,7 @@ MAX_HUB_VIEWS = 4096
 MAX_FILLING = 4
 """Sources of one user with a token that wait for their first list, which is of unknown size."""
 MAX_HELD = 64 * 1024 * 1024
-"""The bytes of objects in all sources of users with tokens, as they came, with those on their way."""
+"""The bytes of objects in all sources of users with tokens, as received, with lists in progress."""
 MAX_HUB_BYTES = 64 * 1024 * 1024
 """Bytes of objects in the node's sources with a namespace or selector, which any process of the node can invent.
 kubelet's are its pods, and the Secrets and ConfigMaps that they mount."""
@@ -34,7 +34,7 @@ MAX_HISTORIES = 32 * 1024 * 1024
 MAX_HUB_HISTORIES = 128 * 1024 * 1024
 """The bytes of the logs of the node's sources."""
 MAX_COPIES = 16
-"""Sources of one user with a token that are kept on disk."""
+"""Sources of one user with a token that are stored on disk."""
 MAX_COPY_BYTES = 4 * 1024 * 1024
 """The bytes of such a source when it is first written."""
 
@@ -66,7 +66,7 @@ def check_new_view(sources: Iterable[Source], source: Source, key: ViewKey, user
 
 
 def too_large(sources: Iterable[Source]) -> Iterator[Source]:
-    """The sources of tokens to close, the largest first, so that all of them hold no more than MAX_HELD."""
+    """Return the sources of tokens to close, the largest first, so that the others have at most MAX_HELD."""
     sized = sorted(((size_of(source), source) for source in sources if source.user), key=lambda pair: pair[0])
     total = sum(size for size, _ in sized)
     while total > MAX_HELD:
@@ -121,5 +121,5 @@ def _parts(sources: Iterable[Source]) -> list[Source]:
 
 
 def size_of(source: Source) -> int:
-    """Bytes of a source's objects, as they came, and of a list that is on its way."""
+    """Return the bytes of a source's objects, as received, and of a list in progress."""
     return source.store.size + source.reflector.list_bytes
