@@ -70,9 +70,9 @@ def correction(
 
 
 def _made_after(store: Store, version: int) -> set[Key]:
-    """The objects that the history knows not to have existed at a version."""
+    """The objects that no client of a version holds: the history knows that they came later."""
     first: dict[Key, bool] = {}
-    if version > store.former_version:
+    if version > max(store.former_version, store.history.newest_carried):
         for change in store.history.after(version):
             first.setdefault(change.key, change.old is None and not change.is_deletion)
     return {key for key, was_made in first.items() if was_made}

@@ -75,6 +75,9 @@ class History[C: Recorded]:
         """Each change, and the version from which on clients have it."""
         self._newest_local = -1
         """The version that clients had when the last local change came."""
+        self.newest_carried = 0
+        """The newest version that the event of a local change carried: a client that stopped there may hold later
+        objects."""
         self._bytes = 0
         self._gaps: deque[tuple[int, int]] = deque()
         self.jumps = 0
@@ -90,7 +93,7 @@ class History[C: Recorded]:
         """Forget everything: the history starts at this version."""
         self._entries.clear()
         self._gaps.clear()
-        self._bytes, self._newest_local = 0, -1
+        self._bytes, self._newest_local, self.newest_carried = 0, -1, 0
         self._oldest = self._names_gone_since = version
         self._past = Past(version)
 

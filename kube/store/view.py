@@ -220,6 +220,8 @@ class View(Feed):
         if not self._has_history or (type_ := self.event_type(change)) is None:
             return
         if change.is_local:
+            history = self.projection.store.history
+            history.newest_carried = max(history.newest_carried, change.version)
             self.end_ahead()
             newest = max(self.projection.store.newest_given, self.given_by_others())
             if newest > self.version:

@@ -95,6 +95,22 @@ async def test_a_list_that_undoes_accepted_writes_reaches_a_client_that_has_them
     assert client.state == state_of(view) == {x.key: seen(x)}
 
 
+async def test_a_client_that_stopped_at_an_older_local_event_gets_the_deletion_of_a_later_object() -> None:
+    """The event of the node's own change carries its object's version, and the client holds newer objects."""
+    x, later = Toy("x", version=10), Toy("later", version=11)
+    store = filled(10, x)
+    client = watching(view_of(store), bookmarks=False)
+    tell(store, "ADDED", later)
+    store.amend(replace(x, address="10.0.0.2").raw(store.codec.encoding))
+    client.drain()
+    client.close()
+    assert (client.version, later.key in client.state) == (10, True)
+    client.view.switch(Projection(store, ToyChain("p", {INPUT: "keep"})))
+    tell(store, "DELETED", replace(later, version=12))
+    client.watch()
+    assert client.state == state_of(client.view)
+
+
 @pytest.mark.parametrize("since", [10, None])
 async def test_a_watch_that_resumes_has_no_initial_events(since: int | None) -> None:
     """The bookmark that ends a state is of now: a client that got it first would lose what the log holds for it."""
