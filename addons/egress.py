@@ -18,6 +18,7 @@ from addons.link.identities.kubelet import kubelet_at
 from addons.link.link import Link, Relaying
 from addons.link.servers import Server
 from addons.offline.cached_response import is_too_large
+from addons.offline.offline_request import has_options
 from addons.pool.shared_links.tunnel_server import TunnelServer
 from addons.requests.caller import Caller, CredentialSource, Listener
 from addons.requests.hidden_credentials import lend
@@ -79,7 +80,8 @@ class Egress:
         if context.answerer is not None:
             return  # the request goes nowhere
         self._lead(flow, context)
-        if context.failover is None and (relaying := _relaying(context)) is not None:
+        is_held = context.failover is not None or (context.is_write and has_options(context.info))
+        if not is_held and (relaying := _relaying(context)) is not None:
             flow.request.stream = _counted(self.link.sent(relaying.server))
 
     def relay(self, flow: http.HTTPFlow) -> None:

@@ -135,7 +135,7 @@ class Router:
         cached_relay = parts.cached_relay
         if cached_relay is not None and context.answerer is None and context.route.kind in CLOUDS:
             context.asked_at = cached_relay.accepted.count
-            context.is_write = await cached_relay.begin_write(context.info, path_of(flow.request).decode())
+            context.is_write = await cached_relay.begin_write(context.info)
 
     def responseheaders(self, flow: http.HTTPFlow) -> None:
         context = context_of(flow)
@@ -151,7 +151,7 @@ class Router:
         if context.route.kind is RouteKind.RELAY and cached_relay is not None:
             cached_relay.learn(context.component, context.caller, context.info, flow.response.status_code)
         if flow.response.status_code < 300 and not returns_full_object(context.info):
-            self._lose_write(context)  # its answer is no object, and perhaps a stream
+            self._lose_write(flow, context)  # its answer is no object, and perhaps a stream
         if context.answerer is not None and (
             context.route.kind is RouteKind.VIEW or not context.route.filtered_by
         ):
@@ -189,7 +189,7 @@ class Router:
         self._relayed.pop(flow.id, None)
         context = context_of(flow)
         if context is not None:
-            self._lose_write(context)
+            self._lose_write(flow, context)
             _count(context, 499 if flow.error is not None and "disconnect" in flow.error.msg else 502)
 
     def _fail_over(self, flow: http.HTTPFlow) -> None:
@@ -197,7 +197,7 @@ class Router:
         context = context_of(flow)
         assert context is not None
         context.sent += 1
-        self._lose_write(context)
+        self._lose_write(flow, context)
         if context.caller.credential_source is CredentialSource.HUB:
             lend(flow.request, "")  # the server that failed was lent the hub's
         self._answer_here(context)
@@ -243,12 +243,14 @@ class Router:
         if context.is_write and cached_relay is not None and flow.response is not None:
             context.is_write = False
             was_sent = context.upstream is not None
-            await cached_relay.written(context.info, _answer_in(flow.response), was_sent=was_sent)
+            request, answer = _offline_request(context, flow.request), _answer_in(flow.response)
+            await cached_relay.written(request, answer, was_sent=was_sent)
 
-    def _lose_write(self, context: RequestContext) -> None:
+    def _lose_write(self, flow: http.HTTPFlow, context: RequestContext) -> None:
         if context.is_write and (cached_relay := self._parts.cached_relay) is not None:
             context.is_write = False
-            cached_relay.lost(context.info, was_sent=context.upstream is not None)
+            request = _offline_request(context, flow.request)
+            cached_relay.lost(request, was_sent=context.upstream is not None)
 
 
 def _offline_request(context: RequestContext, request: http.Request) -> OfflineRequest:

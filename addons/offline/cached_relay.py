@@ -96,18 +96,19 @@ class CachedRelay:
             else self._cloud.is_reachable
         )
 
-    async def begin_write(self, info: RequestInfo, target: str) -> bool:
+    async def begin_write(self, info: RequestInfo) -> bool:
         """Note that a write leaves for the cloud; False for a request that writes nothing."""
-        if not is_write(info) or "dryRun=" in target:
+        if not is_write(info):
             return False
         await self.accepted.begin(info)
         return True
 
-    async def written(self, info: RequestInfo, answer: RawResponse, *, was_sent: bool = True) -> None:
+    async def written(self, request: OfflineRequest, answer: RawResponse, *, was_sent: bool = True) -> None:
         """Take the answer to a write, before the client gets it: the cloud's, if the write `was_sent`."""
+        info = request.info
         if not is_write(info):
             return
-        if not was_sent:
+        if not was_sent or request.is_dry_run:
             self.accepted.refused(info)
         elif 200 <= answer.status < 300:
             self._growing.forget(info)
@@ -115,11 +116,12 @@ class CachedRelay:
         elif answer.status < 500 and answer.status != 408:
             self.accepted.refused(info)
         else:
-            self.lost(info)
+            self.lost(request)
 
-    def lost(self, info: RequestInfo, *, was_sent: bool = True) -> None:
+    def lost(self, request: OfflineRequest, *, was_sent: bool = True) -> None:
         """Note that a write has no answer: if it `was_sent`, the cloud may have accepted it."""
-        if was_sent and is_write(info):
+        info = request.info
+        if was_sent and is_write(info) and not request.is_dry_run:
             self._growing.forget(info)
             self.accepted.lost(info)
         else:
@@ -130,7 +132,8 @@ class CachedRelay:
 
         `since`: what `AcceptedWrites.count` was when the request came.
         """
-        if request.info.method == "GET" and not self.accepted.is_current(request.info, since):
+        is_outdated = request.info.method == "GET" and not self.accepted.is_current(request.info, since)
+        if is_outdated or request.is_dry_run:
             return
         if answer.status == 200 and request.info.verb == "list":
             self._copies.relayed(request.info, CachedResponse.of(answer.headers, answer.body))
@@ -174,12 +177,12 @@ class CachedRelay:
         was_sent = wanted.sent > 0
         if await self._may_send(wanted) and self._has_cloud(wanted.caller):
             if not self._is_sparing(wanted.caller, wanted.info):
-                await self.begin_write(wanted.info, wanted.target)
+                await self.begin_write(wanted.info)
                 raise RelayToCloud
             was_sent, client = True, self._clients.relaying(wanted.caller)
             with contextlib.suppress(Unreachable):
                 answer = await self._sparing.relay(client, request, [*wanted.headers.items()])
-                await self.written(request.info, answer)
+                await self.written(request, answer)
                 self.keep_response(wanted.caller, request, answer, self.accepted.count)
                 wanted.served.source = "cloud"
                 return Answer(answer.body, _end_to_end(answer.headers), answer.status)

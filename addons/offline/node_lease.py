@@ -102,9 +102,11 @@ class NodeLease:
     async def answer(self, wanted: ClientRequest, _stream: ClientStream) -> Answer:
         """The answer to a GET, POST, PUT or PATCH of the Lease; StatusError as kube-apiserver.
 
-        RelayToCloud for a server-side apply, whose owners of fields the cloud alone knows.
+        RelayToCloud for a dry run, and for a server-side apply, whose owners of fields the cloud alone knows.
         """
         request = OfflineRequest.of(wanted.info, wanted.target, wanted.headers, wanted.body)
+        if request.is_dry_run:
+            raise RelayToCloud
         match wanted.info.verb:
             case "get":
                 return await self._get(request)

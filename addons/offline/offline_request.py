@@ -10,10 +10,13 @@ from typing import NamedTuple
 from addons.offline.cached_response import ResponseKey, response_key
 from addons.requests.answers import Answer, object_answer
 from kube.errors import bad_request, not_acceptable, unsupported_media_type
+from kube.json_type import Json
+from kube.message_table import META
 from kube.objects.object_patches import apply_patch
 from kube.requests.object_ref import ObjectRef
+from kube.requests.query import first_values
 from kube.requests.request_info import RequestInfo, parse_request
-from kube.schemas.json_objects import json_object
+from kube.schemas.json_objects import json_message, json_object
 from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.codec import Codec, codec_for
 from kube.wire.encoded_objects import Encoded
@@ -24,6 +27,11 @@ from kube.wire.negotiation import acceptable
 SUFFIX_LENGTH = 5
 SUFFIX_ALPHABET = string.ascii_lowercase + string.digits
 """The alphabet of generated names. kube-apiserver leaves some letters out of its own."""
+
+
+def has_options(info: RequestInfo) -> bool:
+    """Whether the options of a write are in its body, if it has one: of a deletion, or an eviction."""
+    return info.verb in ("delete", "deletecollection") or info.subresource == "eviction"
 
 
 class OfflineRequest(NamedTuple):
@@ -114,6 +122,27 @@ class OfflineRequest(NamedTuple):
             document = json_object(known.api_version, known.kind, known.raw)
         patched = apply_patch(self.content_type, document, self.body, known.kind)
         return self._replace(content_type=Encoding.JSON, body=write_json(patched))
+
+    @property
+    def is_dry_run(self) -> bool:
+        """Whether the cloud is asked to change nothing. Options in a body take the place of those in the query."""
+        if not self.body or not has_options(self.info):
+            return bool(first_values(self.target.partition("?")[2], {"dryRun"}))
+        try:
+            return bool(self._delete_options().get("dryRun"))
+        except (ValueError, LookupError):
+            return b"dryRun" in self.body  # YAML or CBOR
+
+    def _delete_options(self) -> Json:
+        """The options in the body of a deletion or an eviction; ValueError and LookupError where it has none."""
+        if self.content_type in ("", Encoding.JSON):
+            given: Json = parse_object(self.body)
+        elif self.info.subresource:
+            given = json_object(*codec_for(Encoding(self.content_type)).decode_single(self.body))
+        else:
+            _, _, raw = codec_for(Encoding(self.content_type)).decode_single(self.body)
+            given = json_message(f"{META}.DeleteOptions", raw)
+        return given.get("deleteOptions") or {} if self.info.subresource else given
 
     def _typed(self, encoding: Encoding, kind: str) -> bytes:
         """The body. A kube-apiserver takes apiVersion and kind from the path where JSON lacks them."""

@@ -148,7 +148,7 @@ class Standing:
     def learn(self, _component: str, _caller: Caller, info: RequestInfo, status: int) -> None:
         self.learned.append((info.path, status))
 
-    async def begin_write(self, info: RequestInfo, target: str) -> bool:
+    async def begin_write(self, info: RequestInfo) -> bool:
         return False
 
     def keep_response(self, _caller: Caller, asked: OfflineRequest, answer: RawResponse, _since: int) -> None:

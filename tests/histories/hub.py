@@ -335,14 +335,14 @@ class Hub:
         goes = relay.goes_to_cloud(wanted.info, wanted.caller)
         while True:
             if goes:
-                since, _ = relay.accepted.count, await relay.begin_write(wanted.info, wanted.target)
+                since, _ = relay.accepted.count, await relay.begin_write(wanted.info)
+                asked = OfflineRequest.of(wanted.info, wanted.target, wanted.headers, wanted.body)
                 with contextlib.suppress(Unreachable):
                     answer = await self._sent(wanted)
-                    asked = OfflineRequest.of(wanted.info, wanted.target, wanted.headers, wanted.body)
-                    await relay.written(asked.info, answer)
+                    await relay.written(asked, answer)
                     relay.keep_response(wanted.caller, asked, answer, since)
                     return Answer(answer.body, status=answer.status)
-                relay.lost(wanted.info)
+                relay.lost(asked)
                 wanted = replace(wanted, sent=wanted.sent + 1)
             with contextlib.suppress(RelayToCloud):
                 return await relay.answer(wanted, exchange)

@@ -148,3 +148,65 @@ async def test_no_write_of_any_kind_is_undone(
         assert {name: value for name, value in values.items() if name in names} == expected
     patch = {"metadata": {"finalizers": None}}
     await asyncio.to_thread(real_cloud.admin.patch, f"{maps}/finalizer", patch)
+
+
+async def test_what_a_write_removed_is_gone_and_a_dry_run_changes_nothing(
+    outage: Outage, real_cloud: RealCloud, namespace: str, node_name: str
+) -> None:
+    """Objects came back by their last form, and `kubectl delete --dry-run=server` took them from the node's lists."""
+    resources = rule("", "configmaps pods", "get list create update patch delete deletecollection")
+    namespaces = rule("", "namespaces namespaces/finalize", "get update delete")
+    node = user(f"system:node:{node_name}")
+    granted = rights("removals", [resources], node, namespace=namespace)
+    await asyncio.to_thread(real_cloud.apply, [*granted, *rights("finalizing", [namespaces], node)])
+    maps, pods = (f"/api/v1/namespaces/{namespace}/{kind}" for kind in ("configmaps", "pods"))
+    removed = [f"{maps}/patched", f"{maps}/put", f"{maps}/not-dry", f"{pods}/mine"]
+    left = [f"{maps}/in-query", f"{maps}/in-body", f"{maps}/in-protobuf", f"{maps}/in-collection"]
+    await asyncio.to_thread(real_cloud.token, namespace, "default")
+    for path in (*removed[:3], *left):
+        name = path.rpartition("/")[2]
+        finalizers = ["example.com/f"] if name in ("patched", "put") else []
+        made = {"metadata": {"name": name, "labels": {"name": name}, "finalizers": finalizers}}
+        await asyncio.to_thread(real_cloud.admin.post, maps, made)
+    pod = {"nodeName": node_name, "containers": [{"name": "c", "image": "i"}]}
+    await asyncio.to_thread(real_cloud.admin.post, pods, {"metadata": {"name": "mine"}, "spec": pod})
+    other = f"/api/v1/namespaces/{namespace}-other"
+    await asyncio.to_thread(
+        real_cloud.admin.post, "/api/v1/namespaces", {"metadata": {"name": f"{namespace}-other"}}
+    )
+    for path in (*removed, *left, other):
+        for accept in (JSON, PROTOBUF):
+            assert (await outage.ask(path, accept)).status == 200
+    assert (await outage.ask(maps, component="flanneld")).status == 200
+
+    async def write(method: str, path: str, body: Any = None, kind: str = JSON) -> Any:
+        answer = await outage.ask(path, method=method, body=body, content_type=kind)
+        assert answer.status == 200, answer.body
+        return answer.json()
+
+    options = {"kind": "DeleteOptions", "apiVersion": "v1"}
+    dry = {**options, "dryRun": ["All"]}
+    await write("DELETE", f"{maps}/patched")
+    await write(
+        "PATCH", f"{maps}/patched", {"metadata": {"finalizers": None}}, "application/merge-patch+json"
+    )
+    held = await write("DELETE", f"{maps}/put")
+    held["metadata"]["finalizers"] = []
+    await write("PUT", f"{maps}/put", held)
+    await write("DELETE", f"{maps}/not-dry?dryRun=All", options)
+    await write("DELETE", f"{pods}/mine", {**options, "gracePeriodSeconds": 0})
+    ending = await write("DELETE", other)
+    ending["spec"]["finalizers"] = []
+    await write("PUT", f"{other}/finalize", ending)
+    packed = codec_for(Encoding.PROTOBUF).encode_single("v1", "DeleteOptions", b"\x2a\x03All")
+    await write("DELETE", f"{maps}/in-query?dryRun=All")
+    await write("DELETE", f"{maps}/in-body", dry)
+    await write("DELETE", f"{maps}/in-protobuf", packed, PROTOBUF)
+    await write("DELETE", f"{maps}?labelSelector=name%3Din-collection", dry)
+    async with outage.away():
+        for accept in (JSON, PROTOBUF):
+            found = {path: (await outage.ask(path, accept)).status for path in (*removed, *left, other)}
+            assert found == dict.fromkeys(left, 200) | dict.fromkeys([*removed, other], 503)
+        listed = await outage.ask(maps, component="flanneld")
+        names = {f"{maps}/{item['metadata']['name']}" for item in listed.json()["items"]}
+        assert names - {f"{maps}/kube-root-ca.crt"} == {*left}

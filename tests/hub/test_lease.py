@@ -122,6 +122,10 @@ async def test_patches_are_answered_here_and_a_server_side_apply_by_the_cloud(
             outage, name, content_type, {"spec": {"renewTime": lease(name, 7)["spec"]["renewTime"]}}
         )
         assert (patched.status, patched.json()["spec"]) == (200, lease(name, 7)["spec"])
+    before = (await outage.ask(f"{LEASES}/{name}")).json()
+    dry = await patch(outage, f"{name}?dryRun=All", MERGE_PATCH, {"spec": {"holderIdentity": "dry"}})
+    assert (dry.status, dry.json()["spec"]["holderIdentity"]) == (200, "dry")
+    assert (await outage.ask(f"{LEASES}/{name}")).json() == before
     applied = lease(name, 8)
     applied["metadata"]["labels"] = {"applied": "yes"}
     taken = await patch(outage, f"{name}?fieldManager=test&force=true", APPLY_PATCH, applied)

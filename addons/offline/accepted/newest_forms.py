@@ -94,9 +94,21 @@ def _form(info: RequestInfo, obj: Encoded) -> NewestForm | None:
     name, uid = str(metadata.get("name") or ""), str(metadata.get("uid") or "")
     if not name or not uid:
         return None
-    if info.verb == "delete" and not metadata.get("deletionTimestamp"):
+    if _is_gone(obj, metadata) or (info.verb == "delete" and not metadata.get("deletionTimestamp")):
         return NewestForm(name, 0, uid)
     return NewestForm(name, parse_version(str(metadata.get("resourceVersion") or "")), uid, obj)
+
+
+def _is_gone(obj: Encoded, metadata: Json) -> bool:
+    """Whether a write has removed the object in its answer: nothing delays its deletion, no grace and no finalizer.
+
+    A deletion without grace is answered so, and the update that removes the last finalizer.
+    """
+    if not metadata.get("deletionTimestamp") or metadata.get("finalizers"):
+        return False
+    if obj.kind == "Namespace":
+        return not (_tree(obj).get("spec") or {}).get("finalizers")
+    return metadata.get("deletionGracePeriodSeconds") == 0
 
 
 def _tree(obj: Encoded) -> Json:

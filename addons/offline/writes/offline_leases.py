@@ -114,13 +114,13 @@ class OfflineLeases:
             self._drop(name)
 
     def answer(self, user: str, request: OfflineRequest) -> Answer | None:
-        """Return the offline answer; None if the hub does not know the Lease.
+        """Return the offline answer; None if the hub does not know the Lease, and to a dry run.
 
         StatusError 503 for a write by another client than its holder, 409 for one of an older version.
         """
         key = self._key(request.info)
         held = self._held.get(key) if key is not None else None
-        if key is None or held is None:
+        if key is None or held is None or request.is_dry_run:
             return None
         if request.info.method == "GET":
             return object_answer(held.lease) if held.lease.codec.encoding in request.encodings() else None

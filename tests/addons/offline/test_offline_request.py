@@ -13,10 +13,13 @@ from addons.offline.copy_answers import copy_warning
 from addons.offline.offline_request import SUFFIX_ALPHABET, SUFFIX_LENGTH, OfflineRequest
 from kube.json_type import Json
 from kube.requests.request_info import parse_request
+from kube.schemas.recoded import recoded
 from kube.wire.codec import codec_for
+from kube.wire.encoded_objects import Encoded
 from kube.wire.encoding import Encoding
 from tests.addons.support.offline_parts import JSON, PROTOBUF, asked, body_of, in_protobuf, read
 from tests.addons.support.refusals import refuses
+from tests.addons.support.samples import raw
 
 PODS = "/api/v1/namespaces/a/pods"
 
@@ -160,3 +163,40 @@ def test_the_answer_to_kubectl_warns_of_the_age_and_gaps_of_the_copy(
 
 def test_the_answer_to_a_component_has_no_warning() -> None:
     assert copy_warning("kubelet", NOW, COPIED, AWAY, is_partial=False) == {}
+
+
+ALL = {"kind": "DeleteOptions", "apiVersion": "v1", "dryRun": ["All"]}
+NONE = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
+EVICTION = {"kind": "Eviction", "apiVersion": "policy/v1", "metadata": {"name": "p"}}
+
+
+def packed(tree: Json) -> bytes:
+    found = recoded(
+        Encoded(codec_for(Encoding.JSON), tree["apiVersion"], tree["kind"], raw(tree)), Encoding.PROTOBUF
+    )
+    return found.body()
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "body", "content_type", "is_dry"),
+    [
+        ("PATCH", f"{PODS}/p?dryRun=All", b"{}", JSON, True),
+        ("PATCH", f"{PODS}/p?dry%52un=All", b"{}", JSON, True),
+        ("PATCH", f"{PODS}/p?fieldManager=dryRun=", b'{"dryRun":["All"]}', JSON, False),
+        ("DELETE", f"{PODS}/p?dryRun=All", b"", JSON, True),
+        ("DELETE", f"{PODS}/p", b"", JSON, False),
+        ("DELETE", f"{PODS}/p", raw(ALL), JSON, True),
+        ("DELETE", PODS, raw(ALL), JSON, True),
+        ("DELETE", f"{PODS}/p?dryRun=All", raw(NONE), JSON, False),
+        ("DELETE", f"{PODS}/p", packed(ALL), PROTOBUF, True),
+        ("DELETE", f"{PODS}/p?dryRun=All", packed(NONE), PROTOBUF, False),
+        ("DELETE", f"{PODS}/p", b"dryRun: [All]", "application/yaml", True),
+        ("POST", f"{PODS}/p/eviction", raw({**EVICTION, "deleteOptions": ALL}), JSON, True),
+        ("POST", f"{PODS}/p/eviction", packed({**EVICTION, "deleteOptions": ALL}), PROTOBUF, True),
+        ("POST", f"{PODS}/p/eviction", raw(EVICTION), JSON, False),
+    ],
+)
+def test_a_dry_run_is_known_by_the_options_that_the_cloud_reads(
+    method: str, target: str, body: bytes, content_type: str, is_dry: bool
+) -> None:
+    assert asked(method, target, body, content_type=content_type).is_dry_run is is_dry

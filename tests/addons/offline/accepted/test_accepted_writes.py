@@ -37,6 +37,8 @@ GONE: Json = {
     "status": "Success",
     "details": {"name": "x", "uid": "uid of x", "kind": "configmaps"},
 }
+REMOVED = config_map("old", 9, deletionTimestamp="2026-01-01T00:00:00Z", deletionGracePeriodSeconds=0)
+"""A deletion without grace, and the update that takes the last finalizer, are answered with it."""
 DELETED_LATER = config_map("old", 9, deletionTimestamp="2026-01-01T00:00:00Z", finalizers=["f"])
 
 
@@ -63,6 +65,8 @@ WRITES = {
     "a Table": Write("PUT", PATH, 200, {"kind": "Table", "apiVersion": "meta.k8s.io/v1"}, "?"),
     "DELETE, gone": Write("DELETE", PATH, 200, GONE, ""),
     "DELETE, the object": Write("DELETE", PATH, 200, config_map("old", 4), ""),
+    "DELETE, without grace": Write("DELETE", PATH, 200, REMOVED, ""),
+    "PATCH, the last finalizer": Write("PATCH", PATH, 200, REMOVED, "", PROTOBUF),
     "DELETE, finalizers": Write("DELETE", PATH, 202, DELETED_LATER, "old"),
     "DELETE, no uid": Write("DELETE", PATH, 200, {**GONE, "details": {"name": "x"}}, "?"),
     "a collection": Write("DELETE", LIST, 200, list_of(9, config_map("old", 4)), ""),
