@@ -15,7 +15,7 @@ from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
 from addons.link.health import RETRY_REFUSED
 from addons.link.identities.kubelet import kubelet_at
-from addons.link.link import Link, Relaying
+from addons.link.link import Relaying, UpstreamManager
 from addons.link.servers import Server
 from addons.offline.cached_response import is_too_large
 from addons.offline.offline_request import has_options
@@ -35,7 +35,7 @@ class Egress:
 
     name = "edgehub-egress"
 
-    def __init__(self, connections: OpenConnections, link: Link) -> None:
+    def __init__(self, connections: OpenConnections, link: UpstreamManager) -> None:
         self._connections = connections
         self.link = link
         self._lent: TunnelServer | None = None

@@ -5,7 +5,7 @@ from addons.connections import Connections
 from addons.console import Console
 from addons.egress import Egress
 from addons.identity import Identity
-from addons.link.link import Link
+from addons.link.link import UpstreamManager
 from addons.memory import Memory
 from addons.options import Options
 from addons.proxy.hub_addon import HubAddon, HubPart
@@ -28,7 +28,7 @@ def order() -> tuple[tuple[HubPart, tuple[HubPart, ...], str], ...]:
     connections = Connections(open_connections)
     resolve = Resolve()
     identity = Identity(options)
-    link = Link()
+    link = UpstreamManager()
     egress = Egress(open_connections, link)
     router = Router(egress.relay)
     console = Console(options, link.drills)

@@ -22,7 +22,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from addons.link.health import Cloud, ServerHealth
-from addons.link.link import Link
+from addons.link.link import UpstreamManager
 from addons.link.own_requests import OwnRequests
 from addons.link.request_records import RequestRecords
 from addons.link.servers import parse_server
@@ -57,7 +57,7 @@ async def local(url: str) -> AsyncIterator[Client]:
 
 @asynccontextmanager
 async def _client(url: str, path: str, credentials: Credentials | None) -> AsyncIterator[Client]:
-    server, link = parse_server(url), Link()
+    server, link = parse_server(url), UpstreamManager()
     health = ServerHealth(server)
     # Not among the servers of the cloud: the link would log that it is down, and the caller says so already.
     link.start_peers(None, lambda: {str(server): health})

@@ -1,7 +1,7 @@
 """Chooses server and identity for all requests that leave the node, and derives the servers' health from the answers.
 
 Egress asks here for the requests that mitmproxy relays, `addons.link.own_requests` for those of the hub itself. A
-connection of the hub's own is made in one function, `Link.connect`.
+connection of the hub's own is made in one function, `UpstreamManager.connect`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ type PeerTlsTo = Callable[[Server, list[bytes]], SSL.Connection]
 """TLS towards the hub of another node, which offers these protocols: `addons.pool.peer_tls`."""
 
 
-class Link:
+class UpstreamManager:
     """The servers that the hub may send to. Nothing goes out before `start`."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -355,7 +355,7 @@ class Link:
 class Relaying(NamedTuple):
     """Where a relayed request goes: the `addons.requests.request_context.ServerConnections`."""
 
-    link: Link
+    link: UpstreamManager
     key: PoolKey
     is_upgrade: bool
     """The request asks for another protocol, which takes a connection of HTTP/1.1 for itself."""

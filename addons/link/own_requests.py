@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
-from addons.link.link import Link
+from addons.link.link import UpstreamManager
 from addons.link.probes import PROBE_PATH
 from addons.link.request_records import RequestRecord, RequestRecords
 from addons.link.servers import PoolKey
@@ -39,7 +39,7 @@ class OwnRequests:
 
     def __init__(
         self,
-        link: Link,
+        link: UpstreamManager,
         credential_source: CredentialSource,
         traffic: ComponentTraffic,
         records: RequestRecords,
@@ -100,7 +100,7 @@ class OwnRequests:
 class _Sending:
     """One request and its answer, as they are counted."""
 
-    def __init__(self, link: Link, key: PoolKey, record: RequestRecord) -> None:
+    def __init__(self, link: UpstreamManager, key: PoolKey, record: RequestRecord) -> None:
         self.record = record
         self._link = link
         self._key = key

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from addons.certificates.requested_certificate import RequestedCertificate
 from addons.certificates.serving_certificate import StaticCertificate
-from addons.link.link import Link
+from addons.link.link import UpstreamManager
 from addons.link.servers import Lender
 from addons.pool.announcement import Announcement
 from addons.pool.leader_selector import LeaderSelector
@@ -68,7 +68,7 @@ class Pool:
         sources: Sources,
         selector: LeaderSelector,
         port: PeerPort,
-        link: Link,
+        link: UpstreamManager,
         neighbours: Neighbours | None = None,
     ) -> None:
         """`neighbours` is None where the hub does nothing without a cloud."""

@@ -14,7 +14,7 @@ from addons.certificates.serving_certificate import ServingCertificate, StaticCe
 from addons.inputs.filter_inputs import FilterInputs
 from addons.inputs.input_sources import InputKind
 from addons.inputs.pod_reports import endpoint_stores
-from addons.link.link import Link
+from addons.link.link import UpstreamManager
 from addons.pool.announcement import Announcement
 from addons.pool.deputies import ANY_ADDRESS
 from addons.pool.leader_selector import LeaderSelector
@@ -49,7 +49,7 @@ def join_pool(
     credentials: Credentials,
     client: Client,
     hub: tuple[FilterInputs, Sources, Serving, RulesInForce],
-    link: Link,
+    link: UpstreamManager,
     open_port: Callable[[bool], Awaitable[None]],
     close: Callable[[str, str], object],
     discovery: Callable[[str], Awaitable[Answer | None]] | None = None,

@@ -23,7 +23,7 @@ from addons.connections import Connections
 from addons.console import Console
 from addons.egress import Egress
 from addons.identity import Identity
-from addons.link.link import Link
+from addons.link.link import UpstreamManager
 from addons.offline.offline_tables import OfflineTables
 from addons.options import Options
 from addons.proxy.hub_addon import HubAddon
@@ -63,7 +63,7 @@ class Running:
         options, self.listeners = Options(), OwnListeners()
         self.traffic = Traffic()
         opened = OpenConnections(1_000)
-        self.link = Link()
+        self.link = UpstreamManager()
         self.resolve, self.egress = Resolve(), Egress(opened, self.link)
         steps = RequestParts(self.resolve, Identity(options), Router(self.egress.relay), self.egress)
         console = Console(options, self.link.drills)

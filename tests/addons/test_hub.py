@@ -24,7 +24,7 @@ from addons.hub import addon
 from addons.identity import Identity
 from addons.inputs.filter_inputs import FilterInputs
 from addons.link.health import Cloud, ServerHealth
-from addons.link.link import Link
+from addons.link.link import UpstreamManager
 from addons.link.servers import parse_server
 from addons.memory import Memory
 from addons.options import Options
@@ -148,7 +148,7 @@ def chain() -> Iterator[dict[type, Any]]:
     options, resolve = Options(), Resolve()
     opened = OpenConnections(1_000)
     options.settings = hub_settings()
-    link = Link()
+    link = UpstreamManager()
     egress = Egress(opened, link)
     identity, router = Identity(options), Router(egress.relay)
     known: Any = Known()

@@ -38,8 +38,8 @@ class UplinkFallback:
         lenders: Callable[[], Sequence[Lender]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`borrow` tries tunnels, and uses those that answer: `addons.link.link.Link.borrow`. `lenders` are hubs that
-        offer tunnels, in the order of preference. `clock` is monotonic."""
+        """`borrow` tries tunnels, and uses those that answer: `addons.link.link.UpstreamManager.borrow`. `lenders` are
+        hubs that offer tunnels, in the order of preference. `clock` is monotonic."""
         self._cloud = cloud
         self._borrow = borrow
         self._lenders = lenders

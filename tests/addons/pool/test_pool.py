@@ -16,7 +16,7 @@ from addons.certificates.requested_certificate import RequestedCertificate
 from addons.certificates.serving_certificate import Certificate
 from addons.certificates.tls_port_certificate import own_certificate
 from addons.link.health import Cloud, ServerHealth
-from addons.link.link import Link
+from addons.link.link import UpstreamManager
 from addons.link.servers import Server, parse_server
 from addons.pool.announcement import Announcement
 from addons.pool.leader_selector import LeaderSelector
@@ -131,7 +131,7 @@ class Hub:
         certificate = cast(RequestedCertificate, self.certificate)
         announcement = Announcement("a", 10269, client)
         port = PeerPort(certificate, announcement, admission, serving, self.lent, self._open_port)
-        facts, link = cast(PoolFacts, self.facts), cast(Link, SimpleNamespace(cloud=self))
+        facts, link = cast(PoolFacts, self.facts), cast(UpstreamManager, SimpleNamespace(cloud=self))
         self.pool = Pool(facts, parts.sources, selector, port, link)
 
     def _answer(self, asked: Asked) -> Any:

@@ -14,7 +14,7 @@ import pytest
 
 from addons.certificates.requested_certificate import RequestedCertificate
 from addons.certificates.serving_certificate import StaticCertificate
-from addons.link.link import Link
+from addons.link.link import UpstreamManager
 from addons.link.servers import parse_relays
 from addons.pool.announcement import Announcement
 from addons.pool.pool_assembly import announce_no_port, join_pool
@@ -224,7 +224,7 @@ async def test_the_certificate_is_the_operators_or_asked_for_and_a_relay_announc
             NO_CREDENTIALS,
             client,
             (parts.inputs, parts.sources, parts.serving, rules),
-            Link(),
+            UpstreamManager(),
             closed,
             lambda _connection, _why: None,
         )

@@ -9,7 +9,7 @@ from mitmproxy.test import tflow, tutils
 
 from addons.egress import Egress
 from addons.link.health import Cloud, ServerHealth
-from addons.link.link import Link, Relaying
+from addons.link.link import Relaying, UpstreamManager
 from addons.link.servers import PoolKey, parse_server
 from addons.requests.caller import Caller
 from addons.requests.request_context import RequestContext, begin, context_of
@@ -28,7 +28,7 @@ NO_SERVER = ("127.0.0.1", 4000)
 
 def egress_on(connections: Cut, credentials: Credentials = NO_CREDENTIALS) -> Egress:
     """Knows two servers; nothing probes them."""
-    link = Link()
+    link = UpstreamManager()
     link.cut_lent = connections.cut_lent
     link.start(Cloud([ServerHealth(A), ServerHealth(B)], "priority"), credentials)
     return under_guard(Egress(connections, link))

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from addons.link.health import Cloud, ServerHealth
-from addons.link.link import Link
+from addons.link.link import UpstreamManager
 from addons.link.own_requests import OwnRequests
 from addons.link.request_records import RequestRecords
 from addons.link.servers import Server, parse_server
@@ -61,7 +61,7 @@ class World:
         self.peer = peer
         self.server: Server = parse_server(peer.url)
         self.health = ServerHealth(self.server)
-        self.link = Link()
+        self.link = UpstreamManager()
         self.link.start(Cloud([self.health], "priority"), own)
         self.traffic, self.records = ComponentTraffic(), RequestRecords()
         self.lent = OwnRequests(self.link, CredentialSource.HUB, self.traffic, self.records)

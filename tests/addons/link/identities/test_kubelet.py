@@ -9,7 +9,7 @@ import pytest
 from OpenSSL import SSL
 
 from addons.link.identities.kubelet import KUBELET, KubeletAccess, kubelet_at
-from addons.link.link import Link
+from addons.link.link import UpstreamManager
 from addons.requests.caller import CredentialSource
 from tests.addons.support.tls_peers import meet
 from tests.cloud.pki import Authority, Credential
@@ -50,7 +50,7 @@ def test_a_server_of_another_name_or_ca_is_not_asked(tmp_path: Path, is_known: b
 
 
 def test_without_a_certificate_the_link_leads_to_no_kubelet() -> None:
-    link = Link()
+    link = UpstreamManager()
     assert not kubelet_at(7).is_in_cloud
     assert kubelet_at(7).node == KUBELET
     with pytest.raises(RuntimeError, match="no certificate for kubelet"):

@@ -12,7 +12,7 @@ from mitmproxy import ctx, http
 from mitmproxy import flow as mitmproxy_flow
 from mitmproxy.test import tflow, tutils
 
-from addons.link.link import Link, Relaying
+from addons.link.link import Relaying, UpstreamManager
 from addons.link.servers import NO_PARTITION, PoolKey, parse_server
 from addons.requests.answers import Answer, Answerer, ClientRequest, ClientStream, Served
 from addons.requests.caller import CredentialSource
@@ -53,7 +53,7 @@ def seen(
     begin(flow, context)
     if cloud:
         pool_key = PoolKey(parse_server("https://a:6443"), CredentialSource.HUB, NO_PARTITION)
-        lead(context, Relaying(Link(), pool_key, is_upgrade=False, may_open=bool))
+        lead(context, Relaying(UpstreamManager(), pool_key, is_upgrade=False, may_open=bool))
     if error:
         flow.response, flow.error = None, mitmproxy_flow.Error(error)
     return observed(flow, context_of(flow), flow.request.timestamp_start + 2, 5)
