@@ -45,7 +45,7 @@ from kube.reflector.list_watch import ListWatch
 from kube.reflector.reflector import Reflector
 from kube.reflector.state import State
 from kube.requests.request_info import ResourceType
-from kube.store.history import Witness
+from kube.store.history import LastSeenEvent
 from kube.store.store import Change, Store
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
@@ -229,7 +229,7 @@ class DiskCopy:
             self._store.take_former(meta["version"], items)
             return None
         self._store.replace_items(codec, meta["apiVersion"], meta["kind"], meta["version"], items)
-        self._store.witness = witness_of(meta)
+        self._store.last_event = last_event_of(meta)
         self._recall(meta)
         for tell in self._copies.on_read:
             tell(self._list_watch, self._store)
@@ -312,7 +312,9 @@ class DiskCopy:
             "question": described(self._list_watch),
             "asked": self._last_used,
             "version": store.version,
-            "witness": [*store.witness.key, store.witness.version] if store.witness is not None else [],
+            "witness": [*store.last_event.key, store.last_event.version]
+            if store.last_event is not None
+            else [],
             "bytes": store.size,
             "apiVersion": store.api_version,
             "kind": store.kind,
@@ -322,7 +324,7 @@ class DiskCopy:
         }
         if (now := self.checkpoints()).of_filters:
             shown = {
-                name: [one.version, f"{one.digest:x}", one.unlike, *sorted(one.hidden)]
+                name: [one.version, f"{one.digest:x}", one.last_incompatible, *sorted(one.hidden)]
                 for name, one in now.of_filters.items()
             }
             meta |= {"process": self._copies.process, "rules": now.rules, "checkpoints": shown}
@@ -357,11 +359,11 @@ def is_shown(meta: Meta) -> bool:
     return "question" in meta and not {"refused", FORMER} & meta.keys()
 
 
-def witness_of(meta: Meta) -> Witness | None:
+def last_event_of(meta: Meta) -> LastSeenEvent | None:
     """The last event that a copy has; None where it ends with a list."""
     match meta.get("witness"):
         case [str(namespace), str(name), int(version)]:
-            return Witness((namespace, name), version)
+            return LastSeenEvent((namespace, name), version)
     return None
 
 

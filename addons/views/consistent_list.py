@@ -20,7 +20,7 @@ from kube.http.client import Client, Unreachable
 from kube.reflector.history_verifier import FEW, Comparison, HistoryDiverged, compare
 from kube.reflector.list_pages import Malformed, names_of
 from kube.reflector.progress import NoBookmark, newest_event
-from kube.store.history import Standing, Witness
+from kube.store.history import LastSeenEvent, Standing
 from kube.store.scope import Scope
 from kube.store.store import Key
 from kube.wire.codec import Codec, codec_for
@@ -75,25 +75,25 @@ async def _by_events(source: Source, client: Client) -> int:
     """Like `wait_until_current`, by the cloud's writes since. On any error of NO_PROOF the caller compares names
     instead."""
     reflector, store = source.reflector, source.store
-    given, known, witness = store.newest_given, store.version, store.witness
+    given, known, last_event = store.newest_given, store.version, store.last_event
     if reflector.is_proven:
-        witness = None
-    elif witness is None:
-        witness = await _newest_of_list(source, client)
+        last_event = None
+    elif last_event is None:
+        last_event = await _newest_of_list(source, client)
     version = await reflector.current_version()
     if version < given:
         raise HistoryDiverged(f"the cloud is at version {version}, and was at {given}")
-    if witness is None and not reflector.is_proven:
+    if last_event is None and not reflector.is_proven:
         raise NoBookmark
-    if witness is None and store.version >= version:
+    if last_event is None and store.version >= version:
         return version
-    version, newest = await newest_event(client, source.list_watch, known, version, witness)
+    version, newest = await newest_event(client, source.list_watch, known, version, last_event)
     while store.version < newest:
         await store.next_update()
     return version
 
 
-async def _newest_of_list(source: Source, client: Client) -> Witness:
+async def _newest_of_list(source: Source, client: Client) -> LastSeenEvent:
     """Return the newest object of a list without later events, if the cloud has as many objects at the store's version.
 
     With them it has the history of the list (`HistoryVerifier.expect_count`). Errors as in `_by_events`.
@@ -104,7 +104,7 @@ async def _newest_of_list(source: Source, client: Client) -> Witness:
         raise NoBookmark
     if await source.reflector.questions.count_at(client.request, store.version) != count:
         raise NoBookmark
-    return Witness(newest.key, newest.version)
+    return LastSeenEvent(newest.key, newest.version)
 
 
 async def _ask(client: Client, read: ObjectRead, wait: float, at: int) -> tuple[int, dict[Key, int]]:

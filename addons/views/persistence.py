@@ -100,8 +100,10 @@ def checkpoints_of(meta: Meta) -> Checkpoints:
     """Read the checkpoints of a copy; none if unreadable."""
     with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
         shown = {
-            str(name): Checkpoint(int(version), int(digest, 16), int(unlike), frozenset(map(str, hidden)))
-            for name, (version, digest, unlike, *hidden) in meta["checkpoints"].items()
+            str(name): Checkpoint(
+                int(version), int(digest, 16), int(last_incompatible), frozenset(map(str, hidden))
+            )
+            for name, (version, digest, last_incompatible, *hidden) in meta["checkpoints"].items()
         }
         return Checkpoints(str(meta["rules"]), shown)
     return Checkpoints()

@@ -40,7 +40,7 @@ type NotedOf = Callable[[Source, ViewKey, View], Noted | None]
 class HeldVersions(NamedTuple):
     """The versions of a resource that clients hold when a source of it begins."""
 
-    unlike: int = 0
+    last_incompatible: int = 0
     """The newest one that clients may hold by other inputs of its filters."""
     begin_at: int = 0
     """The one that the first client holds, 0 for none."""
@@ -80,7 +80,7 @@ class Source:
         self.checkpoints = CheckpointStore(self.projections, rules, partial(given.of_elsewhere, self._what))
         self._filtering = filtering
         self._given, self._rules = given, rules
-        self._unlike = held.unlike
+        self._last_incompatible = held.last_incompatible
         """The newest version that clients may hold as filters made it with inputs that are no longer followed."""
         self._settled = Notifier()
         self._settling: asyncio.Task[None] | None = None
@@ -94,12 +94,12 @@ class Source:
     def start(self, copies: SourceCopies | None) -> Source:
         """Begin: from disk if kept there."""
         path = self.list_watch.path
-        run = self.keep(copies).start(self.reflector) if copies is not None else self.reflector.run()
+        run = self.persist(copies).start(self.reflector) if copies is not None else self.reflector.run()
         errors = asyncio.create_task(self._follow_errors(), name=f"errors {path}")
         self._tasks: tuple[asyncio.Task[None], ...] = (background(run, f"source {path}"), errors)
         return self
 
-    def keep(self, copies: SourceCopies) -> SourceCopy:
+    def persist(self, copies: SourceCopies) -> SourceCopy:
         """Keep the source on disk from now on."""
         if self.copy is None:
             self.copy = copies.copy(self.user, self.list_watch, self.store)
@@ -185,12 +185,12 @@ class Source:
     def given_filtered(self) -> int:
         """The newest version that a client may hold from a filtered view of this source; 0 for none."""
         is_open = any(opened.view.projection.filtered for opened in self.views.values())
-        return self.store.newest_given if is_open else self._unlike
+        return self.store.newest_given if is_open else self._last_incompatible
 
     @property
-    def unlike(self) -> int:
+    def last_incompatible(self) -> int:
         """The newest version that clients may hold as other inputs of its filters made it."""
-        return max((self._unlike, *(projection.unlike for projection in self.projections.values())))
+        return max((self._last_incompatible, *(each.last_incompatible for each in self.projections.values())))
 
     def rules_changed(self) -> None:
         """Give each view the filters that the rules now bind to it; its watchers get the difference.
@@ -246,7 +246,7 @@ class Source:
     def is_needed(self) -> bool:
         """Whether this source alone knows the clients' versions, or is about to learn them from the cloud."""
         has_break = self.store.complete and not self.reflector.verifier.is_verified
-        return self.store.names_former or has_break
+        return self.store.has_previous_history or has_break
 
     @property
     def is_lost(self) -> bool:
@@ -275,7 +275,7 @@ class Source:
         failures = source_log.Failures(self.list_watch, self.user)
         while True:
             await self.reflector.changed.wait()
-            failures.note(self.reflector.error, is_up=self.is_up())
+            failures.record(self.reflector.error, is_up=self.is_up())
             if self.reflector.refusal is not None:
                 if self.copy is not None:
                     self.copy.refused(self.reflector.refusal)
@@ -379,7 +379,7 @@ class Source:
         projection = self.projections.get(filters)
         if projection is None:
             chain = self._filtering.chain_of(filters, self.list_watch.type.resource)
-            projection = Projection(self.store, chain, self._unlike, self.bound)
+            projection = Projection(self.store, chain, self._last_incompatible, self.bound)
             self.projections[filters] = projection
             projection.former = self.checkpoints.former(filters)
         return projection
@@ -389,7 +389,7 @@ class Source:
         for filters, projection in list(self.projections.items()):
             if not projection.in_use and projection not in upcoming:
                 # Inputs may change until the next such projection is made, at the same version.
-                self._unlike = self.store.newest_given if filters else self._unlike
+                self._last_incompatible = self.store.newest_given if filters else self._last_incompatible
                 del self.projections[filters]
                 projection.close()
                 self.checkpoints.rewrite()

@@ -76,7 +76,7 @@ class Failures:
         }
         self._noted: Failure | None = None
 
-    def note(self, error: Failure | None, *, is_up: bool) -> None:
+    def record(self, error: Failure | None, *, is_up: bool) -> None:
         """Log why the source cannot follow the cloud (`error`), unless an outage explains it."""
         if error is not None and error is not self._noted:
             self._counters[type(error)].inc()

@@ -75,7 +75,7 @@ class Sources:
         self._client_of = client_of
         self.filtering = filtering
         self._rules, self._given = filtering.rules, filtering.given
-        self._unlike: dict[ResourceType, int] = {}
+        self._last_incompatible: dict[ResourceType, int] = {}
         """The newest version that a client was given by a filtered view of a source which is gone."""
         self._let_go: dict[str, int] = {}
         """The newest version of each resource that a source had which is gone, since the last restore of the cloud."""
@@ -130,7 +130,7 @@ class Sources:
             metrics.SOURCES.set(len(self._sources))
             return source
         if copies is not None:
-            source.keep(copies)
+            source.persist(copies)
         self._client(identity)
         return source
 
@@ -164,7 +164,7 @@ class Sources:
         if size_of(source) > MAX_COPY_BYTES or len(list_watches) >= MAX_COPIES:
             reached("copies of a token's sources")
         else:
-            source.keep(copies)
+            source.persist(copies)
 
     def check_view(self, source: Source, key: ViewKey, user: str) -> None:
         """Raise BeyondQuota if a user may open no further view."""
@@ -215,7 +215,7 @@ class Sources:
         """Give each view the filters that the rules now bind to its component."""
         given = dict.fromkeys(self._rules().understood, 0)
         running = ((source.list_watch.type, source.given_filtered) for source in self)
-        for type_, version in (*self._unlike.items(), *running):
+        for type_, version in (*self._last_incompatible.items(), *running):
             if version:
                 given[type_.group_resource] = max(given.get(type_.group_resource, 0), version)
         self._given.rules_edited(self._rules().digest, given)
@@ -231,14 +231,14 @@ class Sources:
         client = self._client(identity)
         if begin_at <= self._given.of_former(list_watch.type.group_resource):
             begin_at = 0  # the cloud's state at this version is not that of a client of the former history
-        others = (source.unlike for source in self if source.list_watch.type == list_watch.type)
+        others = (source.last_incompatible for source in self if source.list_watch.type == list_watch.type)
         made = Source(
             list_watch,
             identity,
             client,
             self.filtering,
             self._is_up,
-            HeldVersions(max((self._unlike.get(list_watch.type, 0), *others)), begin_at),
+            HeldVersions(max((self._last_incompatible.get(list_watch.type, 0), *others)), begin_at),
         )
         made.reflector.restored = partial(self._found_restored, made)
         made.noted, made.given_by_others = self.noted, partial(self._newest_given, list_watch.type)
@@ -347,7 +347,7 @@ class Sources:
     def _drop(self, source: Source) -> None:
         del self._sources[source.user, source.list_watch]
         type_ = source.list_watch.type
-        self._unlike[type_] = max(self._unlike.get(type_, 0), source.given_filtered)
+        self._last_incompatible[type_] = max(self._last_incompatible.get(type_, 0), source.given_filtered)
         resource = type_.group_resource
         self._let_go[resource] = max(self._let_go.get(resource, 0), source.store.newest_given)
         source.checkpoints.forget()

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import Enum
 
-from kube.store.history import Standing, Witness
+from kube.store.history import LastSeenEvent, Standing
 from kube.store.store import Item, Key, Store
 
 FEW = 50
 """The names and versions of up to so many objects are listed: they take less than one full object of other kinds."""
-WITNESS_WAIT = 10.0
+LAST_EVENT_WAIT = 10.0
 """Seconds for the event that proves the cloud's history. After them names and versions are asked for."""
 
 
@@ -86,37 +86,37 @@ class HistoryVerifier:
         self.is_broken = False
         """There was a break, in which the cloud may have been restored from a backup."""
         self._resumed_at = 0
-        self._witness: Witness | None = None
+        self._last_event: LastSeenEvent | None = None
         self._expected: tuple[int, Mapping[Key, int], int] | None = None
         self._counted: tuple[int, int] | None = None
         """A version of the cloud, and how many objects it has there."""
         self._is_list = False
-        """The witness is the newest object of a list, which does not prove that nothing was deleted since."""
+        """The last event is the newest object of a list, which does not prove that nothing was deleted since."""
         self._passing: set[Key] = set()
         """The objects that came since, and must go before the version of the list."""
         self.may_count = True
         """The number of objects can prove deletions."""
 
     @property
-    def awaits_witness(self) -> bool:
+    def awaits_last_event(self) -> bool:
         """Whether the watch must first bring an event that the store has seen."""
-        return self._witness is not None
+        return self._last_event is not None
 
     @property
     def is_verified(self) -> bool:
         """Whether the cloud has shown all that it must."""
-        is_shown = self._witness is None and self._expected is None and self._counted is None
+        is_shown = self._last_event is None and self._expected is None and self._counted is None
         return not self.is_broken and is_shown and not self._passing
 
     @property
-    def witness_wait(self) -> float | None:
+    def last_event_wait(self) -> float | None:
         """Seconds in which that event must come; None where none is awaited."""
-        return WITNESS_WAIT if self.awaits_witness else None
+        return LAST_EVENT_WAIT if self.awaits_last_event else None
 
     @property
     def watch_from(self) -> int:
         """The version to watch from."""
-        return self._witness.version - 1 if self._witness is not None else self._store.version
+        return self._last_event.version - 1 if self._last_event is not None else self._store.version
 
     def begin(self) -> None:
         """The store was just listed, so the cloud has nothing to prove."""
@@ -124,10 +124,10 @@ class HistoryVerifier:
         self._resumed_at, self.may_count = 0, True
 
     def _forget(self) -> None:
-        self._witness = self._expected = self._counted = None
+        self._last_event = self._expected = self._counted = None
         self._is_list, self._passing = False, set()
 
-    def expect_witness(self) -> bool:
+    def expect_last_event(self) -> bool:
         """Begin the watch with the last event of the store; False where names are the cheaper proof, or are needed at
         once, because another store was disproved.
 
@@ -136,8 +136,8 @@ class HistoryVerifier:
         self._forget()
         self._resumed_at = self._store.version
         is_cheaper = len(self._store) > FEW and self._store.standing is not Standing.DOUBTED
-        self._witness = self._store.witness if is_cheaper else None
-        return self.awaits_witness
+        self._last_event = self._store.last_event if is_cheaper else None
+        return self.awaits_last_event
 
     @property
     def can_count(self) -> bool:
@@ -146,9 +146,9 @@ class HistoryVerifier:
         return self.may_count and is_cheaper and self._newest.version > 1
 
     @property
-    def _newest(self) -> Witness:
+    def _newest(self) -> LastSeenEvent:
         newest = max(self._store, key=lambda item: item.version)
-        return Witness(newest.key, newest.version)
+        return LastSeenEvent(newest.key, newest.version)
 
     def expect_count(self, version: int, count: int) -> None:
         """Begin the watch with the newest object of the list: the cloud has this many at this version.
@@ -156,13 +156,13 @@ class HistoryVerifier:
         A history that has this object is the same up to it. Since then, until the list, things can only have gone:
         where any of them had not, there would be more objects.
         """
-        self._witness, self._is_list = self._newest, True
+        self._last_event, self._is_list = self._newest, True
         self._counted = version, count
 
-    def forget_witness(self) -> None:
+    def forget_last_event(self) -> None:
         """The cloud no longer has the event, or has not sent it in time."""
         self._forget()
-        self._store.witness = None
+        self._store.last_event = None
         self.may_count = False
 
     def compare(self, version: int, names: Mapping[Key, int], given: int) -> None:
@@ -197,12 +197,12 @@ class HistoryVerifier:
         HistoryDiverged for an event that contradicts the store. Miscounted as in `progress`. A leader may correct its
         follower by events of any version.
         """
-        if self._witness is not None:
-            if self._witness != (key, version):
+        if self._last_event is not None:
+            if self._last_event != (key, version):
                 raise HistoryDiverged(
-                    f"version {self._witness.version} is not of {'/'.join(self._witness.key)}"
+                    f"version {self._last_event.version} is not of {'/'.join(self._last_event.key)}"
                 )
-            self._witness = None
+            self._last_event = None
             # Of a list the store has the object, and it is no event that all later ones are known after.
             return not self._is_list
         if not is_clouds or not version or version > self._resumed_at:
@@ -223,9 +223,9 @@ class HistoryVerifier:
         """
         if self._expected is not None and self._store.version >= self._expected[0]:
             self.compare(*self._expected)
-        if self._witness is None and self._store.version > self._resumed_at:
+        if self._last_event is None and self._store.version > self._resumed_at:
             self._passed(self._store.version)
-        elif self._witness is None:
+        elif self._last_event is None:
             self._count(self._store.version)
 
     def _passed(self, version: int) -> None:

@@ -10,7 +10,7 @@ from kube.http.client import Client
 from kube.reflector.history_verifier import HistoryDiverged
 from kube.reflector.list_pages import codec_of
 from kube.reflector.list_watch import ListWatch
-from kube.store.history import Witness
+from kube.store.history import LastSeenEvent
 from kube.wire.api_objects import decode_object
 from kube.wire.codec import Codec, WatchFrame
 
@@ -30,15 +30,15 @@ class NoBookmark(Exception):
 
 
 async def newest_event(
-    client: Client, list_watch: ListWatch, known: int, version: int, witness: Witness | None = None
+    client: Client, list_watch: ListWatch, known: int, version: int, last_event: LastSeenEvent | None = None
 ) -> tuple[int, int]:
     """A version that the cloud has reached, `version` at least, and that of the last event up to it; `known` for none.
 
-    All events up to `known` are known, and the last of them is `witness`. The cloud must show that one first where its
-    history was not proved. HistoryDiverged where it does not; NoBookmark, ValueError for a malformed answer, and the
-    errors of the client.
+    All events up to `known` are known, and the last of them is `last_event`. The cloud must show that one first where
+    its history was not proved. HistoryDiverged where it does not; NoBookmark, ValueError for a malformed answer, and
+    the errors of the client.
     """
-    reading = _Reading(known, version, witness)
+    reading = _Reading(known, version, last_event)
     names = list_watch._replace(metadata_only=True)
     for _ in range(TRIES):
         query = names.watch_query(reading.begin, SECONDS, bookmarks=True)
@@ -57,27 +57,27 @@ async def newest_event(
 class _Reading:
     """The results of short watches so far."""
 
-    def __init__(self, known: int, version: int, witness: Witness | None) -> None:
+    def __init__(self, known: int, version: int, last_event: LastSeenEvent | None) -> None:
         self.newest = self._known = known
-        self.begin = witness.version - 1 if witness is not None else known
+        self.begin = last_event.version - 1 if last_event is not None else known
         self.reached = 0
         self._version = version
-        self._witness = witness
+        self._last_event = last_event
 
     def read_frame(self, codec: Codec, frame: WatchFrame) -> None:
         if frame.status is not None:
             raise frame.status
         if frame.type == "BOOKMARK":
             found = decode_object(codec.encoding, frame.api_version, frame.kind, frame.raw).version
-            if self._witness is None:
+            if self._last_event is None:
                 self.reached = self.begin = max(self.reached, found)
             return
         if self.reached >= self._version:
             return  # behind the bookmark that counts
         peek = frame.peek or codec.peek(frame.raw)
-        if self._witness == ((peek.namespace, peek.name), peek.version):
-            self._witness, self.begin = None, self._known
-        elif self._witness is not None or peek.version <= self._known:
+        if self._last_event == ((peek.namespace, peek.name), peek.version):
+            self._last_event, self.begin = None, self._known
+        elif self._last_event is not None or peek.version <= self._known:
             raise HistoryDiverged(f"{peek.namespace}/{peek.name} was written at version {peek.version}")
         else:
             self.newest = self.begin = max(self.newest, peek.version)

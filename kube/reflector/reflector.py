@@ -212,9 +212,9 @@ class Reflector:
         except Miscounted:
             pass  # names are next
         except StatusError as error:
-            if error.code != 410 or not self.verifier.awaits_witness:
+            if error.code != 410 or not self.verifier.awaits_last_event:
                 raise
-            self.verifier.forget_witness()
+            self.verifier.forget_last_event()
             self.verifier.is_broken = True
 
     @property
@@ -232,10 +232,10 @@ class Reflector:
                 version, names = await self.questions.names(partial(self.upstream.request, resumes=True), 0)
                 self.verifier.compare(version, names, given)
                 self._store.stand(Standing.GOOD)
-        elif self.verifier.awaits_witness and (version := await self.current_version()) < given:
+        elif self.verifier.awaits_last_event and (version := await self.current_version()) < given:
             # A quiet cloud that is behind sends nothing, and the wait for it may be interrupted again and again.
             raise HistoryDiverged(f"the cloud is at version {version}, and was at {given}")
-        elif not self.verifier.expect_witness():
+        elif not self.verifier.expect_last_event():
             await self._compare(given)
 
     async def _compare(self, given: int) -> None:
@@ -343,7 +343,7 @@ class Reflector:
             self._set_state(State.WATCHING, None)
             reader = reader_of(stream, codings, self._store)
             try:
-                async with asyncio.timeout(self.verifier.witness_wait) as limit:
+                async with asyncio.timeout(self.verifier.last_event_wait) as limit:
                     async for chunk in stream.chunks:
                         self.heard, size = time.monotonic(), len(chunk)
                         for frame in reader.feed(chunk):
@@ -356,7 +356,7 @@ class Reflector:
                                 await asyncio.sleep(0)
                         del chunk
                         self.verifier.progress()
-                        if not self.verifier.awaits_witness:
+                        if not self.verifier.awaits_last_event:
                             limit.reschedule(None)
                         if self.paced is not None:
                             await self.paced(size)
@@ -364,7 +364,7 @@ class Reflector:
                             return
                 reader.close()
             except TimeoutError:
-                self.verifier.forget_witness()
+                self.verifier.forget_last_event()
                 self.verifier.is_broken = True
                 return
             except UnusableRecord:

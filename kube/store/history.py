@@ -32,7 +32,7 @@ class Standing(Enum):
     """The cloud was restored from a backup, or replaced. The next list begins another history."""
 
 
-class Witness(NamedTuple):
+class LastSeenEvent(NamedTuple):
     """An event of the cloud's history: the object written at a version."""
 
     key: tuple[str, str]

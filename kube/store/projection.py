@@ -75,11 +75,13 @@ class Projection:
     again.
     """
 
-    def __init__(self, store: Store, chain: Chain | None, unlike: int = 0, bound: Logs | None = None) -> None:
+    def __init__(
+        self, store: Store, chain: Chain | None, last_incompatible: int = 0, bound: Logs | None = None
+    ) -> None:
         """`bound` is the one that the log has with those of other projections."""
         self.store = store
         self.log = Log(store.version, self._dropped, store.__len__, bound)
-        self.unlike = unlike
+        self.last_incompatible = last_incompatible
         """The newest version that clients may hold as other inputs made it, also before this projection."""
         self._chain = chain
         self._overrides = Overrides()
@@ -203,11 +205,13 @@ class Projection:
         """
         former = self.former
         if former is not None and not any(self.store.history.after(former.version)) and self.shows_as(former):
-            elsewhere = former.unlike
-        unlike = max(elsewhere, self.unlike)
-        if self.is_pending or not self.store.complete or unlike == sys.maxsize:
+            elsewhere = former.last_incompatible
+        last_incompatible = max(elsewhere, self.last_incompatible)
+        if self.is_pending or not self.store.complete or last_incompatible == sys.maxsize:
             return None
-        return Checkpoint(self.store.version, self._overrides.digest, unlike, self._overrides.hidden)
+        return Checkpoint(
+            self.store.version, self._overrides.digest, last_incompatible, self._overrides.hidden
+        )
 
     def inputs_changed(self, inputs: Collection[InputKey]) -> None:
         """Evaluate again the objects that read one of these inputs, and notify listeners of visible differences.
@@ -229,7 +233,7 @@ class Projection:
             after = self._evaluate(item, before)
             if differ(before, after):
                 if self._was_complete:
-                    self.unlike = max(self.unlike, self.store.newest_given)
+                    self.last_incompatible = max(self.last_incompatible, self.store.newest_given)
                 self._notify_changed(ProjectedChange(item.version, key, before, after, before, is_local=True))
 
     def _slice_of(self, waiting: dict[Key, None]) -> Iterator[Item]:

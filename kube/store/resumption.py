@@ -48,7 +48,7 @@ class ClientState(NamedTuple):
     """Whether the cloud had the view's state at this version."""
     is_elsewhere: bool = False
     """Whether the client may hold another state than the view ever showed."""
-    former: int = 0
+    checkpoint_version: int = 0
     """The version up to which the client is known to hold what the view shows, by the checkpoint of an earlier process;
     0 where nothing is known."""
 
@@ -61,7 +61,7 @@ class ShownState(NamedTuple):
     """The version up to which the view has everything."""
     oldest: int | None
     """The version from which the view's own events go on; None: it has none yet."""
-    unlike: int
+    last_incompatible: int
     """Up to this version clients may hold a state that inputs made which the view has not followed."""
     is_filtered: bool
 
@@ -74,9 +74,10 @@ def judge(client: ClientState, shown: ShownState) -> Resumption:
     # Later than that, a client's object may have come and gone before the store hears of it.
     is_known = since <= shown.seen or client.is_confirmed
     can_correct = is_known and history.names_all_gone_after(since)
-    is_repeatable = since > shown.unlike and is_known
+    is_repeatable = since > shown.last_incompatible and is_known
     if client.is_elsewhere:
-        if client.former and is_repeatable and history.names_all_changed_after(min(since, client.former)):
+        held = client.checkpoint_version
+        if held and is_repeatable and history.names_all_changed_after(min(since, held)):
             return Resumption.REPEAT
         return Resumption.CORRECT if can_correct else Resumption.EXPIRED
     if shown.oldest is not None and since >= shown.oldest:
@@ -86,7 +87,7 @@ def judge(client: ClientState, shown: ShownState) -> Resumption:
     if is_repeatable and history.names_all_changed_after(since):
         return Resumption.REPEAT
     # A list of an unfiltered view may have a version from before an edit of the rules: a watch goes on from it, too.
-    can_correct &= shown.is_filtered or since <= shown.unlike
+    can_correct &= shown.is_filtered or since <= shown.last_incompatible
     return Resumption.CORRECT if can_correct else Resumption.EXPIRED
 
 
@@ -95,7 +96,7 @@ class Checkpoint(NamedTuple):
 
     version: int
     digest: int
-    unlike: int = 0
+    last_incompatible: int = 0
     """The newest version at which clients may hold a state that the projection did not show."""
     hidden: Collection[str] = ()
     """The digests of the names of all objects that filters hid, where these are few; else none."""

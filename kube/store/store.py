@@ -15,7 +15,7 @@ from kube.bounds import reached
 from kube.concurrency.notifier import Notifier
 from kube.packed_text import StoredText, packed
 from kube.requests.continue_tokens import key_text
-from kube.store.history import History, Standing, Witness
+from kube.store.history import History, LastSeenEvent, Standing
 from kube.store.many_labels import compact_labels
 from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.codec import Codec
@@ -145,7 +145,7 @@ class Store:
         self.given_version = 0
         """The newest version that a list gave a client, where that is newer than the store's: see `View.listing`."""
         self.history: History[Change] = History()
-        self.witness: Witness | None = None
+        self.last_event: LastSeenEvent | None = None
         """The newest event, since the last list. None where a list brought the store to where it is."""
         self.standing = Standing.GOOD
         self.former_version = 0
@@ -192,7 +192,7 @@ class Store:
             self.given_version = max(self.given_version, version)
 
     @property
-    def names_former(self) -> bool:
+    def has_previous_history(self) -> bool:
         """Whether clients of an earlier history may still connect: the store has not passed their versions."""
         return bool(self._former) and self.version <= self.former_version
 
@@ -248,7 +248,7 @@ class Store:
         known, before = self.complete, self.version
         is_other = known and (self.standing is Standing.DISPROVED or version < self.newest_given)
         is_recoded = known and codec.encoding is not self.codec.encoding
-        self.standing, self.witness = Standing.GOOD, None
+        self.standing, self.last_event = Standing.GOOD, None
         if known and not is_other and not is_recoded:
             self.api_version, self.kind = api_version, kind
             for change in sorted(self._difference(items, version), key=lambda change: change.version):
@@ -289,7 +289,7 @@ class Store:
         """Apply an ADDED, MODIFIED or DELETED event; ValueError when it cannot be read, or has no room."""
         item = self._item(raw, peek=peek)
         old = self._items.get(item.key)
-        self.witness = Witness(item.key, item.version)
+        self.last_event = LastSeenEvent(item.key, item.version)
         gone = self.laid_gone.pop(item.key, None)
         self._laid.discard(item.key)
         if event_type == "DELETED" and (old or gone) is not None:  # without `old` for the disk alone

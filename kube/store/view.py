@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterator
 from itertools import batched
 
 from kube.errors import HISTORY_RESTARTED, StatusError, expired
-from kube.store.beginning import Beginning, correction
 from kube.store.change_log import ProjectedChange
+from kube.store.initial_events import InitialEvents, correction
 from kube.store.listing import Form, Listing
 from kube.store.projection import Projection, differ
 from kube.store.resumption import Checkpoint, ClientState, Resumption, ShownState, judge
 from kube.store.scope import Scope
 from kube.store.store import Item, Key
 from kube.store.stream_coding import PLAIN, StreamCoding, ViewEvent
-from kube.store.watcher import Feed, NewEvents, Watcher
+from kube.store.watcher import NewEvents, Watcher, WatcherContext
 
 MAX_CONFIRMED = 100
 """Versions that a view remembers to have given in lists although no event brought it there."""
@@ -33,7 +33,7 @@ type Noted = Callable[[str, Key, int, int], None]
 """Takes an event's type, its object, the version that it brings a client to, and its bytes."""
 
 
-class View(Feed):
+class View(WatcherContext):
     """One projection, scope and form, and the part of the projection's log that its clients know."""
 
     def __init__(
@@ -50,7 +50,7 @@ class View(Feed):
         super().__init__(projection, form, scope)
         self._elsewhere = elsewhere
         self._may_prove = may_prove
-        self._unlike = 0
+        self._last_incompatible = 0
         """The newest version that clients may hold as other filters of this view made it."""
         self._has_history = not projection.filtered
         """Whether a version that a client holds proves which events the client has seen (rule 3)."""
@@ -116,21 +116,25 @@ class View(Feed):
         """A watcher that begins with the state, in `Watcher.initial_events`. `confirmed` as in `listing`."""
         self._confirm(confirmed)
         self._begin_history()
-        return self._open(self.log.end, 0, bookmarks, coding, Beginning(list(self), is_list=True))
+        return self._open(self.log.end, 0, bookmarks, coding, InitialEvents(list(self), is_list=True))
 
     def judge(self, since: int) -> Resumption:
         """Decide how a client resumes from the version `since`."""
         projection, store = self.projection, self.projection.store
         is_confirmed = self.has_confirmed(since)
         is_elsewhere = since <= max(self._elsewhere(), store.former_version)
-        client = ClientState(since, is_confirmed, is_elsewhere, self._former(since) if is_elsewhere else 0)
+        client = ClientState(
+            since, is_confirmed, is_elsewhere, self._checkpoint_version(since) if is_elsewhere else 0
+        )
         if self._between[0] < since <= self._between[1] and (since <= store.version or is_confirmed):
             client = ClientState(since, is_confirmed, is_elsewhere=True)
         oldest = self.oldest if self._has_history else None
-        unlike = max(self._unlike, projection.unlike)
-        return judge(client, ShownState(store.history, store.version, oldest, unlike, projection.filtered))
+        last_incompatible = max(self._last_incompatible, projection.last_incompatible)
+        return judge(
+            client, ShownState(store.history, store.version, oldest, last_incompatible, projection.filtered)
+        )
 
-    def _former(self, since: int) -> int:
+    def _checkpoint_version(self, since: int) -> int:
         """The version up to which a client of an earlier process holds the view's state; 0 where it is unknown."""
         former = self._checkpoint(since)
         return former.version if former is not None and self.projection.shows_as(former) else 0
@@ -138,15 +142,19 @@ class View(Feed):
     def _checkpoint(self, since: int) -> Checkpoint | None:
         """The checkpoint of an earlier process, where it is about a client of this version."""
         former = self.projection.former
-        if former is None or since <= max(former.unlike, self.projection.store.former_version):
+        if former is None or since <= max(former.last_incompatible, self.projection.store.former_version):
             return None
         return former if self._may_prove() else None
 
     def _unseen(self, since: int) -> Callable[[Key], bool]:
         """Whether no client of this version holds an object: filters hid it before and after a restart."""
         former, history = self._checkpoint(since), self.projection.store.history
-        is_unlike = since <= max(self._unlike, self.projection.unlike)
-        if former is None or is_unlike or not history.names_all_changed_after(min(since, former.version)):
+        is_incompatible = since <= max(self._last_incompatible, self.projection.last_incompatible)
+        if (
+            former is None
+            or is_incompatible
+            or not history.names_all_changed_after(min(since, former.version))
+        ):
             return lambda _key: False
         changed = history.changed_after(min(since, former.version))
         return lambda key: key not in changed and former.hid(key)
@@ -179,14 +187,14 @@ class View(Feed):
             watcher.note_gap(gap)
         return watcher
 
-    def _missed(self, since: int, resumption: Resumption) -> Beginning:
+    def _missed(self, since: int, resumption: Resumption) -> InitialEvents:
         if resumption is Resumption.CORRECT:
             return correction(self.projection, self.scope, since, unseen=self._unseen(since))
         if resumption is Resumption.REPEAT:
-            start = min(since, self._former(since) or since)
+            start = min(since, self._checkpoint_version(since) or since)
             return correction(self.projection, self.scope, since, start)
         missed = (self.event(change) for change in self.projection.replay(since))
-        return Beginning((), [event.frame for event in missed if event is not None])
+        return InitialEvents((), [event.frame for event in missed if event is not None])
 
     def send_bookmark(self) -> None:
         """Send a bookmark with the reached version to watchers that requested bookmarks."""
@@ -198,14 +206,14 @@ class View(Feed):
         """Use another chain from now on, and send watchers the difference."""
         self.end_ahead()
         old, self.projection = self.projection, projection
-        self._unlike = projection.store.newest_given
+        self._last_incompatible = projection.store.newest_given
         old.forget(self)
         self._new.clear()
         for watcher in self.watchers:
             watcher.leave(old.log, projection.log.end)
         self._begin_at_end()
         # The former log has what the node caused until here, for clients of this version too.
-        self.oldest = max(self.oldest, self._unlike + 1)
+        self.oldest = max(self.oldest, self._last_incompatible + 1)
         projection.listen(self, self.scope)
         before = {item.key: item for item in filter(self._matches, old)}
         after = {item.key: item for item in self}
@@ -307,9 +315,9 @@ class View(Feed):
         seen: int,
         bookmarks: bool,
         coding: StreamCoding,
-        beginning: Beginning | None = None,
+        initial: InitialEvents | None = None,
     ) -> Watcher:
-        watcher = Watcher(self, position, seen, beginning, bookmarks=bookmarks, coding=coding)
+        watcher = Watcher(self, position, seen, initial, bookmarks=bookmarks, coding=coding)
         self.watchers[watcher] = None
         return watcher
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from kube.differences.records import Former, event_record
 from kube.errors import StatusError
-from kube.store.beginning import Beginning
 from kube.store.change_log import Log, ProjectedChange
+from kube.store.initial_events import InitialEvents
 from kube.store.listing import Form
 from kube.store.projection import Projection
 from kube.store.scope import Scope
@@ -27,7 +27,7 @@ type Outlet = Callable[[bytes], bool]
 """Sends bytes to a client at once. Sends nothing and returns False where the client has no room, or has left."""
 
 
-class Feed:
+class WatcherContext:
     """The input of a view's watchers: the log of a projection through a scope, in one form."""
 
     def __init__(self, projection: Projection, form: Form, scope: Scope) -> None:
@@ -158,12 +158,12 @@ class Watcher:
     """One open watch: a position in its view's log."""
 
     __slots__ = (
-        "_beginning",
         "_bookmark_due",
         "_end",
         "_error",
         "_former",
         "_gap",
+        "_initial",
         "_position",
         "_start",
         "_waiter",
@@ -179,15 +179,15 @@ class Watcher:
 
     def __init__(
         self,
-        view: Feed,
+        view: WatcherContext,
         position: int,
         seen_version: int,
-        beginning: Beginning | None,
+        initial: InitialEvents | None,
         *,
         bookmarks: bool,
         coding: StreamCoding,
     ) -> None:
-        """`beginning` is the client's first state; None where it resumes after the version that it has."""
+        """`initial` is the client's first state; None where it resumes after the version that it has."""
         self.view = view
         self.coding = coding
         self.bookmarks = bookmarks
@@ -197,7 +197,7 @@ class Watcher:
         self.fell_behind = False
         """Whether the view cut the watch because its client read too slowly. The client resumes by its version."""
         self._start = view.version
-        self._beginning = beginning
+        self._initial = initial
         self._position = position
         self._former: list[tuple[Log, int, int]] = []
         """Unread parts of logs that the view, or this watch of it, has left: from a position up to another."""
@@ -235,12 +235,12 @@ class Watcher:
 
     def initial_events(self) -> Iterator[bytes]:
         """The events and the state that come first, and the bookmark that ends them, written by `coding.state`."""
-        beginning, self._beginning = self._beginning, None
-        if beginning is None:
+        initial, self._initial = self._initial, None
+        if initial is None:
             return
-        yield from beginning.frames(self.view.frame)
+        yield from initial.frames(self.view.frame)
         if self.bookmarks:
-            ends = INITIAL_EVENTS_ENDED if beginning.is_list else NO_ANNOTATIONS
+            ends = INITIAL_EVENTS_ENDED if initial.is_list else NO_ANNOTATIONS
             yield self.view.bookmark(self._start, ends)
 
     async def frames(self) -> list[bytes]:

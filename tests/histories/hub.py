@@ -390,7 +390,7 @@ class Hub:
 
 
 def _is_settled(reflector: Reflector) -> bool:
-    has_proof = not (reflector.verifier.is_broken or reflector.verifier.awaits_witness)
+    has_proof = not (reflector.verifier.is_broken or reflector.verifier.awaits_last_event)
     return reflector.state in REFUSALS or (reflector.state is State.WATCHING and has_proof)
 
 

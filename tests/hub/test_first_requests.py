@@ -72,6 +72,6 @@ async def test_a_restart_with_nothing_changed_fetches_nothing_again(pool: LoneLi
     leader, follower = pool.members
     for each in pool.members:
         await asyncio.to_thread(each.hub.stop)
-    # The witness of the Services' history, and the cloud's version, from which on clients' versions are known.
+    # The last event of the Services' history, and the cloud's version, from which on clients' versions are known.
     assert await requests_of(pool, leader) == FIRST + Counter(["watch services", "list services"])
     assert await requests_of(pool, follower) == FIRST + Counter(["list services"])

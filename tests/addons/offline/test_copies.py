@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from addons.offline.copies import DiskCopies, DiskCopy, described, list_watch_of, source_name, witness_of
+from addons.offline.copies import DiskCopies, DiskCopy, described, last_event_of, list_watch_of, source_name
 from addons.offline.tables.disk_access import DiskAccess
 from addons.offline.tables.pending_rows import OF_A_ROW
 from addons.offline.tables.write_behind import LINGER
@@ -21,7 +21,7 @@ from kube.disk.writer import DiskWriter
 from kube.errors import forbidden, not_found
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
-from kube.store.history import Standing, Witness
+from kube.store.history import LastSeenEvent, Standing
 from kube.store.resumption import Checkpoint, name_digest
 from kube.store.store import Store
 from kube.wire.encoding import Encoding
@@ -122,15 +122,15 @@ def test_names_differ_with_each_part_of_the_question() -> None:
 @pytest.mark.parametrize(
     ("witness", "expected"),
     [
-        (["a", "x", 7], Witness(("a", "x"), 7)),
+        (["a", "x", 7], LastSeenEvent(("a", "x"), 7)),
         ([], None),
         (None, None),
         (["a", "x", "7"], None),
         (["a"], None),
     ],
 )
-def test_a_witness_that_is_none_is_none(witness: Any, expected: Witness | None) -> None:
-    assert witness_of({"witness": witness}) == expected
+def test_a_witness_that_is_none_is_none(witness: Any, expected: LastSeenEvent | None) -> None:
+    assert last_event_of({"witness": witness}) == expected
 
 
 async def test_the_last_question_is_written_once_an_hour(tmp_path: Path) -> None:

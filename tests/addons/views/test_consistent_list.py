@@ -273,8 +273,8 @@ async def test_a_consistent_list_of_a_follower_is_compared_with_writes_at_the_cl
         )
         (source,) = [each for each in following.sources if each.list_watch.type.resource == "services"]
         assert await following.names(SERVICES) == ["one", "three", "two"]
-        assert source.store.witness is not None
-        source.store.witness = source.store.witness._replace(version=source.store.version - 1)
+        assert source.store.last_event is not None
+        source.store.last_event = source.store.last_event._replace(version=source.store.version - 1)
         assert await following.names(SERVICES) == ["one", "three", "two"]
     lists = [each.query for each in cloud.requests.where(matching(verb="list", resource="services"))]
     assert ["limit" in each for each in lists] == [True, True, True, False]
@@ -288,7 +288,7 @@ async def test_a_leaders_list_that_no_event_has_followed_is_compared_by_one_obje
         cloud.store.create(service(name))
     assert await following.names(f"{SERVICES}?resourceVersion=0") == ["one", "three", "two"]
     (source,) = [each for each in following.sources if each.list_watch.type.resource == "services"]
-    assert source.store.witness is None
+    assert source.store.last_event is None
     for _ in range(2):
         cloud.store.create(
             {"apiVersion": "v1", "kind": "Secret", "metadata": {"generateName": "s", "namespace": "a"}}

@@ -85,7 +85,7 @@ async def test_an_input_applies_once_the_disk_has_dropped_the_checkpoint(source:
     await asyncio.gather(*withdrawals.tasks)
     assert source.projection.get(("a", "x")) is None
     assert source.held is not None, "the disk has what is shown now"
-    assert source.held.unlike == 10
+    assert source.held.last_incompatible == 10
 
 
 async def test_an_input_without_a_checkpoint_applies_at_once(source: Stored) -> None:

@@ -368,7 +368,7 @@ def test_each_failure_is_counted_once(error: Failure, reason: str) -> None:
     counted = metrics.SOURCE_ERRORS.labels("services", reason)
     before, failures = value_of(counted), Failures(ListWatch(ResourceType("", "v1", "services")), "")
     for noted in (error, error, None, error):
-        failures.note(noted, is_up=True)
+        failures.record(noted, is_up=True)
     assert value_of(counted) == before + 1
 
 

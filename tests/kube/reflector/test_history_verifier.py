@@ -74,17 +74,17 @@ def large(monkeypatch: pytest.MonkeyPatch) -> Store:
 
 def test_a_watch_begins_with_the_event_that_the_store_has_seen(large: Store) -> None:
     verifier = HistoryVerifier(large)
-    assert verifier.expect_witness()
+    assert verifier.expect_last_event()
     assert verifier.watch_from == 10
     verifier.event(("a", "y"), 11)
-    assert not verifier.awaits_witness
+    assert not verifier.awaits_last_event
     verifier.event(("a", "x"), 21)
 
 
 @pytest.mark.parametrize(("name", "version"), [("x", 11), ("y", 12), ("z", 21)])
 def test_another_event_is_of_another_history(large: Store, name: str, version: int) -> None:
     verifier = HistoryVerifier(large)
-    verifier.expect_witness()
+    verifier.expect_last_event()
     with pytest.raises(HistoryDiverged):
         verifier.event(("a", name), version)
 
@@ -92,7 +92,7 @@ def test_another_event_is_of_another_history(large: Store, name: str, version: i
 def test_an_event_that_the_store_should_know_is_of_another_history(large: Store) -> None:
     """The store had everything up to version 20."""
     verifier = HistoryVerifier(large)
-    verifier.expect_witness()
+    verifier.expect_last_event()
     verifier.event(("a", "y"), 11)
     with pytest.raises(HistoryDiverged):
         verifier.event(("a", "z"), 20)
@@ -100,7 +100,7 @@ def test_an_event_that_the_store_should_know_is_of_another_history(large: Store)
 
 def test_a_leader_may_correct_what_its_follower_holds(large: Store) -> None:
     verifier = HistoryVerifier(large)
-    verifier.expect_witness()
+    verifier.expect_last_event()
     verifier.event(("a", "y"), 11)
     verifier.event(("a", "x"), 4, is_clouds=False)
 
@@ -109,14 +109,14 @@ def test_a_list_is_no_witness(large: Store) -> None:
     """It does not say what was deleted last."""
     fill(large, 30, Toy("x", version=4), Toy("y", version=11))
     verifier = HistoryVerifier(large)
-    assert not verifier.expect_witness()
+    assert not verifier.expect_last_event()
     assert verifier.watch_from == 30
 
 
 def test_a_few_objects_are_compared_by_name() -> None:
     store = filled(10, Toy("x", version=4))
     tell(store, "ADDED", Toy("y", version=11))
-    assert not HistoryVerifier(store).expect_witness()
+    assert not HistoryVerifier(store).expect_last_event()
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_cloud_that_is_behind_what_was_given_was_restored() -> None:
 
 def test_after_a_list_nothing_has_to_be_shown(large: Store) -> None:
     verifier = HistoryVerifier(large)
-    verifier.expect_witness()
+    verifier.expect_last_event()
     fill(large, 30, Toy("x", version=4))
     verifier.begin()
     assert verifier.watch_from == 30
@@ -185,7 +185,7 @@ def just_listed(monkeypatch: pytest.MonkeyPatch) -> HistoryVerifier:
     """The verifier of a store without an event since its list at version 30, and too large to ask for its names."""
     monkeypatch.setattr(verifier_module, "FEW", 1)
     verifier = HistoryVerifier(filled(30, Toy("x", version=4), Toy("y", version=11)))
-    assert not verifier.expect_witness()
+    assert not verifier.expect_last_event()
     assert verifier.can_count
     return verifier
 

@@ -11,7 +11,7 @@ from kube.http.client import Client
 from kube.reflector.history_verifier import HistoryDiverged
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.progress import NoBookmark, newest_event
-from kube.store.history import Witness
+from kube.store.history import LastSeenEvent
 from kube.wire.encoding import Encoding
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable import watch as scriptable_watch
@@ -34,9 +34,9 @@ async def client(cloud: ScriptableCloud) -> AsyncIterator[Client]:
     await session.close()
 
 
-def written(cloud: ScriptableCloud, name: str) -> Witness:
+def written(cloud: ScriptableCloud, name: str) -> LastSeenEvent:
     made = cloud.store.create(service(name))["metadata"]
-    return Witness((made["namespace"], name), int(made["resourceVersion"]))
+    return LastSeenEvent((made["namespace"], name), int(made["resourceVersion"]))
 
 
 def another_kind(cloud: ScriptableCloud, name: str) -> None:
@@ -60,24 +60,24 @@ async def test_the_newest_event_is_found_between_two_versions(cloud: ScriptableC
 
 
 async def test_the_cloud_shows_what_a_leader_has_brought(cloud: ScriptableCloud, client: Client) -> None:
-    witness = written(cloud, "one")
+    last_event = written(cloud, "one")
     another_kind(cloud, "other")
     known = cloud.store.version
-    assert await newest_event(client, WANTED, known, known, witness) == (known, known)
+    assert await newest_event(client, WANTED, known, known, last_event) == (known, known)
     newest = written(cloud, "two").version
-    assert await newest_event(client, WANTED, known, newest, witness) == (newest, newest)
+    assert await newest_event(client, WANTED, known, newest, last_event) == (newest, newest)
 
 
 @pytest.mark.parametrize(
     "name", ["two", "another"], ids=["an event that is not known", "another event there"]
 )
 async def test_another_history_is_noticed(cloud: ScriptableCloud, client: Client, name: str) -> None:
-    witness = written(cloud, "one")
+    last_event = written(cloud, "one")
     second = written(cloud, "two").version
     if name == "another":
-        witness = witness._replace(key=("default", "another"))
+        last_event = last_event._replace(key=("default", "another"))
     with pytest.raises(HistoryDiverged):
-        await newest_event(client, WANTED, second, second, witness)
+        await newest_event(client, WANTED, second, second, last_event)
 
 
 async def test_a_cloud_that_does_not_get_there_is_asked_no_more(

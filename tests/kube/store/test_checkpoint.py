@@ -106,7 +106,7 @@ async def test_a_correction_names_what_is_hidden_where_the_client_may_have_seen_
     assert former is not None
     others = inputs | {("p", "i"): "drop"}
     named = ("DELETED", "secret", 11)
-    assert named in begins(crashed(store, others, former._replace(unlike=11)), 11), (
+    assert named in begins(crashed(store, others, former._replace(last_incompatible=11)), 11), (
         "from before an input changed"
     )
     assert named in begins(crashed(store, others, former._replace(hidden=())), 11), "too many were hidden"
@@ -159,7 +159,7 @@ def test_the_next_process_but_one_knows_it_too(store: Store) -> None:
     tell(view.projection.store, "MODIFIED", Toy("y", version=11))
     last = view.projection.checkpoint(11)
     assert last is not None
-    assert (last.version, last.unlike) == (11, 11), (
+    assert (last.version, last.last_incompatible) == (11, 11), (
         "of clients from before the crash nothing is known any more"
     )
     assert view.projection.checkpoint(ANY_VERSION) is None

@@ -7,7 +7,7 @@ import pytest
 
 from kube.errors import StatusError
 from kube.json_type import Json
-from kube.store.beginning import Beginning, correction
+from kube.store.initial_events import InitialEvents, correction
 from kube.store.listing import FULL_OBJECTS, METADATA, Form
 from kube.store.made_forms import TABLES
 from kube.store.projection import Evaluation, InputKey, Projection
@@ -42,7 +42,7 @@ def write(event_type: str, item: Item) -> bytes:
 
 def test_the_events_come_in_their_order() -> None:
     items = {item.key[1]: item for item in filled(10, HIDDEN, PLAIN)}
-    beginning = Beginning([items["plain"]], [b"missed;"], [items["hidden"]])
+    beginning = InitialEvents([items["plain"]], [b"missed;"], [items["hidden"]])
     assert b"".join(beginning.frames(write)) == b"missed;DELETED hidden;ADDED plain;"
 
 

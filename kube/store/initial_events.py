@@ -16,7 +16,7 @@ SERVICE_NAME = "kubernetes.io/service-name"
 """The label of a slice that names its Service."""
 
 
-class Beginning(NamedTuple):
+class InitialEvents(NamedTuple):
     """The first events for a client: events that it missed, objects that it must not keep, and then a state."""
 
     state: Sequence[Item]
@@ -41,7 +41,7 @@ def correction(
     since: int,
     changed_after: int | None = None,
     unseen: Callable[[Key], bool] = lambda _key: False,
-) -> Beginning:
+) -> InitialEvents:
     """Events that turn any state of a client at version `since` into what a projection shows through a scope.
 
     With `changed_after` the client's state may differ only in objects that have changed after that version.
@@ -66,7 +66,7 @@ def correction(
     hidden += [item for key, item in gone.items() if key not in shown and scope.may_have_held(item)]
     made = _made_after(store, since)
     hidden = [_name_alone(item) for item in hidden if item.key not in made and not unseen(item.key)]
-    return Beginning(state, hidden=hidden)
+    return InitialEvents(state, hidden=hidden)
 
 
 def _made_after(store: Store, version: int) -> set[Key]:
