@@ -100,10 +100,13 @@ def _route_of_service(source: Fields, named: Fields) -> None:
         added = route.add("ports")
         for name in ("name", "protocol"):
             _copy(port, added, name)
+        added.set("port", port.number("port"))
 
 
 def _route_of_slice(source: Fields, named: Fields) -> None:
     _copy(source, named, "addressType")
+    named.add("endpoints")
+    named.keep("endpoints", lambda _endpoint: False)  # in JSON an empty list
     service = source.child("metadata").mapping("labels").get(SERVICE_NAME)
     if service is not None:
         named.child("metadata").set_mapping("labels", {SERVICE_NAME: service})
@@ -119,4 +122,5 @@ ROUTES: Mapping[str, Callable[[Fields, Fields], None]] = {
     "EndpointSlice": _route_of_slice,
 }
 """The fields of a deleted object by which kube-proxy finds the rules to undo. It leaves its rules in place for a
-Service without ports or cluster IP, or a slice without address type or the label of its Service."""
+Service without ports or cluster IP, or a slice without address type or the label of its Service. A client that checks
+types (Python's) refuses one without what the API requires beside that: the number of a port, the list of endpoints."""

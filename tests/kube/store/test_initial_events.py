@@ -116,11 +116,11 @@ ENDPOINTS: Json = {"subsets": [{"addresses": [{"ip": "10.1.0.1"}]}], "metadata":
                         name: SERVICE["spec"][name]
                         for name in ("type", "clusterIP", "clusterIPs", "ipFamilies")
                     },
-                    "ports": [{"name": "dns", "protocol": "UDP"}],
+                    "ports": [{"name": "dns", "protocol": "UDP", "port": 53}],
                 }
             },
         ),
-        ("EndpointSlice", SLICE, {"addressType": "IPv4"}),
+        ("EndpointSlice", SLICE, {"addressType": "IPv4", "endpoints": []}),
         ("Endpoints", ENDPOINTS, {}),
         ("Secret", {"data": {"told": "dG9sZA=="}}, {}),
     ],
@@ -128,7 +128,7 @@ ENDPOINTS: Json = {"subsets": [{"addresses": [{"ip": "10.1.0.1"}]}], "metadata":
 def test_a_hidden_object_has_what_kube_proxy_undoes_by_and_no_more(
     kind: str, content: Json, left: Json
 ) -> None:
-    """kube-proxy takes from the event of a deletion which rules it undoes."""
+    """kube-proxy takes from the event of a deletion which rules it undoes. Python's client checks required fields."""
 
     class Hiding:
         """A chain that hides everything."""
