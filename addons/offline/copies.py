@@ -178,7 +178,7 @@ class DiskCopy:
 
     async def _run(self, reflector: Reflector) -> None:
         path = self._list_watch.path
-        reading = asyncio.create_task(self._read(reflector), name=f"copy of {path}")
+        reading = asyncio.create_task(self.restore(), name=f"copy of {path}")
         reflecting: asyncio.Task[None] | None = None
         try:
             await asyncio.wait((reading,), timeout=PATIENCE)
@@ -191,6 +191,10 @@ class DiskCopy:
                 while not reading.done() and not self._store.complete:
                     updated = self._store.next_update()
                     await asyncio.wait((reading, updated), return_when=asyncio.FIRST_COMPLETED)
+            if reading.done() and (refusal := reading.result()) is not None:
+                await _answered(reflector, self._store)
+                if not self._store.complete and reflector.refusal is None:
+                    reflector.remember_refusal(refusal)
             self.is_starting = False
             reflector.changed.notify()
             await reflecting
@@ -198,11 +202,6 @@ class DiskCopy:
             reading.cancel()
             if reflecting is not None:
                 reflecting.cancel()
-
-    async def _read(self, reflector: Reflector) -> None:
-        refusal = await self.restore()
-        if refusal is not None and not self._store.complete:
-            reflector.remember_refusal(refusal)
 
     async def restore(self) -> StatusError | None:
         """Fill the store from the copy, if there is one. Returns the cloud's 403 or 404 if that is stored instead."""
@@ -345,6 +344,14 @@ async def _resumed(reflector: Reflector) -> None:
                 await reflector.changed.wait()
             if not reflector.lists and reflector.state is State.WATCHING:
                 await asyncio.sleep(SETTLE)
+
+
+async def _answered(reflector: Reflector, store: Store) -> None:
+    """Wait until the cloud has answered a list, or cannot, or for CONFIRM: its answer goes before a stored refusal."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(CONFIRM):
+            while not store.complete and reflector.refusal is None and reflector.error is None:
+                await reflector.changed.wait()
 
 
 def _refusal(code: object, resource: str) -> StatusError | None:

@@ -36,6 +36,7 @@ from kube.requests.selectors import parse_field_selector, parse_label_selector
 from kube.store.scope import EVERYTHING, Scope
 from kube.store.store import Item
 from kube.wire.encoding import Encoding
+from tests.addons.support.copying import settled
 from tests.addons.support.filter_plugins import Hiding
 from tests.addons.support.hub_world import SERVICES_LIST_WATCH, HubWorld
 from tests.addons.support.observed import value_of
@@ -83,6 +84,25 @@ async def test_a_refusal_that_is_over_is_forgotten(parts: HubWorld, cloud: Scrip
         await source.ready(2)
     await source.ready(5)
     assert names(source) == ["web"]
+
+
+async def test_the_clouds_answer_goes_before_a_stored_refusal(
+    parts: HubWorld, cloud: ScriptableCloud, tmp_path: Path
+) -> None:
+    """A client of a new source got the 403 of the source before it, although the cloud had granted the right since."""
+    copies = DiskCopies(DiskAccess(Disk(tmp_path), DiskWriter()))
+    await copies.open()
+    parts.sources._copies = copies
+    refusing = cloud.faults.add(Refuse(403), times=None, when=matching(resource="services"))
+    source = parts.sources.get(HUB_IDENTITY, SERVICES_LIST_WATCH)
+    with refuses(403):
+        await source.ready(5)
+    assert isinstance(source.copy, DiskCopy)
+    await settled(source.copy)
+    parts.sources._drop(source)
+    refusing.lift()
+    await parts.sources.get(HUB_IDENTITY, SERVICES_LIST_WATCH).ready(5)
+    copies.access.close()
 
 
 async def test_a_component_keeps_its_view(parts: HubWorld) -> None:
