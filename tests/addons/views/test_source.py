@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
+from collections.abc import AsyncIterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -50,6 +51,16 @@ from tests.cloud.scriptable.request_log import matching
 SLICES = ListWatch(ResourceType("discovery.k8s.io", "v1", "endpointslices"), encoding=Encoding.JSON)
 
 
+@pytest.fixture
+async def copied(parts: HubWorld, tmp_path: Path) -> AsyncIterator[None]:
+    """Let the sources have copies on a disk."""
+    copies = DiskCopies(DiskAccess(Disk(tmp_path), DiskWriter()))
+    await copies.open()
+    parts.sources._copies = copies
+    yield
+    copies.access.close()
+
+
 async def lacking_inputs(parts: HubWorld, cloud: ScriptableCloud) -> tuple[Source, Rule]:
     """A source with one slice whose Service the cloud does not tell, until the fault is lifted."""
     cloud.store.create(endpoint_slice("s", ["n1", "n2"]))
@@ -86,13 +97,11 @@ async def test_a_refusal_that_is_over_is_forgotten(parts: HubWorld, cloud: Scrip
     assert names(source) == ["web"]
 
 
+@pytest.mark.usefixtures("copied")
 async def test_the_clouds_answer_goes_before_a_stored_refusal(
-    parts: HubWorld, cloud: ScriptableCloud, tmp_path: Path
+    parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     """A client of a new source got the 403 of the source before it, although the cloud had granted the right since."""
-    copies = DiskCopies(DiskAccess(Disk(tmp_path), DiskWriter()))
-    await copies.open()
-    parts.sources._copies = copies
     refusing = cloud.faults.add(Refuse(403), times=None, when=matching(resource="services"))
     source = parts.sources.get(HUB_IDENTITY, SERVICES_LIST_WATCH)
     with refuses(403):
@@ -102,7 +111,6 @@ async def test_the_clouds_answer_goes_before_a_stored_refusal(
     parts.sources._drop(source)
     refusing.lift()
     await parts.sources.get(HUB_IDENTITY, SERVICES_LIST_WATCH).ready(5)
-    copies.access.close()
 
 
 async def test_a_component_keeps_its_view(parts: HubWorld) -> None:
@@ -162,14 +170,9 @@ async def test_a_closed_source_refuses_waiters_and_leaves_no_task(
     ]
 
 
-@pytest.mark.usefixtures("uncollected")
-async def test_nothing_of_a_source_outlives_it(
-    parts: HubWorld, cloud: ScriptableCloud, tmp_path: Path
-) -> None:
+@pytest.mark.usefixtures("uncollected", "copied")
+async def test_nothing_of_a_source_outlives_it(parts: HubWorld, cloud: ScriptableCloud) -> None:
     """One that is closed for its size would stay in memory until a full collection, with all its objects."""
-    copies = DiskCopies(DiskAccess(Disk(tmp_path), DiskWriter()))
-    await copies.open()
-    parts.sources._copies = copies
     parts.sources.noted = observed_events(lambda _: None)
     cloud.store.create(service("web"))
     source = await parts.source()
@@ -184,7 +187,6 @@ async def test_nothing_of_a_source_outlives_it(
     async with asyncio.timeout(20):
         while any(each() is not None for each in left):  # noqa: ASYNC110 - garbage collection has no notification
             await asyncio.sleep(0.01)
-    copies.access.close()
 
 
 @pytest.mark.usefixtures("uncollected")
