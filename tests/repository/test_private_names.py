@@ -55,6 +55,7 @@ def _is_of_library(text: str) -> bool:
 
 def private_attributes(module: ast.Module) -> Iterator[str]:
     """Private attributes of other objects that a module uses, but those that a class or function of its own defines.
+    `__dict__` has all of them.
 
     What an attribute belongs to cannot be seen without its type: a name counts as the module's own where the module
     assigns it on `self` or `cls`, or defines it.
@@ -62,7 +63,8 @@ def private_attributes(module: ast.Module) -> Iterator[str]:
     own = set(_defined(module)) | DOCUMENTED
     for node in ast.walk(module):
         name = _used(node)
-        if name is not None and is_private(name) and name not in own:
+        is_replaced = name == "__dict__" and isinstance(getattr(node, "ctx", None), ast.Store)
+        if name is not None and (is_replaced or (is_private(name) and name not in own)):
             yield name
 
 
@@ -152,6 +154,7 @@ def test_private_texts_are_found(source: str, found: list[str]) -> None:
         ("tls._ssl", ["_ssl"]),
         ("getattr(tls, '_ssl')", ["_ssl"]),
         ("stream._paused = True", ["_paused"]),
+        ("flow.__dict__ = {'_backup': None}", ["__dict__"]),
         ("self._own, super()._theirs, pair._replace(a=1), type(x).__name__", []),
         ("class A:\n    def __init__(self, other): self._a = other._a", []),
     ],
