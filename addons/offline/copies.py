@@ -3,12 +3,10 @@
 A start reads the disk and the cloud at the same time, so that neither waits for the other where one is slow.
 
 A store applies a list, or the events of one chunk, within one iteration of the event loop, so a batch is always a
-state that the cloud had, written with its version in one
-transaction. A crash loses the changes of the last moment (LINGER and
-the write): the reflector resumes its watch from the version on disk, and the cloud sends those changes again.
+state that the cloud had, written with its version in one transaction. A crash loses the changes of the last moment
+(LINGER and the write): the reflector resumes from the version on disk, and the cloud sends those changes again.
 
-Lists, refusals, a source's last batch, and the node's own writes go to disk at once: the cloud would not send a write
-of the node again.
+Lists, refusals, last batches and the node's own writes go to disk at once: the cloud sends no write of the node again.
 """
 
 from __future__ import annotations
@@ -151,7 +149,7 @@ class DiskCopy:
         )
         self.is_starting = False
         """Whether no client may see the store yet: it may lack the copy, or the cloud's changes since."""
-        self._refused = 0
+        self._refused, self._is_discarded = 0, False
         self._last_used = int(copies.access.clock())
         self._stamped = False
         """Whether the time of last use on disk is recent enough."""
@@ -272,6 +270,11 @@ class DiskCopy:
             self._refused = refusal.code
             self.table.rewrite()
 
+    def discard(self) -> None:
+        """Delete the copy. A refusal, unlike this, would also hold for the next clients."""
+        self._is_discarded = True
+        self.table.rewrite()
+
     def changed(self, change: Change) -> None:
         self._end_refusal()
         is_own = (
@@ -304,6 +307,8 @@ class DiskCopy:
     def _batch(self, objects: TableChanges) -> Batch | None:
         """The objects with the meta that belongs to them; None before there are any."""
         store = self._store
+        if self._is_discarded:
+            return dropped_copy(self.name)
         if not self._refused and not store.complete:
             return None
         meta: Meta = {

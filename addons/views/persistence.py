@@ -67,6 +67,9 @@ class SourceCopy(Protocol):
     def refused(self, refusal: StatusError) -> None:
         """Drop objects that the cloud no longer shows."""
 
+    def discard(self) -> None:
+        """Delete the copy: the hub's bounds close the source."""
+
     def close(self) -> None:
         """Write the remaining changes, and stop following the store."""
 

@@ -33,7 +33,6 @@ from addons.views.open_view import ViewKey
 from addons.views.persistence import SourceCopies, Withdrawals
 from addons.views.source import HeldVersions, NotedOf, Source
 from kube.bounds import reached
-from kube.errors import forbidden
 from kube.http.client import Client
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.upstream import Upstream
@@ -327,9 +326,7 @@ class Sources:
     def _evict(self, sources: Iterable[Source]) -> None:
         for source in sources:
             if source.copy is not None:
-                source.copy.refused(
-                    forbidden("evicted: the hub has too many copies")
-                )  # the disk keeps none of it
+                source.copy.discard()
             self._drop(source)
             reached("the node's sources")
 

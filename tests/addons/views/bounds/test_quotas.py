@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from addons.offline.copies import DiskCopies
+from addons.offline.copies import DiskCopies, source_name
 from addons.offline.tables.disk_access import DiskAccess
 from addons.requests.caller import Caller
 from addons.telemetry import metrics
@@ -19,6 +19,7 @@ from kube.disk.writer import DiskWriter
 from kube.reflector import list_pages
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
+from kube.store.store import Store
 from kube.wire.encoding import Encoding
 from tests.addons.support.hub_world import HubWorld
 from tests.addons.support.observed import until, value_of
@@ -339,4 +340,28 @@ async def test_copies_on_disk_are_bounded(
     user = next(source.user for source in parts.sources if source.user)
     await until(lambda: len(copies.list_watches(user)) == remaining)
     assert sum(source.copy is not None for source in parts.sources if source.user) == remaining
+    copies.access.close()
+
+
+async def test_an_evicted_source_is_not_remembered_as_refused_by_the_cloud(
+    parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A client that came back to it was told that the cloud had forbidden the list."""
+    copies = DiskCopies(DiskAccess(Disk(tmp_path), DiskWriter()))
+    await copies.open()
+    parts.sources._copies = copies
+    monkeypatch.setattr(quotas, "MAX_HUB_IDLE", 0)
+    cloud.store.create(secret("a"))
+    target = f"{SECRETS.format('a')}&labelSelector=!x"
+    assert await parts.names(target, "cached") == ["s"]
+    (evicted,) = [each for each in parts.sources if each.list_watch.label_selector]
+    assert evicted.copy is not None
+    assert await parts.names(f"{target}1", "cached") == ["s"]
+    assert evicted.is_closed
+    await until(lambda: evicted.is_on_disk)
+    again = copies.copy("", evicted.list_watch, Store())
+    assert await again.restore() is None
+    assert source_name("", evicted.list_watch) not in copies.metas
+    again.close()
+    assert await parts.names(target, "cached") == ["s"]
     copies.access.close()
