@@ -34,7 +34,7 @@ def test_kubelet_is_the_one_that_kubeadm_started(node: Machine, clouds: Machine)
 
 @pytest.mark.parametrize("how", Cut)
 def test_a_cut_lasts_until_it_is_healed(node: Machine, clouds: Machine, how: Cut) -> None:
-    assert reaches_cloud(node)
+    until("the cloud is reached", lambda: reaches_cloud(node), LONG)
     network.cut(clouds, NODE, how)
     try:
         assert not reaches_cloud(node)
