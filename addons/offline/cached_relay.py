@@ -132,8 +132,9 @@ class CachedRelay:
 
         `since`: what `AcceptedWrites.count` was when the request came.
         """
-        is_outdated = request.info.method == "GET" and not self.accepted.is_current(request.info, since)
-        if is_outdated or request.is_dry_run:
+        is_read = request.info.method == "GET"
+        is_void = not self.accepted.is_current(request.info, since) if is_read else request.is_dry_run
+        if is_void:
             return
         if answer.status == 200 and request.info.verb == "list":
             self._copies.relayed(request.info, CachedResponse.of(answer.headers, answer.body))
