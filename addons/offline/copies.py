@@ -23,6 +23,7 @@ import orjson
 from addons.offline.tables.disk_access import DiskAccess
 from addons.offline.tables.write_behind import WriteBehind
 from addons.views.persistence import Checkpoints, checkpoints_of, past_of
+from kube.concurrency.notifier import comes_within
 from kube.disk.copy_rows import (
     COUNT,
     METAS,
@@ -183,14 +184,15 @@ class DiskCopy:
             was_read = reading.done()
             reflecting = asyncio.create_task(reflector.run(), name=f"reflector {path}")
             if was_read:
-                await _resumed(reflector)
+                await comes_within(CONFIRM, _resumed(reflector))
             else:
                 # The copy or the cloud's list, whichever comes first.
                 while not reading.done() and not self._store.complete:
                     updated = self._store.next_update()
                     await asyncio.wait((reading, updated), return_when=asyncio.FIRST_COMPLETED)
             if reading.done() and (refusal := reading.result()) is not None:
-                await _answered(reflector, self._store)
+                # The cloud's own answer goes before a stored refusal.
+                await comes_within(CONFIRM, _answered(reflector, self._store))
                 if not self._store.complete and reflector.refusal is None:
                     reflector.remember_refusal(refusal)
             self.is_starting = False
@@ -342,21 +344,17 @@ class DiskCopy:
 
 
 async def _resumed(reflector: Reflector) -> None:
-    """Wait until a reflector has resumed from its copy, has listed instead, or has failed, or for CONFIRM."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(CONFIRM):
-            while not reflector.lists and reflector.state is not State.WATCHING and reflector.error is None:
-                await reflector.changed.wait()
-            if not reflector.lists and reflector.state is State.WATCHING:
-                await asyncio.sleep(SETTLE)
+    """Wait until a reflector has resumed from its copy, has listed instead, or has failed."""
+    while not reflector.lists and reflector.state is not State.WATCHING and reflector.error is None:
+        await reflector.changed.wait()
+    if not reflector.lists and reflector.state is State.WATCHING:
+        await asyncio.sleep(SETTLE)
 
 
 async def _answered(reflector: Reflector, store: Store) -> None:
-    """Wait until the cloud has answered a list, or cannot, or for CONFIRM: its answer goes before a stored refusal."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(CONFIRM):
-            while not store.complete and reflector.refusal is None and reflector.error is None:
-                await reflector.changed.wait()
+    """Wait until the cloud has answered a list, or cannot."""
+    while not store.complete and reflector.refusal is None and reflector.error is None:
+        await reflector.changed.wait()
 
 
 def _refusal(code: object, resource: str) -> StatusError | None:
