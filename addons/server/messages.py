@@ -75,9 +75,9 @@ def _joined(fields: HeadFields) -> dict[bytes, bytes]:
             repeated.setdefault(key, [values[key]]).append(value)
         else:
             values[key] = value
-    return (
-        values | {key: b", ".join(all_of_it) for key, all_of_it in repeated.items()} if repeated else values
-    )
+    for key, of_key in repeated.items():
+        values[key] = b", ".join(of_key)
+    return values
 
 
 def _text(value: bytes) -> str:
