@@ -128,10 +128,6 @@ class Offline:
         """Publish this hub's state in the cloud, with the node's Lease."""
         self._lease.publish_status(status)
 
-    def waiting(self) -> int:
-        """How many writes wait for the cloud."""
-        return self.tables.waiting()
-
     def describe(self) -> dict[str, Any]:
         """The state of the Lease and the journal, for the debug page."""
         return {"lease": self._lease.describe(), "journal": self.tables.journal.describe()}

@@ -253,7 +253,7 @@ def status(hub: RunningHub) -> dict[str, Any]:
         },
         "views": sum(len(source.views) for source in hub.sources),
         "watchers": sum(len(o.view.watchers) for source in hub.sources for o in source.views.values()),
-        "journal": hub.offline.waiting() if hub.offline is not None else 0,
+        "journal": hub.offline.tables.waiting() if hub.offline is not None else 0,
         "bytes": {
             "linkUpToday": up_today,
             "linkDownToday": down_today,
@@ -355,7 +355,7 @@ def journal(hub: RunningHub) -> dict[str, Any]:
     """Statuses by path, events by number alone: their contents stay private. Counts are since the hub started."""
     described = hub.offline.describe()["journal"] if hub.offline is not None else {}
     return {
-        "waiting": hub.offline.waiting() if hub.offline is not None else 0,
+        "waiting": hub.offline.tables.waiting() if hub.offline is not None else 0,
         "statuses": described.get("statuses", []),
         "events": described.get("events", 0),
         "unwritten": described.get("unwritten", 0),

@@ -11,6 +11,7 @@ import pytest
 from addons.link.health import ServerHealth
 from addons.link.servers import Lender
 from addons.offline.offline_mode import Offline
+from addons.offline.offline_tables import OfflineTables
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.startup.rollback import write_rollback
 from addons.telemetry import metrics
@@ -27,14 +28,12 @@ from tests.cloud.scriptable.faults import Refuse
 class Heard(Offline):
     """Records notifications."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         self.reported: list[HubStatus] = []
+        self.tables = OfflineTables.at(folder / "cache")
 
     def publish_status(self, status: str) -> None:
         self.reported.append(read_status(status))
-
-    def waiting(self) -> int:
-        return 0
 
 
 async def test_the_fleet_status_has_pool_server_and_problems(parts: HubWorld) -> None:
@@ -63,7 +62,7 @@ async def test_copies_that_do_not_follow_are_stale(parts: HubWorld, cloud: Scrip
 @pytest.mark.looptime
 async def test_a_rolled_back_hub_reports_the_reason(parts: HubWorld, tmp_path: Path) -> None:
     write_rollback(tmp_path, "hub:3: the hub has ended\n" + "x" * 9999)
-    heard = Heard()
+    heard = Heard(tmp_path)
     hub = replace(parts.running_hub(state_dir=tmp_path), offline=heard)
     task = asyncio.create_task(tell_fleet(hub))
     await until(lambda: heard.reported)
@@ -73,8 +72,10 @@ async def test_a_rolled_back_hub_reports_the_reason(parts: HubWorld, tmp_path: P
 
 
 @pytest.mark.looptime
-async def test_a_change_of_the_link_is_reported_at_once_and_bytes_after_an_interval(parts: HubWorld) -> None:
-    heard = Heard()
+async def test_a_change_of_the_link_is_reported_at_once_and_bytes_after_an_interval(
+    parts: HubWorld, tmp_path: Path
+) -> None:
+    heard = Heard(tmp_path)
     hub = replace(parts.running_hub(), offline=heard)
     task = asyncio.create_task(tell_fleet(hub))
     await asyncio.sleep(60)
