@@ -13,7 +13,6 @@ import ssl
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -27,7 +26,7 @@ from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
 from tests.hub.support.process import Hub
-from tests.support.relay import end
+from tests.support.relay import end, exchange
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEAD = 9
@@ -111,23 +110,7 @@ class Recorder:
         streams: dict[int, str] = {}
         up, down = (Frames(self, direction, streams, spoken) for direction in (UP, DOWN))
         with client, server:
-            back = threading.Thread(target=pump, args=(server, client, down.read), daemon=True)
-            back.start()
-            pump(client, server, up.read)
-            back.join()
-
-
-def pump(near: socket.socket, far: socket.socket, read: Callable[[bytes], None]) -> None:
-    """Hand on what comes from `near`, to its end or that of `far`, and end both."""
-    # One read of a TLS socket is one record at most.
-    with suppress(OSError):
-        while data := near.recv(65536):
-            read(data)
-            far.sendall(data)
-    for each in (near, far):
-        # A closed socket's number is the next connection's, of which a thread that still reads would take the bytes.
-        with suppress(OSError):
-            socket.socket.shutdown(each, socket.SHUT_RDWR)  # that of TLS would first forget how to read
+            exchange(client, server, up.read, down.read)
 
 
 class Frames:

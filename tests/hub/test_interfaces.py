@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import shlex
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -103,21 +102,10 @@ async def test_a_person_follows_a_component_through_an_outage_in_the_terminal(
     tmp_path: Path, cloud: ScriptableCloud, session: aiohttp.ClientSession
 ) -> None:
     """Lists, the log and an answer from the copy; no line of the log is written over the screen."""
-
-    async def ready(hub: Hub) -> None:
-        """Return when a hub is ready that another program has started."""
-        async with asyncio.timeout(60):
-            while True:
-                with contextlib.suppress(aiohttp.ClientConnectionError):
-                    async with session.get(f"{hub.admin_url}/readyz?exclude=node") as answer:
-                        if answer.status == 200:
-                            return
-                await asyncio.sleep(0.1)
-
     made = Hub(tmp_path, cloud.url, flags=("--ui", "console"))
     command = shlex.join(made.command)
     async with Terminal(tmp_path, ["sh", "-c", f"exec {command}"]) as terminal:
-        await ready(made)
+        await made.started_elsewhere()
         await listed(session, made)
         shown = await terminal.until(SERVICES, "[1/1]")
         assert any(line.startswith("kube-proxy ") and SERVICES in line for line in shown.splitlines())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import shlex
 import socket
 import sys
@@ -20,17 +19,6 @@ from tests.support.browser import Browser
 from tests.support.terminal import Terminal
 
 REFUSED = "the ports of this process are the hub's own"
-
-
-async def ready(hub: Hub) -> None:
-    """Return when a hub is ready that another program has started."""
-    async with asyncio.timeout(60), aiohttp.ClientSession() as session:
-        while True:
-            with contextlib.suppress(aiohttp.ClientConnectionError):
-                async with session.get(f"{hub.admin_url}/readyz?exclude=node") as answer:
-                    if answer.status == 200:
-                        return
-            await asyncio.sleep(0.1)
 
 
 async def serves(hub: Hub) -> None:
@@ -63,7 +51,7 @@ async def test_a_tick_in_mitmweb_is_refused_on_the_page(tmp_path: Path, cloud: S
 async def test_the_consoles_command_line_is_refused(tmp_path: Path, cloud: ScriptableCloud) -> None:
     hub = Hub(tmp_path, cloud.url, flags=("--ui", "console"))
     async with Terminal(tmp_path, ["sh", "-c", f"exec {shlex.join(hub.command)}"]) as terminal:
-        await ready(hub)
+        await hub.started_elsewhere()
         for command in ("set server=false", "set mode=regular", "set mode="):
             await terminal.press(":", command, "Enter")
             await terminal.until(REFUSED)
@@ -103,13 +91,13 @@ async def test_programs_of_mitmproxy_listen_on_the_ports_of_the_hub(
         command += [str(ROOT / "addons" / "hub.py"), *settings]
         if program == "mitmproxy":
             async with Terminal(tmp_path, ["env", f"PYTHONPATH={ROOT}", *command]) as terminal:
-                await ready(hub)
+                await hub.started_elsewhere()
                 await terminal.until(f"[{LOOPBACK}:{hub.port}]")
                 await serves(hub)
             return
         process = await asyncio.to_thread(Process, program, command, tmp_path, {"PYTHONPATH": str(ROOT)})
         try:
-            await ready(hub)
+            await hub.started_elsewhere()
             await serves(hub)
             assert not any("8080" in line or f":{port}" in line for line in process.lines)
         finally:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 CHUNK = 65536
 
+type Passed = Callable[[bytes], None]
+
 
 def file_listener(path: Path) -> socket.socket:
     """A listener at a path, which programs of every network namespace can reach."""
@@ -41,6 +43,14 @@ def relay(
     threading.Thread(target=_accept, args=(listener, connect, pause), daemon=True).start()
 
 
+def exchange(near: socket.socket, far: socket.socket, up: Passed, down: Passed) -> None:
+    """Copy between two sockets until both directions have ended. `up` and `down` see each chunk before it goes on."""
+    back = threading.Thread(target=copy, args=(far, near, down), daemon=True)
+    back.start()
+    copy(near, far, up)
+    back.join()
+
+
 def end(listener: socket.socket) -> None:
     """Accept no more connections."""
     with contextlib.suppress(OSError):
@@ -60,18 +70,21 @@ def _accept(
 
 
 def _pass_on(taken: socket.socket, connect: Callable[[], socket.socket], pause: Callable[[], float]) -> None:
+    def wait(_: bytes) -> None:
+        time.sleep(pause())
+
     with taken, contextlib.suppress(OSError), connect() as made:
-        back = threading.Thread(target=_copy, args=(made, taken, pause), daemon=True)
-        back.start()
-        _copy(taken, made, pause)
-        back.join()
+        exchange(taken, made, wait, wait)
 
 
-def _copy(source: socket.socket, target: socket.socket, pause: Callable[[], float]) -> None:
+def copy(source: socket.socket, target: socket.socket, passed: Passed) -> None:
+    """Forward each chunk of `source`, which `passed` sees first, to its end or that of `target`, and end both."""
+    # One read of a TLS socket is one record at most.
     with contextlib.suppress(OSError):
         while chunk := source.recv(CHUNK):
-            time.sleep(pause())
+            passed(chunk)
             target.sendall(chunk)
     for each in (source, target):
+        # A closed socket's number is the next connection's, of which a thread that still reads would take the bytes.
         with contextlib.suppress(OSError):
-            each.shutdown(socket.SHUT_RDWR)
+            socket.socket.shutdown(each, socket.SHUT_RDWR)  # that of TLS would first forget how to read

@@ -26,6 +26,7 @@ from addons.ui.handlers import (
 from addons.ui.running_hub import RunningHub
 from kube.errors import too_many_requests
 from tests.addons.support.observed import until, value_of
+from tests.support.raw_connections import connected, said
 
 LONG = "x" * 3_000_000
 LIMIT = 100
@@ -109,20 +110,6 @@ def request(path: str = "/", method: str = "GET", *fields: str, body: bytes = b"
 
 
 CLOSE = "Connection: close"
-
-
-async def said(port: int, data: bytes) -> bytes:
-    """The server's answers until it closes the connection."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(data)
-    async with asyncio.timeout(20):
-        answer = await reader.read()
-    writer.close()
-    return answer
-
-
-async def connected(port: int, number: int) -> list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    return [await asyncio.open_connection("127.0.0.1", port) for _ in range(number)]
 
 
 async def test_pipelined_requests_are_answered_in_order_on_one_connection(served: Served) -> None:

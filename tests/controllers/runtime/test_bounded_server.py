@@ -16,6 +16,7 @@ from aiohttp import web
 from controllers.runtime import bounded_server
 from controllers.runtime.bounded_server import MAX_CONNECTIONS, BoundedServer, listen
 from tests.cloud.pki import Authority
+from tests.support.raw_connections import connected, said
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
@@ -73,19 +74,6 @@ async def served() -> AsyncIterator[Served]:
 @pytest.fixture
 def port(served: Served) -> int:
     return served.port
-
-
-async def said(port: int, request: bytes) -> bytes:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(request)
-    async with asyncio.timeout(20):
-        answer = await reader.read()
-    writer.close()
-    return answer
-
-
-async def connected(port: int, number: int) -> list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    return [await asyncio.open_connection("127.0.0.1", port) for _ in range(number)]
 
 
 async def test_beyond_the_bound_the_longest_idle_connection_is_closed(served: Served) -> None:

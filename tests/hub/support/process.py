@@ -137,6 +137,17 @@ class Hub:
                 raise self.process.failure("did not become ready")
             time.sleep(0.02)
 
+    async def started_elsewhere(self) -> None:
+        """Return when the hub is ready, which another program has started."""
+
+        def wait() -> None:
+            deadline = time.monotonic() + START_TIMEOUT
+            while not self._answers(READY):
+                assert time.monotonic() < deadline, "it did not become ready"
+                time.sleep(0.1)
+
+        await asyncio.to_thread(wait)
+
     def stop(self) -> int:
         """SIGTERM; the exit status."""
         process, self._process = self._process, None

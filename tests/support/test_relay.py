@@ -1,10 +1,10 @@
-"""The recorder of `scripts/bench --links`, between a hub and its cloud."""
+"""The relay between two sockets, by which the bench reads what goes between a hub and its cloud, too."""
 
 from __future__ import annotations
 
 import socket
 
-from scripts.benchmark.quiet_node import pump
+from tests.support.relay import copy
 
 
 def test_a_connection_that_ends_keeps_its_number_while_the_other_direction_reads() -> None:
@@ -15,7 +15,7 @@ def test_a_connection_that_ends_keeps_its_number_while_the_other_direction_reads
     with client, near, far, server:
         client.sendall(b"last")
         client.shutdown(socket.SHUT_WR)
-        pump(near, far, read.append)
+        copy(near, far, read.append)
         assert (read, server.recv(65536), server.recv(1)) == ([b"last"], b"last", b"")
         assert far.recv(1) == b"", "the other direction learns of the end"
         assert -1 not in (near.fileno(), far.fileno())

@@ -1,0 +1,20 @@
+"""Connections of a client that speaks by bytes."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+async def said(port: int, data: bytes) -> bytes:
+    """The server's answers to these bytes until it closes the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(data)
+    async with asyncio.timeout(20):
+        answer = await reader.read()
+    writer.close()
+    return answer
+
+
+async def connected(port: int, number: int) -> list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Open so many connections, and send nothing."""
+    return [await asyncio.open_connection("127.0.0.1", port) for _ in range(number)]
