@@ -64,7 +64,8 @@ class WriteBehind:
         self._on_disk = DiskRows(access, marks, self.written, is_tracked=all_rows is None)
         self._next: asyncio.Handle | None = None
         """The callback that begins the next batch."""
-        self._writing: asyncio.Task[None] | None = None
+        self._writing: set[asyncio.Task[None]] = set()
+        """The task that writes; the one of `finish` may run beside it."""
         self._is_closed = False
         self._last: Batch | None = None
         """The batch that `finish` has taken."""
@@ -104,7 +105,7 @@ class WriteBehind:
     def change(self, *, is_urgent: bool = False) -> None:
         """Schedule a batch, also where no row waits for it."""
         self._pending.change(is_urgent=is_urgent)
-        if self.is_writing:
+        if self.is_writing or self._is_closed:
             return
         lingers = isinstance(self._next, asyncio.TimerHandle)
         if self._next is None or (lingers and self._pending.is_urgent):
@@ -118,7 +119,7 @@ class WriteBehind:
         self._is_closed = True
         if (taken := self._take()) is not None:
             self._last = taken[1]
-            self._run(self._write_last(*taken, self._writing))
+            self._run(self._write_last(*taken))
         self._drop_owner()
 
     # -- the disk's state -------------------------------------------------------------------------------------------
@@ -130,7 +131,7 @@ class WriteBehind:
 
     @property
     def is_writing(self) -> bool:
-        return self._writing is not None and not self._writing.done()
+        return not all(task.done() for task in self._writing)
 
     @property
     def is_written(self) -> bool:
@@ -141,8 +142,8 @@ class WriteBehind:
         """Return when no change is pending any longer. Lingering ones do not count."""
         while not self.is_written:
             self._begin()
-            if self._writing is not None:
-                await asyncio.wait((self._writing,))
+            if self._writing:
+                await asyncio.wait(self._writing)
 
     def is_outdated(self, name: str) -> bool:
         """Whether a crash would bring back another value of a row that waits."""
@@ -179,10 +180,11 @@ class WriteBehind:
 
     def close(self) -> Batch | None:
         """Stop writing, and return the pending changes for the process's last write."""
-        if self._writing is not None:
-            self._writing.cancel()
+        for writing in self._writing:
+            writing.cancel()
         if self._is_closed:
             return self._last
+        self._is_closed = True
         if self.waiting:
             self._pending.change()
         taken = self._take()
@@ -196,10 +198,15 @@ class WriteBehind:
             self._run(self._write())
 
     def _run(self, writing: Coroutine[None, None, None]) -> None:
-        self._writing = asyncio.get_running_loop().create_task(
+        task = asyncio.get_running_loop().create_task(
             writing, name=f"write behind of {self._table.replace(chr(0), ' ')}"
         )
-        self._writing.add_done_callback(self._drop_owner)
+        self._writing.add(task)
+        task.add_done_callback(self._end)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self._writing.discard(task)
+        self._drop_owner()
 
     def _stop_lingering(self) -> None:
         if self._next is not None:
@@ -225,14 +232,10 @@ class WriteBehind:
             # The task is not done yet, as far as the loop knows.
             asyncio.get_running_loop().call_soon(self.change)
 
-    async def _write_last(
-        self, changes: TableChanges, batch: Batch, former: asyncio.Task[None] | None
-    ) -> None:
+    async def _write_last(self, changes: TableChanges, batch: Batch) -> None:
         if await self._access.write(batch, is_durable=self.is_durable):
             self._settle(changes)
         self._last = None  # A successor of the owner may write from now on.
-        if former is not None:
-            await asyncio.wait((former,))
 
     def _take(self) -> tuple[TableChanges, Batch] | None:
         """All changes since the last batch; None when there are none."""
@@ -257,7 +260,7 @@ class WriteBehind:
             self._on_disk.settle(name, value, is_latest=name in latest)
         self.written.notify()
 
-    def _drop_owner(self, *_: object) -> None:
+    def _drop_owner(self) -> None:
         """Drop the reference to the owner, which refers to this, when no change is pending."""
         if self._is_closed and not self.is_writing:
             self._batch, self._pending.all_rows = _no_batch, None

@@ -15,7 +15,7 @@ from kube.bounds import listen
 from kube.disk.database import Batch, TableChanges
 from kube.disk.marks import MAX_MARKS
 from tests.addons.support.devices import Device, marked
-from tests.addons.support.observed import until, value_of
+from tests.addons.support.observed import ended, until, value_of
 
 ABOUT = "what it is about"
 
@@ -337,6 +337,23 @@ async def test_closing_writes_the_durable_table_first_and_reports_failures(
     access.close()
     assert [list(batch) for batch in device.batches] == [["durable"], ["t"]]
     assert "not written before the end" in caplog.text
+
+
+async def test_nothing_is_written_after_the_close(access: DiskAccess, device: Device) -> None:
+    """The write would wait for ever for the disk's thread, which has ended."""
+    before = asyncio.all_tasks()
+    changed, finished = WriteBehind(access, "t"), WriteBehind(access, "finished")
+    device.goes_on.clear()
+    finished.put("a", b"1", is_urgent=True)
+    await until(lambda: finished.is_writing)
+    finished.put("b", b"1")
+    finished.finish()
+    device.goes_on.set()
+    access.close()
+    changed.put("a", b"1", is_urgent=True)
+    await ended(before)
+    assert not changed.is_writing
+    assert written(device)[-1] == {"a": b"1", "b": b"1"}
 
 
 async def test_a_slow_disk_delivers_its_rows_later(
