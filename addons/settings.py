@@ -101,7 +101,7 @@ class Settings:
     )
     allow_hold: bool = option(
         False,
-        "`edgehub attach` may [hold and edit flows](seeing.md#a-hub-that-runs). An interface always may.",
+        "`edgehub attach` may [hold and edit flows](attach.md). An interface always may.",
     )
     access_log: bool = option(
         False, "Log each request, as [`edgehub observe`](operations.md#observe) prints it."
@@ -133,7 +133,7 @@ class Settings:
     pod_address: Annotated[PodAddress, parse_pod_address] = option(
         "",
         "IP address (or one per family) that filters write for pods. `auto`: [edgehub0 with "
-        "169.254.2.1](install.md#the-address-for-pods).",
+        "169.254.2.1](nodes.md#the-address-for-pods).",
         shown="hub_listen",
         begins="Pods",
     )
@@ -207,7 +207,7 @@ class Settings:
     )
     leader_names: str = option(
         "",
-        "First leaders, NODE/ADDRESS,…, for a [start offline](pool.md#which-server-a-follower-reads-from).",
+        "First leaders, NODE/ADDRESS,…, for a [start offline](peers.md#which-server-a-follower-reads-from).",
         name="leaders",
     )
     relays: Annotated[tuple[Server, ...], _relays] = option(
@@ -226,7 +226,7 @@ class Settings:
     )
     probe_interval: Annotated[float, parse_duration] = option(
         str(PROBE_INTERVAL),
-        "Seconds without traffic from a server before a [probe](links.md#slow-links).",
+        "Seconds without traffic from a server before a [probe](slow-links.md#slow-links).",
     )
     probe_timeout: Annotated[float, parse_duration] = option(
         str(PROBE_TIMEOUT),
@@ -235,7 +235,7 @@ class Settings:
     keep_days: Days = option(14, "Days without use until a copy is deleted; never in an outage.")
     kubelet_client_certificate: File = option(
         "",
-        "Client certificate for [logs and streams](offline.md#logs-and-exec) at this node's kubelet in an outage.",
+        "Client certificate for [logs and streams](offline-kubectl.md#logs-and-exec) at kubelet in an outage.",
         begins="This node's kubelet",
     )
     kubelet_client_key: File = option("", "Key of hub_kubelet_client_certificate.")

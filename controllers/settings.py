@@ -61,11 +61,11 @@ class Settings:
     )
     default_toleration: int = option(
         300,
-        "kube-apiserver's --default-unreachable-toleration-seconds ([autonomy](manager.md#how-autonomy-works)).",
+        "kube-apiserver's --default-unreachable-toleration-seconds ([autonomy](controllers.md#how-autonomy-works)).",
     )
     hub_image: str = option(
         "",
-        "Image of hubs for [labelled nodes](manager.md#nodes-that-join-by-a-label). Empty: none.",
+        "Image of hubs for [labelled nodes](fleet.md#nodes-that-join-by-a-label). Empty: none.",
     )
     edge_worker_label: str = option(
         "openyurt.io/is-edge-worker", "Label with the value `true` of Nodes that get a hub."
@@ -78,7 +78,7 @@ class Settings:
         "", "Another address of /healthz and /readyz, such as `:8081`. 0: none."
     )
     webhook_port: int = option(
-        9443, "Port of the webhook for [bindings](bindings.md#the-webhook). 0: off, with its controller."
+        9443, "Port of the webhook for [bindings](controllers.md#the-webhook). 0: off, with its controller."
     )
     webhook_client_ca: File = option(
         "", "CA of the clients that may call the webhook. Without it every client may."

@@ -174,7 +174,7 @@ def test_a_node_of_openyurt_gets_the_hub_instead_of_yurthub(
         (kubernetes / "kubelet.conf").write_text(KUBELET_OF_YURTHUB.format(url=machine.url))
         (kubernetes / "manifests/yurt-hub.yaml").write_text("{}\n")
         machine.start_kubelet()
-        # The steps of docs/install.md.
+        # The steps of docs/nodes.md.
         (kubernetes / "manifests/yurt-hub.yaml").rename(kubernetes / "yurt-hub.yaml")
         before = machine.files()
         services = ("--systemctl", str(machine.systemctl), "--timeout", "120")

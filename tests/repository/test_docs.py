@@ -12,6 +12,7 @@ import pytest
 
 import controllers.runtime.metrics
 from addons.telemetry import metrics
+from scripts.building.site import NAVIGATION
 from scripts.documents.program import BOUNDS, bounds, stale
 from scripts.documents.tables import DOCS, samples
 from tests.repository.support.tree import ROOT, label, parse, product_modules
@@ -22,11 +23,17 @@ REACHED = re.compile(r"\b(?:reached|Recent)\(\s*(?:\w+, )?\"([^\"]+)\"\s*\)")
 METRIC = re.compile(r"`(edgehub_\w+)(?:\{(\w+)=\"([^\"]+)\"\})?` \|$")
 MAX_LENGTH = 30_000
 MAX_README_LINES = 120
+MAX_PAGE_OF_USE = 800
 
 
 def test_docs_and_readme_stay_within_their_limits() -> None:
     assert sum(len(page.read_text().split()) for page in DOCS.rglob("*.md")) <= MAX_LENGTH
     assert len((ROOT / "README.md").read_text().splitlines()) <= MAX_README_LINES
+
+
+@pytest.mark.parametrize("page", [page for page in NAVIGATION["Use"] if page != "README.md"])
+def test_a_page_of_use_is_short(page: str) -> None:
+    assert len((ROOT / page).read_text().split()) <= MAX_PAGE_OF_USE
 
 
 def test_the_pages_say_what_the_code_says() -> None:

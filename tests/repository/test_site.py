@@ -38,7 +38,7 @@ def test_the_alerts_of_a_site_with_an_address_link_to_its_pages(tmp_path: Path) 
         for rule in group["rules"]:
             assert "runbook" not in rule["annotations"]
             links.add(rule["annotations"]["runbook_url"])
-    assert "https://docs.my.org/edgehub/offline.html#replay" in links
+    assert "https://docs.my.org/edgehub/outages.html#replay" in links
     assert all(
         (tmp_path / link.rpartition("/")[2].replace(".html", ".md").partition("#")[0]).exists()
         for link in links

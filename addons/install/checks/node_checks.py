@@ -102,7 +102,7 @@ def check_distribution(root: Path, kubelet: Path, default: Path) -> Iterator[Fin
         if kubelet != default:
             yield ok("distribution", f"{distribution.name}, with kubelet's kubeconfig at {kubelet}")
         elif not below(root, default).exists():
-            yield warning("distribution", f"{distribution.name}: {distribution.works} (docs/install.md)")
+            yield warning("distribution", f"{distribution.name}: {distribution.works} (docs/nodes.md)")
 
 
 class Program(NamedTuple):
