@@ -146,7 +146,8 @@ class Inputs(Protocol):
 
     def pool_nodes(self, pool: str) -> Set[str] | None:
         """The names of the nodes in a pool, by NodePool.status.nodes, or by node labels where that kind is
-        not installed; None if there is no such pool. Each node that a filter looks for is an input of its own."""
+        not installed, and this node where its own label names the pool; None if there is no such pool, or
+        its status is not written yet. Each node that a filter looks for is an input of its own."""
 
     def ready_nodes(self, namespace: str, service: str, address_type: str) -> frozenset[str] | None:
         """Return the nodes with a ready endpoint in any EndpointSlice of the Service of that address type.

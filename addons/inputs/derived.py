@@ -10,6 +10,7 @@ from addons.filters.inputs import Selection, ServiceFacts, TargetPort, family_of
 from kube.requests.node_labels import read_labels
 from kube.store.store import Change, Item, Key
 from kube.wire.fields import Fields
+from kube.wire.json_fields import parse_object
 
 
 class Derived[Value]:
@@ -54,9 +55,16 @@ def service_facts_in(item: Item) -> ServiceFacts:
     return ServiceFacts(item.decode().annotations)
 
 
-def members_in(item: Item) -> frozenset[str]:
-    """The nodes of a NodePool."""
-    return frozenset(item.decode().fields.child("status").texts("nodes"))
+MEMBERSHIP = frozenset({"nodes", "readyNodeNum", "unreadyNodeNum"})
+"""The fields of a NodePool's status that its controller writes together. A pool without nodes has the numbers."""
+
+
+def members_in(item: Item) -> frozenset[str] | None:
+    """The nodes of a NodePool; None until they are written."""
+    status = item.decode().fields.child("status")
+    if nodes := status.texts("nodes"):
+        return frozenset(nodes)
+    return frozenset() if MEMBERSHIP & parse_object(status.encode()).keys() else None
 
 
 def slice_facts_in(item: Item) -> SliceFacts:

@@ -158,7 +158,7 @@ class FilterInputs:
         self.refused(namespace, report)
 
     def pool_members(self, pool: str) -> frozenset[str] | None:
-        """The nodes of a NodePool, None when there is none of that name."""
+        """The nodes of a NodePool, None when there is none of that name, or its status is not written."""
         item = self.input(self.kind_of_pool(pool)).source.store.get(("", pool))
         return self._members.of(item) if item is not None else None
 
@@ -318,10 +318,9 @@ class FilterInputs:
 
     def _of_pool(self, change: Change) -> set[InputKey]:
         pool = change.key[1]
-        known = self._members.follow(change)
-        if known is None:
+        was, now = self._members.follow(change) or (None, None)
+        if was is None or now is None:
             return {(InputKind.POOL, pool)}
-        was, now = known
         moved: set[InputKey] = {(InputKind.POOL, pool, node) for node in was ^ now}
         return moved | {(InputKind.POOL, pool, None)} if moved else moved
 

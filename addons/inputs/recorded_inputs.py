@@ -29,6 +29,8 @@ class KnownInputs(Protocol):
     def hub(self) -> HubAddress: ...
     @property
     def unhealthy(self) -> frozenset[str]: ...
+    @property
+    def own_pool(self) -> str: ...
 
     def input(self, kind: InputKind) -> Input: ...
     def kind_of_nodes(self) -> InputKind: ...
@@ -94,7 +96,12 @@ class RecordedInputs:
         else:
             known = self._is_known(self._kind_of_nodes()) and self._is_known(InputKind.OWN_NODE)
             members = self._inputs.labelled(pool) if known else None
-        return RecordedMembers(pool, members, self.reads) if members is not None else None
+        if members is None:
+            return None
+        # The status is written after the label.
+        self.reads.add((InputKind.OWN_NODE,))
+        own = self.node_name if pool == self._inputs.own_pool else ""
+        return RecordedMembers(pool, members, own, self.reads)
 
     def ready_nodes(self, namespace: str, service: str, address_type: str) -> frozenset[str] | None:
         self.reads.add((InputKind.SLICE, (namespace, service)))
@@ -162,24 +169,26 @@ class RecordedLabels(Mapping[str, str]):
 class RecordedMembers(Set[str]):
     """The nodes of a pool. A test for one node records that node; an iteration records all nodes."""
 
-    __slots__ = ("_members", "_pool", "_reads")
+    __slots__ = ("_members", "_own", "_pool", "_reads")
 
-    def __init__(self, pool: str, members: frozenset[str], reads: set[InputKey]) -> None:
+    def __init__(self, pool: str, members: frozenset[str], own: str, reads: set[InputKey]) -> None:
+        """`own` is this node if its own label names the pool; "" otherwise."""
         self._pool = pool
         self._members = members
+        self._own = own
         self._reads = reads
 
     def __contains__(self, node: object) -> bool:
         self._reads.add((InputKind.POOL, self._pool, node))
-        return node in self._members
+        return node in self._members or (bool(self._own) and node == self._own)
 
     def __iter__(self) -> Iterator[str]:
         self._reads.add((InputKind.POOL, self._pool, None))
-        return iter(self._members)
+        return iter(self._members | {self._own} if self._own else self._members)
 
     def __len__(self) -> int:
         self._reads.add((InputKind.POOL, self._pool, None))
-        return len(self._members)
+        return len(self._members) + (bool(self._own) and self._own not in self._members)
 
 
 class RecordedReports:

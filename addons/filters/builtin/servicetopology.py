@@ -4,12 +4,13 @@ Needs: the Service, and, by its annotations, this node's pool and that pool's no
 the endpoints' nodes. Changes: EndpointSlices (v1, v1beta1) and Endpoints, ready and not ready addresses alike; an
 endpoint that names no node goes; an emptied object is still sent, for kube-proxy needs to see it (openyurt#1028).
 
-When something is missing, as in OpenYurt and SuperEdge: - no service-name label, no Service, no annotation, an unknown
-value or a JSON text without keys, more keys than an object larger than MAX_ENDPOINTS: nothing is filtered by it; - pool
-scope, and this node is in no pool or its pool does not exist: nothing is filtered by it. A pool without nodes is a
-known answer: it takes every endpoint away; - label keys, and this node is unknown or has none of the keys: every
-endpoint goes; an endpoint whose node is unknown goes. With both annotations an endpoint must satisfy both; where one
-restricts nothing, the verdict names that one.
+When something is missing, as in the documents of OpenYurt and SuperEdge: - no service-name label, no Service, no
+annotation, an unknown value or a JSON text without keys, more keys than an object larger than MAX_ENDPOINTS: nothing is
+filtered by it; - pool scope, and this node is in no pool, its pool does not exist, or the pool's status is not written
+yet: nothing is filtered by it. A pool without nodes is a known answer: it takes every endpoint away but this node's
+own; - label keys, and this node is unknown or has none of the keys: every endpoint goes; an endpoint whose node is
+unknown goes. With both annotations an endpoint must satisfy both; where one restricts nothing, the verdict names that
+one.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ _UNFILTERED = {
     "unknown-topology": "the value of its openyurt.io/topologyKeys is not known and restricts nothing",
     "bad-topology-keys": f"its topologyKeys is no JSON array of at most {MAX_KEYS} label keys and restricts nothing",
     "no-pool": "it asks for this node's pool, and this node is in none",
-    "no-such-pool": "it asks for this node's pool, and there is no such NodePool",
+    "no-such-pool": "it asks for this node's pool, and there is no such NodePool, or its status is not written yet",
 }
 """The text for each reason why a Service, or a part of its topology, restricts nothing."""
 

@@ -299,7 +299,7 @@ async def test_only_the_pool_of_the_node_crosses_the_link() -> None:
     assert cluster.apply("own node", "MODIFIED", in_pool(NODE, "p2", 12)) & asked.reads
     asked = cluster.inputs.ask()
     asked.service(*WEB)
-    assert asked.pool_nodes(asked.own_pool()) == frozenset({"n3"})
+    assert asked.pool_nodes(asked.own_pool()) == frozenset({"n3", NODE})
     assert cluster.list_watches["own pool"].query == {"fieldSelector": "metadata.name=p2"}
     assert former.users == 0, "nobody asks for the pool that the node has left"
     cluster.fill("nodepools", node_pool("p1", ["n4"], 1), node_pool("p2", ["n3"], 1))
@@ -314,6 +314,33 @@ async def test_a_new_pool_touches_readers_of_its_absence(cluster: Cluster) -> No
     asked = cluster.inputs.ask()
     assert asked.pool_nodes("p1") is None
     assert cluster.apply("nodepools", "ADDED", node_pool("p1", ["n1"], 11)) & asked.reads
+
+
+@pytest.mark.parametrize("status", [None, {}, {"conditions": []}, {"leaderNum": 1}])
+async def test_a_pool_whose_status_is_not_written_is_not_known(cluster: Cluster, status: Json | None) -> None:
+    """kube-proxy would see a Service without endpoints until the manager comes, or for good where none runs."""
+    new = node_pool("p1", [], 11) | ({} if status is None else {"status": status})
+    if status is None:
+        del new["status"]
+    cluster.fill("nodepools", new)
+    asked = cluster.inputs.ask()
+    assert asked.pool_nodes("p1") is None
+    counted = node_pool("p1", [], 12) | {"status": {"readyNodeNum": 0, "unreadyNodeNum": 0}}
+    assert cluster.apply("nodepools", "MODIFIED", counted) & asked.reads
+    asked = cluster.inputs.ask()
+    assert asked.pool_nodes("p1") == frozenset(), "OpenYurt writes no empty list"
+    assert cluster.apply("nodepools", "MODIFIED", node_pool("p1", ["n1"], 13)) & asked.reads
+
+
+async def test_this_node_is_of_the_pool_that_its_label_names(cluster: Cluster) -> None:
+    cluster.fill("own node", in_pool(NODE, "p1"))
+    cluster.inputs.ask().own_pool()
+    cluster.fill("own pool", node_pool("p1", ["n2"], 1))
+    members = cluster.inputs.ask().pool_nodes("p1")
+    assert members == frozenset({"n2", NODE})
+    assert members is not None
+    assert NODE in members
+    cluster.inputs.close()
 
 
 async def test_a_refused_source_notifies_as_an_unknown_input(cluster: Cluster) -> None:

@@ -40,7 +40,7 @@ def test_a_read_of_a_label_is_recorded_by_its_key() -> None:
 
 def test_a_lookup_of_a_pool_member_is_recorded_by_its_node() -> None:
     reads: set[InputKey] = set()
-    members = RecordedMembers("p1", frozenset({"n1"}), reads)
+    members = RecordedMembers("p1", frozenset({"n1"}), "", reads)
     assert ("n1" in members, "n2" in members) == (True, False)
     assert reads == {(InputKind.POOL, "p1", "n1"), (InputKind.POOL, "p1", "n2")}
     assert set(members) == {"n1"}

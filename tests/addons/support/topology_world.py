@@ -97,7 +97,7 @@ class World:
         if not self.has_pools:
             members = {name for name, labels in self.nodes.items() if labels.get(POOL_LABEL, "") == pool}
             return not pool or node in members
-        return not pool or pool not in self.pools or node in self.pools[pool]
+        return not pool or pool not in self.pools or node in self.pools[pool] or node == OWN
 
     def _share(self, node: str | None, key: str) -> bool:
         if node is None or node not in self.nodes or OWN not in self.nodes:
