@@ -1,7 +1,7 @@
-"""The installed programs.
+"""The entry points of the installed programs.
 
-In a wheel the project's modules lie in this folder, and not at the top level, where they would overwrite and shadow
-those of other packages of the same names (`kube` for one).
+In a wheel, the project's packages lie inside this folder. At the top level, packages such as `kube` would
+overwrite or shadow other packages with the same names.
 """
 
 from __future__ import annotations
@@ -10,20 +10,21 @@ import sys
 from pathlib import Path
 
 MODULES = Path(__file__).parent
-"""Where a wheel has the modules. A checkout has them beside this folder, and its environment finds them there."""
+"""The folder with the packages in a wheel. In a checkout they lie beside this folder, and the editable install
+finds them there."""
 if (MODULES / "kube").is_dir():
     sys.path.insert(0, str(MODULES))
 
 
 def hub() -> None:
-    """The command `edgehub`."""
+    """Run the command `edgehub`."""
     from addons.command import program  # noqa: PLC0415 - the path is ready now
 
     program()
 
 
 def manager() -> None:
-    """The command `edgehub-manager`."""
+    """Run the command `edgehub-manager`."""
     from controllers.manager import program  # noqa: PLC0415 - the path is ready now, and the hub needs none of it
 
     program()

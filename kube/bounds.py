@@ -1,6 +1,7 @@
-"""Reports that a bound was reached, to the metrics of the process, and a mapping with a bound.
+"""A mapping of bounded size, and a callback for each bound that drops or refuses something, which feeds the
+metrics.
 
-`docs/bounds.md` has a row for each bound. A bound with a metric of its own needs no report here.
+`docs/bounds.md` has a row for each bound. A bound with a metric of its own is not reported here.
 """
 
 from __future__ import annotations
@@ -12,18 +13,20 @@ _listeners: list[Callable[[str], None]] = []
 
 
 def listen(listener: Callable[[str], None]) -> None:
-    """Call the listener with the name of each bound that is reached from now on."""
+    """Call the listener, from now on, with the name of each bound that is reached."""
     _listeners.append(listener)
 
 
 def reached(bound: str) -> None:
-    """Report that a bound was reached, and something was dropped or refused. `bound` is its name, for people."""
+    """Report that a bound was reached, and something was dropped or refused. `bound` is its name in logs and
+    metrics."""
     for listener in _listeners:
         listener(bound)
 
 
 class Recent[K, V](OrderedDict[K, V]):
-    """A mapping of at most so many keys. Beyond that the least recently used one is dropped, and the bound reported."""
+    """A mapping with a maximum number of keys. Beyond it, the mapping evicts the least recently used key and
+    reports the bound."""
 
     def __init__(self, most: int, bound: str) -> None:
         super().__init__()
@@ -38,7 +41,7 @@ class Recent[K, V](OrderedDict[K, V]):
             reached(self._bound)
 
     def use(self, key: K) -> V | None:
-        """The value of a key, which is the most recently used one then; None without one."""
+        """Return the value of a key and mark the key as the most recently used one; None if the key is absent."""
         if key in self:
             self.move_to_end(key)
         return self.get(key)

@@ -1,6 +1,6 @@
-"""A certificate authority of one program: its own certificate, and the serving certificates that it signs. Pure.
+"""A program's own certificate authority: its CA certificate, and the serving certificates that it signs. Pure.
 
-The hub has one for its TLS port, the manager one for its webhook. All keys are made on the curve P-256.
+The hub has one for its TLS port, the manager one for its webhook. All keys are on the curve P-256.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 @dataclass(frozen=True, slots=True)
 class CertificateAuthority:
-    """The certificate that clients trust, and the key that signs."""
+    """A CA certificate, which clients trust, and the private key that signs."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey = field(repr=False)
@@ -26,7 +26,7 @@ class CertificateAuthority:
     def issue(
         self, common_name: str, names: Iterable[str], begins: datetime.datetime, ends: datetime.datetime
     ) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-        """A serving certificate for DNS names and IP addresses, and its new key."""
+        """Sign a serving certificate for DNS names and IP addresses, and return it with its new key."""
         key = ec.generate_private_key(ec.SECP256R1())
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
         certificate = (
@@ -44,7 +44,7 @@ class CertificateAuthority:
 def make_authority(
     common_name: str, begins: datetime.datetime, ends: datetime.datetime
 ) -> CertificateAuthority:
-    """A new authority, which signs no other authorities."""
+    """Make a new authority, which cannot sign intermediate CAs."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _name(common_name)
     certificate = (
@@ -58,7 +58,8 @@ def make_authority(
 
 
 def key_of(certificate: x509.Certificate, pem: bytes) -> ec.EllipticCurvePrivateKey:
-    """The key in a PEM text. ValueError where the key is not the certificate's, or not on an elliptic curve."""
+    """Return the private key in a PEM text. ValueError if it is not the certificate's key, or not an
+    elliptic-curve key."""
     try:
         key = serialization.load_pem_private_key(pem, None)
     except TypeError as error:  # a key with a passphrase
@@ -69,7 +70,7 @@ def key_of(certificate: x509.Certificate, pem: bytes) -> ec.EllipticCurvePrivate
 
 
 def names_of(certificate: x509.Certificate) -> tuple[str, ...]:
-    """The IP addresses and DNS names that a certificate is for, sorted."""
+    """The IP addresses and DNS names of a certificate's subject alternative names, sorted."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -79,7 +80,7 @@ def names_of(certificate: x509.Certificate) -> tuple[str, ...]:
 
 
 def general_name(text: str) -> x509.GeneralName:
-    """An IP address or a DNS name as a certificate has it."""
+    """An IP address or a DNS name as a subject alternative name."""
     try:
         return x509.IPAddress(ipaddress.ip_address(text))
     except ValueError:
@@ -91,7 +92,7 @@ def certificate_pem(certificate: x509.Certificate) -> bytes:
 
 
 def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """A key as PKCS #8 without a passphrase."""
+    """A key in PEM (PKCS #8), without a passphrase."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

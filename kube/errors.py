@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import orjson
 
 MAX_QUOTED = 256
-"""Characters of a foreign body that a message may quote: enough to recognise a proxy's page, too few to leak much."""
+"""The most characters of a foreign body in a message: enough to recognise a proxy's page, too few to leak much."""
 
 # The reason that client-go gives a response without a Status (apimachinery, NewGenericServerResponse).
 REASONS = {
@@ -32,14 +32,14 @@ REASONS = {
 }
 
 HISTORY_RESTARTED = "the cluster's resource versions went backwards"
-"""The message of the 410 by which a hub ends watches when the cloud was restored. Its followers look for it."""
+"""The message of the 410 by which a hub ends watches after the cloud was restored. Follower hubs look for it."""
 
 REFUSALS = frozenset({400, 401, 403, 404, 405, 406, 415, 422})
-"""Codes for a fault of the request itself. A retry changes nothing, so the client must get the answer."""
+"""Codes for a fault of the request itself. A retry cannot help, so the client must get the answer."""
 
 
 class Cause(NamedTuple):
-    """One of the reasons for a 422: the field, and its fault."""
+    """One cause of a 422: the reason, its message and the field."""
 
     reason: str
     field: str
@@ -47,11 +47,11 @@ class Cause(NamedTuple):
 
 
 class StatusError(Exception):
-    """A failure with the code, reason and details that the client gets.
+    """An API error with code, reason, message and details, as the client gets it.
 
     `details` has the JSON fields of metav1.StatusDetails (name, group, kind, uid, causes, retryAfterSeconds).
-    `retry_after` is the Retry-After header, in seconds. None has a meaning, too: client-go retries a 429 or 5xx ten
-    times by itself where the header is there, and reports the error at once where it is not.
+    `retry_after` is the Retry-After header in seconds, None for no header. client-go retries a 429 or 5xx with this
+    header up to ten times, and reports one without it at once.
     """
 
     def __init__(
@@ -64,7 +64,8 @@ class StatusError(Exception):
         *,
         continue_token: str = "",
     ) -> None:
-        """`continue_token` continues for a client whose own token is too old."""
+        """Make an error. `continue_token` lets a client whose own continue token has expired go on with a newer
+        list."""
         super().__init__(message)
         self.code = code
         self.reason = reason
@@ -74,12 +75,13 @@ class StatusError(Exception):
         self.continue_token = continue_token
 
     def again(self) -> "StatusError":
-        """A copy for another caller to raise: an exception keeps the frames of every place that raised it."""
+        """Copy the error for another caller to raise, because a raised exception holds the stack frames of each
+        caller."""
         said = self.code, self.reason, self.message, self.details, self.retry_after
         return StatusError(*said, continue_token=self.continue_token)
 
     def to_dict(self) -> dict[str, Any]:
-        """The Status object, with the fields in the order of a kube-apiserver."""
+        """The Status object, with the fields in kube-apiserver's order."""
         status: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -93,37 +95,37 @@ class StatusError(Exception):
         return {name: value for name, value in status.items() if value not in ("", {}) or name == "metadata"}
 
     def to_json(self) -> bytes:
-        """The Status object as JSON, newline-terminated as a kube-apiserver writes it."""
+        """The Status object as JSON, with a final newline as kube-apiserver writes it."""
         return json.dumps(self.to_dict(), separators=(",", ":")).encode() + b"\n"
 
 
 def _of_code(code: int) -> Callable[[str], StatusError]:
-    """A constructor that takes the message."""
+    """Make a constructor of errors with this code. The constructor takes the message."""
     return lambda message: StatusError(code, REASONS[code], message)
 
 
 bad_request = _of_code(400)
-"""400: the request itself makes no sense; the client must not repeat it."""
+"""400: the request is malformed; the client must not repeat it."""
 unauthorized = _of_code(401)
-"""401: the server does not know the caller."""
+"""401: the server cannot authenticate the caller."""
 forbidden = _of_code(403)
-"""403: the server knows the caller, who lacks the right."""
+"""403: the caller is authenticated, and lacks the right."""
 method_not_supported = _of_code(405)
-"""405: the resource exists, and does not have this verb."""
+"""405: the resource exists, but does not support this verb."""
 not_acceptable = _of_code(406)
 """406: the server has no representation that the client accepts."""
 conflict = _of_code(409)
-"""409: another client has written the object meanwhile."""
+"""409: another client has changed the object meanwhile."""
 expired = _of_code(410)
-"""410: a version or continue token that is too old; the client lists again."""
+"""410: the resourceVersion or continue token is too old; the client must list again."""
 unsupported_media_type = _of_code(415)
 """415: the Content-Type of the request's body is unknown."""
 invalid = _of_code(422)
-"""422: the request is well formed and breaks a rule."""
+"""422: the request is well formed but fails validation."""
 
 
 def not_found(resource: str, name: str) -> StatusError:
-    """404 for an object; `resource` is a group resource such as "services" or "endpointslices.discovery.k8s.io"."""
+    """404 for an object. `resource` is a group resource such as "services" or "endpointslices.discovery.k8s.io"."""
     kind, _, group = resource.partition(".")
     return StatusError(404, "NotFound", f'{resource} "{name}" not found', _details(name, group, kind))
 
@@ -134,7 +136,7 @@ def request_timeout(message: str) -> StatusError:
 
 
 def continue_expired(anew: str) -> StatusError:
-    """410: the list whose pages the client reads is gone. With the token `anew` it continues with a newer list."""
+    """410: the list that the client was paging through is gone. The token `anew` continues with a newer list."""
     message = (
         "The provided continue parameter is too old to display a consistent list result. You can start a new list "
         "without the continue parameter, or use the continue token in this response to retrieve the remainder of the "
@@ -145,12 +147,12 @@ def continue_expired(anew: str) -> StatusError:
 
 
 def entity_too_large(message: str) -> StatusError:
-    """413: a body above the limit."""
+    """413: the body exceeds the limit."""
     return StatusError(413, "RequestEntityTooLarge", f"Request entity too large: {message}")
 
 
 def invalid_fields(group: str, kind: str, name: str, causes: list[Cause]) -> StatusError:
-    """422 for an object or options of a kind, with every cause (apimachinery, NewInvalid)."""
+    """422 for an object or options of a kind, with all causes (apimachinery, NewInvalid)."""
     texts = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes))
     why = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     qualified = f"{kind}.{group}" if group else kind
@@ -159,30 +161,32 @@ def invalid_fields(group: str, kind: str, name: str, causes: list[Cause]) -> Sta
 
 
 def too_many_requests(message: str, retry_after: int) -> StatusError:
-    """429: ask again after `retry_after` seconds."""
+    """429: the client may retry after `retry_after` seconds."""
     return StatusError(429, "TooManyRequests", message, {"retryAfterSeconds": retry_after}, retry_after)
 
 
 def internal(message: str) -> StatusError:
-    """500: our fault."""
+    """500: a fault of the server itself."""
     return StatusError(
         500, "InternalError", f"Internal error occurred: {message}", {"causes": [{"message": message}]}
     )
 
 
 def unavailable(message: str, retry_after: int | None = None) -> StatusError:
-    """503: no server can answer now; without `retry_after` (seconds) a client reports it at once instead of waiting."""
+    """503: no server can answer now. `retry_after` is in seconds; without it, clients fail at once instead of
+    waiting."""
     details = {} if retry_after is None else {"retryAfterSeconds": retry_after}
     return StatusError(503, "ServiceUnavailable", message, details, retry_after)
 
 
 def timeout(message: str) -> StatusError:
-    """504: the answer did not come in time; a write may still have happened."""
+    """504: the answer did not come in time. A write may have happened nevertheless."""
     return StatusError(504, "Timeout", f"Timeout: {message}")
 
 
 def too_large_version(wanted: int, current: int) -> StatusError:
-    """504 for a version from the future; reflectors know the cause (apiserver, NewTooLargeResourceVersionError)."""
+    """504 for a resourceVersion that is newer than the server's. Reflectors know this cause (apiserver,
+    NewTooLargeResourceVersionError)."""
     details = {
         "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
         "retryAfterSeconds": 1,
@@ -192,10 +196,11 @@ def too_large_version(wanted: int, current: int) -> StatusError:
 
 
 def parse_status(body: bytes, code: int) -> StatusError:
-    """The error of an upstream's response with this HTTP code; never raises.
+    """Parse an error response of a server with this HTTP code. Never raises.
 
-    A JSON Status becomes the error as it is. Any other body (a proxy's page, a protobuf Status, half a body) becomes an
-    error with that code. Its message quotes at most MAX_QUOTED characters, so that no log gets a foreign body in full.
+    A JSON Status is kept as it is. Any other body (a proxy's page, a protobuf Status, a truncated body) becomes an
+    error with that code, whose message quotes at most MAX_QUOTED characters, so that no foreign body is logged in
+    full.
     """
     try:
         status = orjson.loads(body)

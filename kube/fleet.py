@@ -1,5 +1,5 @@
-"""All hubs of a cluster in one table: the status that each writes to an annotation of its node's Lease, which it renews
-anyway, and the table of them. Those that need a person's attention are first."""
+"""The table of all hubs of a cluster. Each hub writes its status to an annotation of its node's Lease, which it renews
+anyway. The table lists the hubs that need attention first."""
 
 from __future__ import annotations
 
@@ -21,49 +21,49 @@ from kube.tables.cells import human_duration, parse_time, size
 from kube.wire.json_fields import parse_object
 
 HUBS_INSTALLED = "HubsInstalled"
-"""The condition of a NodePool by which the manager reports its nodes' progress in getting their hubs."""
+"""The NodePool condition by which the manager reports how many nodes have their hubs installed."""
 ANNOTATION = "edgehub.io/hub-status"
 """The annotation of a node's Lease: a `HubStatus` as JSON."""
 LONGEST = 1024
-"""Bytes of the annotation that are read. A node's key can write any text to its Lease."""
+"""The most bytes of the annotation that are read, because a node can write any text to its Lease."""
 
 
 @dataclass(frozen=True, slots=True)
 class HubStatus:
-    """The state of one hub. Times are seconds since the epoch, 0 for none."""
+    """The status of one hub. Times are seconds since the epoch, 0 for none."""
 
     version: str = ""
     pool: str = ""
     via: str = ""
-    """The server of the cloud that the hub uses, or the node whose link to the cloud it borrows."""
+    """The cloud server that the hub uses, or the node whose uplink it uses."""
     since: int = 0
-    """When the link to the cloud came up last."""
+    """When the link to the cloud last came up."""
     stale: int = 0
-    """How many of its copies do not follow the cloud."""
+    """The number of copies that do not follow the cloud now."""
     oldest: int = 0
-    """When the cloud last sent anything for the oldest of these."""
+    """When the cloud last sent data for the stale copy that has waited longest."""
     waiting: int = 0
-    """How many writes wait for the cloud."""
+    """The number of writes that wait to be replayed to the cloud."""
     problems: int = 0
-    """Faults in the hub's configuration: invalid rules, filters that cannot be loaded, closed listeners."""
+    """The number of faults in the hub's configuration: invalid rules, filters that fail to load, closed listeners."""
     up: int = 0
-    """Bytes to the cloud today."""
+    """Bytes sent to the cloud today."""
     down: int = 0
-    """Bytes from the cloud today."""
+    """Bytes received from the cloud today."""
     rollback: str = ""
-    """The program that failed here when the node was to have it, and why; "" where the last upgrade went well."""
+    """The version whose upgrade failed on this node and was rolled back, and why; "" if the last upgrade succeeded."""
 
     def dump(self) -> str:
-        """The annotation, without empty fields, because it goes over an edge link."""
+        """Serialize for the annotation. Leaves out empty fields to save bytes on the edge link."""
         return orjson.dumps({name: value for name, value in asdict(self).items() if value}).decode()
 
     def lasting(self) -> HubStatus:
-        """The part whose changes are reported at once."""
+        """The fields whose changes are reported at once, not with the next renewal."""
         return replace(self, oldest=0, up=0, down=0)
 
 
 def read_status(text: str) -> HubStatus:
-    """The status in an annotation; fields that a newer hub has are left out. ValueError where it is none."""
+    """Parse the annotation, and ignore fields of newer hubs. ValueError if it is malformed."""
     if len(text) > LONGEST:
         raise ValueError(f"it has more than {LONGEST} bytes")
     said: Any = orjson.loads(text)
@@ -83,30 +83,30 @@ def read_status(text: str) -> HubStatus:
 
 LEASES = ResourceType("coordination.k8s.io", "v1", "leases").path("kube-node-lease")
 DURATION = 40
-"""Seconds that a Lease lasts where it names none, as kubelet writes it."""
+"""Seconds that a Lease is valid if it names no duration: kubelet's default."""
 COLUMNS = ("node", "pool", "version", "role", "link", "via", "copies", "waiting", "up", "down", "needs")
-"""The columns of the table, for a terminal and a page."""
+"""The columns of the table, on a terminal and on the page."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetHub:
-    """One hub: its last status, the silence of its node, and why it needs a person's attention."""
+    """One hub: its last status, its node's silence, and the reasons why it needs attention."""
 
     node: str
     status: HubStatus
     role: str
-    """"leader" or "follower" in a pool that has leaders, else ""."""
+    """"leader" or "follower" in a pool with leaders, else ""."""
     silent: int | None
     """Seconds since the node's last renewal; None while its Lease is valid."""
     needs: tuple[str, ...]
-    """The findings for a person, the worst first."""
+    """Findings that need attention, the worst first."""
 
     def to_json(self) -> Json:
-        """For tools."""
+        """The hub as JSON, for tools."""
         return asdict(self)
 
     def cells(self, now: datetime) -> list[str]:
-        """The texts of `COLUMNS`."""
+        """The texts of the row, one for each of `COLUMNS`."""
         said = self.status
         link = f"up for {_ago(said.since, now)}" if said.since else "up"
         copies = f"{said.stale} stale, {_ago(said.oldest, now)}" if said.stale else "current"
@@ -118,7 +118,7 @@ class FleetHub:
 
 
 async def read_fleet(client: Client, now: datetime) -> list[FleetHub]:
-    """All hubs of the cluster, those first that need a person; errors as `Client.request`."""
+    """Read all hubs of the cluster; hubs that need attention come first. Raises as `Client.request`."""
     leases = await _listed(client, LEASES)
     try:
         leaders = leaders_of(await _listed(client, NODEPOOL_TYPE.path()))
@@ -130,7 +130,8 @@ async def read_fleet(client: Client, now: datetime) -> list[FleetHub]:
 
 
 async def read_progress(client: Client) -> list[str]:
-    """How far each pool is whose nodes get hubs by their label, a line each; errors as `Client.request`."""
+    """Describe the install progress of each pool that selects nodes by label, one line each. Raises as
+    `Client.request`."""
     try:
         pools = await _listed(client, NODEPOOL_TYPE.path())
     except StatusError as error:
@@ -156,7 +157,7 @@ async def _listed(client: Client, path: str) -> list[Json]:
 
 
 def leaders_of(pools: Iterable[Json]) -> dict[str, frozenset[str]]:
-    """The nodes that lead each pool which has leaders, by the pool's name."""
+    """The leader nodes of each pool that has leaders, by pool name."""
     leaders = {
         pool["metadata"]["name"]: frozenset(
             leader_endpoint.get("nodeName", "")
@@ -168,7 +169,7 @@ def leaders_of(pools: Iterable[Json]) -> dict[str, frozenset[str]]:
 
 
 def fleet(leases: Iterable[Json], leaders: Mapping[str, frozenset[str]], now: datetime) -> list[FleetHub]:
-    """The hubs that wrote their status to these Leases; nodes without a hub are left out."""
+    """Build the hubs from the Leases that have a status. Nodes without a hub are left out."""
     read = [
         (lease, *_read(text))
         for lease in leases
@@ -185,7 +186,7 @@ def fleet(leases: Iterable[Json], leaders: Mapping[str, frozenset[str]], now: da
 
 
 def _read(text: str) -> tuple[HubStatus, str]:
-    """The status, and why it cannot be read, "" where it can."""
+    """Parse the status. The second value is the error, "" if there is none."""
     try:
         return read_status(text), ""
     except ValueError as error:
@@ -193,7 +194,7 @@ def _read(text: str) -> tuple[HubStatus, str]:
 
 
 def _needs(status: HubStatus, silent: int | None, usual: str) -> Iterator[str]:
-    """The findings for a person, the worst first. `usual` is the version that most hubs have."""
+    """The findings that need attention, the worst first. `usual` is the version that most hubs have."""
     if silent is not None:
         yield f"silent for {human_duration(silent)}"
     if status.rollback:
@@ -215,7 +216,7 @@ def _role(node: str, pool: str, leaders: Mapping[str, frozenset[str]]) -> str:
 
 
 def _silence(spec: Json, now: datetime) -> int | None:
-    """Seconds since the last renewal of a Lease; None while it is valid."""
+    """Seconds since the last renewal of a Lease; None while the Lease is valid."""
     renewed = parse_time(spec.get("renewTime"))
     if renewed is None:
         return None

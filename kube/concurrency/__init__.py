@@ -1,4 +1,4 @@
 """Small parts of asyncio that Kubernetes clients need: backoff, a notification, a work queue.
 
-Nothing here knows Kubernetes.
+No module here depends on Kubernetes.
 """

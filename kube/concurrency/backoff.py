@@ -1,4 +1,4 @@
-"""Delays between retries: each twice as long as the last, with jitter, short again after a time without failures."""
+"""Exponential backoff with jitter for retries, reset after a time without failures."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 FIRST = 0.8
 """Seconds to the first retry, as in client-go's reflector."""
 LAST = 30.0
-"""Seconds between retries at most, as in client-go's reflector."""
+"""The longest delay in seconds, as in client-go's reflector."""
 FORGET_AFTER = 120.0
-"""Seconds without a failure after which delays are short again, as in client-go's reflector."""
+"""Seconds without a failure after which the delay is FIRST again, as in client-go's reflector."""
 
 
 @dataclass(slots=True)
@@ -27,7 +27,8 @@ class Backoff:
     _failed_at: float = field(default=float("-inf"), init=False)
 
     def next(self, retry_after: float | None = None) -> float:
-        """Seconds to wait after one more failure: not less than the server asked for, and apart from other nodes."""
+        """The seconds to wait after a further failure, at least `retry_after`. The jitter keeps nodes from
+        retrying together."""
         now = self.clock()
         if now - self._failed_at > FORGET_AFTER:
             self._delay = 0.0
@@ -36,5 +37,5 @@ class Backoff:
         return max(self._delay, retry_after or 0.0) * (1 + self.jitter())
 
     def forget(self) -> None:
-        """Begin with the first delay again."""
+        """Reset the delay to the first one."""
         self._delay = 0.0

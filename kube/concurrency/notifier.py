@@ -1,4 +1,4 @@
-"""A notification that any number of tasks wait for, again and again."""
+"""A notification for any number of waiting tasks, which can be sent many times."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Awaitable
 
 
 class Notifier:
-    """`notify` wakes every task that waits now, the longest first. A later wait ends with the next notification."""
+    """`notify` wakes every task that waits now, in the order in which they began to wait. Later waits need another
+    `notify`."""
 
     def __init__(self) -> None:
         self._waiters: dict[asyncio.Future[None], None] = {}
@@ -19,7 +20,7 @@ class Notifier:
                 waiter.set_result(None)
 
     def wait(self) -> asyncio.Future[None]:
-        """A future that the next notification after this call completes, also if no task awaits it by then."""
+        """Return a future that the next `notify` completes, even if no task awaits the future yet."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters[waiter] = None
         waiter.add_done_callback(self._forget)
@@ -30,7 +31,7 @@ class Notifier:
 
 
 async def comes_within(seconds: float | None, awaited: Awaitable[object]) -> bool:
-    """Wait for something, but no longer than so many seconds (None: for ever); whether it came."""
+    """Wait for an awaitable for at most `seconds` (None: no limit), and return whether it completed in time."""
     try:
         async with asyncio.timeout(seconds):
             await awaited
@@ -40,7 +41,7 @@ async def comes_within(seconds: float | None, awaited: Awaitable[object]) -> boo
 
 
 async def first_of(*waited: asyncio.Future[None]) -> None:
-    """Return when the first of these futures is done; the others are cancelled."""
+    """Return when the first of these futures is done, and cancel the others."""
     try:
         await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
     finally:

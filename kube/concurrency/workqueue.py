@@ -1,7 +1,8 @@
-"""A work queue for controllers. A key is queued once, one worker at a time has it, and each retry waits longer.
+"""A work queue for controllers: each key is queued once, handled by one worker at a time, and retried with growing
+delays.
 
-The semantics are those of client-go's workqueue. A key that is added while a worker has it is queued
-again when the worker is done.
+The semantics are those of client-go's workqueue. A key that is added while a worker handles it is queued again
+when the worker is done.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from collections.abc import Hashable
 from kube.concurrency.notifier import Notifier
 
 FIRST_RETRY = 0.005
-"""Seconds to the first retry of a key, as in client-go's default limiter. Each further retry waits twice as long."""
+"""Seconds to the first retry of a key, as in client-go's default limiter. Each further delay is twice as long."""
 LAST_RETRY = 300.0
-"""Seconds between retries at most: a third of client-go's, so that a retry follows minutes after a cause is cured."""
+"""The longest delay in seconds: a third of client-go's, so that a retry follows within minutes after its cause is
+removed."""
 
 
 class Bucket:
-    """A token bucket: `rate` a second in the long run, `burst` at once."""
+    """A token bucket: `rate` tokens a second on average, at most `burst` at once."""
 
     def __init__(self, rate: float, burst: int) -> None:
         self._rate = rate
@@ -28,7 +30,7 @@ class Bucket:
         self._at: float | None = None
 
     def reserve(self) -> float:
-        """Take a token, in advance if need be. Returns the seconds to wait until it may be used."""
+        """Take a token, before it is due if the bucket is empty. Return the seconds to wait before using it."""
         now = asyncio.get_running_loop().time()
         if self._at is not None:
             self._tokens = min(self._burst, self._tokens + (now - self._at) * self._rate)
@@ -38,7 +40,8 @@ class Bucket:
 
 
 class Queue[K: Hashable]:
-    """Keys in the order of their first addition. The queue has no bound: there are as many keys as objects."""
+    """A queue of keys in the order of their first addition. It needs no bound, because each object adds at most
+    one key."""
 
     def __init__(self) -> None:
         self._ready: deque[K] = deque()
@@ -49,16 +52,16 @@ class Queue[K: Hashable]:
         self._notifier = Notifier()
 
     def __len__(self) -> int:
-        """Keys that wait for a worker now, without the delayed ones."""
+        """The number of keys that are ready for a worker, without delayed ones."""
         return len(self._waiting)
 
     @property
     def idle(self) -> bool:
-        """Whether no key waits, is delayed or is with a worker."""
+        """True if no key is ready, delayed, or being handled."""
         return not (self._waiting or self._working or self._timers)
 
     def add(self, key: K) -> None:
-        """Give the key to a worker as soon as possible. This ends a delay of the key."""
+        """Make the key ready for a worker now, even if it was delayed."""
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
@@ -70,7 +73,7 @@ class Queue[K: Hashable]:
             self._notifier.notify()
 
     def add_after(self, key: K, delay: float) -> None:
-        """Give the key to a worker in `delay` seconds, or earlier if it was added with a shorter delay."""
+        """Make the key ready in `delay` seconds, or earlier if it already has a shorter delay."""
         if delay <= 0:
             self.add(key)
             return
@@ -85,7 +88,7 @@ class Queue[K: Hashable]:
         self._timers[key] = loop.call_later(delay, self.add, key)
 
     def retry(self, key: K) -> float:
-        """Add the key again after a failure, and return the delay in seconds: twice as long with each failure."""
+        """Add the key again after a failure. Return the delay in seconds, which doubles with each failure."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         # 2**64 is beyond any delay; more would overflow a float.
@@ -94,11 +97,11 @@ class Queue[K: Hashable]:
         return delay
 
     def forget(self, key: K) -> None:
-        """The key succeeded: its next failure counts as the first."""
+        """Reset the key's failures after a success, so that its next failure counts as the first."""
         self._failures.pop(key, None)
 
     async def get(self) -> K:
-        """The next key. The worker calls `done` when it is through."""
+        """Wait for the next key and return it. The worker must call `done` afterwards."""
         while not self._ready:
             await self._notifier.wait()
         key = self._ready.popleft()
@@ -107,14 +110,15 @@ class Queue[K: Hashable]:
         return key
 
     def done(self, key: K) -> None:
-        """A worker has finished the key, successfully or not. If it was added meanwhile, it is ready again."""
+        """End a worker's handling of the key, successful or not. A key that was added meanwhile becomes ready
+        again."""
         self._working.discard(key)
         if key in self._waiting:
             self._ready.append(key)
             self._notifier.notify()
 
     def close(self) -> None:
-        """Forget all delayed keys, so that no timer outlives the queue."""
+        """Drop all delayed keys, so that no timer outlives the queue."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()

@@ -1,1 +1,1 @@
-"""Watches written as differences: the records of a stream, their writer and their reader. Pure."""
+"""Watches encoded as differences: the records of a stream, their writer and their reader. Pure."""

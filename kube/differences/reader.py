@@ -1,7 +1,8 @@
-"""Reads a watch that was written as differences, and trusts nothing in it.
+"""Reads a watch that is encoded as differences, and validates all of it.
 
-The reader bounds each size before it takes memory for it. It applies a difference only to the version that the receiver
-holds, and zstd's checksum reveals a wrong prefix. After an error the stream is broken; the events before it are right.
+The reader checks each size before it allocates memory. It applies a difference only to the object version that the
+receiver holds, and zstd's checksum reveals a wrong prefix. After an error the stream is unusable, but the events
+before the error are valid.
 """
 
 from __future__ import annotations
@@ -21,28 +22,29 @@ from kube.differences.records import (
 from kube.wire.codec_base import Codec, WatchFrame
 
 type FormerOf = Callable[[str, str], tuple[int, bytes] | None]
-"""Version and raw form of the object of a namespace and a name that the receiver holds, None where it holds none."""
+"""Looks up an object by namespace and name. Returns the version and the encoded bytes that the receiver holds, or
+None."""
 
 
 class UnusableRecord(ValueError):
-    """A record that is damaged, over a limit, or a difference to a version that the receiver does not hold."""
+    """A record is damaged, exceeds a limit, or is a difference to a version that the receiver does not hold."""
 
 
 class DifferenceReader:
-    """Cuts the bytes of one stream into events, however they are chunked."""
+    """Splits the bytes of one stream, in chunks of any size, into watch events."""
 
     def __init__(self, codec: Codec, former: FormerOf) -> None:
         self._codec = codec
         self._former = former
         self._buffer = bytearray()
         self._before = b""
-        """The last piece of a state, unpacked."""
+        """The previous piece of the initial state, decompressed."""
         self._is_broken = False
 
     def feed(self, chunk: bytes) -> Iterator[WatchFrame]:
-        """The events that this chunk completes. UnusableRecord where one cannot be read.
+        """Yield the events that this chunk completes. UnusableRecord if a record cannot be read.
 
-        The caller applies each event before it takes the next one, which may be a difference to it.
+        The caller must apply each event before it asks for the next, which may be a difference to it.
         """
         if self._is_broken:
             raise UnusableRecord("the stream was broken before")
@@ -59,13 +61,13 @@ class DifferenceReader:
             del self._buffer[:start]
 
     def close(self) -> None:
-        """The stream has ended: UnusableRecord when it did so within a record, or was broken before."""
+        """End the stream. UnusableRecord if it ends within a record, or an earlier record was unusable."""
         if self._is_broken or self._buffer:
             self._is_broken = True
             raise UnusableRecord(f"the stream ended within a record, after {len(self._buffer)} bytes of it")
 
     def _next(self, start: int) -> tuple[int, bytes, int] | None:
-        """Kind and content of the record that begins at `start`, and where it ends; None when it is not complete."""
+        """Return kind, content and end offset of the record at `start`; None while the record is incomplete."""
         if len(self._buffer) < start + HEAD.size:
             return None
         size, kind = HEAD.unpack_from(self._buffer, start)
@@ -77,7 +79,7 @@ class DifferenceReader:
         return kind, bytes(self._buffer[begin : begin + size]), begin + size
 
     def _frames(self, kind: int, content: bytes) -> list[WatchFrame]:
-        """The events of a record, whose frames are complete."""
+        """The watch events of a record. A record has only complete frames."""
         unpacked = self._unpacked(kind, content)
         self._before = unpacked if kind in (Kind.PACKED, Kind.CHAINED) else b""
         reader = self._codec.frames()
@@ -103,7 +105,7 @@ class DifferenceReader:
                 raise UnusableRecord(f"a record is of the unknown kind {kind}")
 
     def _prefix(self, content: bytes) -> tuple[bytes, int]:
-        """The raw form of the object that a difference is to, and where its zstd frame begins."""
+        """Return the encoded object that a difference applies to, and the offset of the record's zstd frame."""
         if len(content) < PREFIX.size:
             raise UnusableRecord("a difference names no object")
         version, namespace_size, name_size = PREFIX.unpack_from(content)
@@ -123,7 +125,7 @@ class DifferenceReader:
 
 
 def unpack(packed: bytes, prefix: bytes = b"", limit: int = MAX_UNPACKED_RECORD) -> bytes:
-    """Unpack one zstd frame. UnusableRecord for other data, a wrong prefix, and more than `limit` bytes."""
+    """Decompress one zstd frame. UnusableRecord for other data, a wrong prefix, or more than `limit` bytes."""
     try:
         size = zstandard.get_frame_parameters(packed).content_size
         if size > limit:

@@ -1,12 +1,12 @@
-"""A watch written as differences: each event as a zstd frame whose prefix is the object that the receiver holds.
+"""A watch encoded as differences: each event is a zstd frame whose prefix is the object that the receiver holds.
 
-Objects change little from event to event: the former version of an EndpointSlice, as a dictionary, makes some 200
-bytes of 50,000. The writer knows which version a receiver holds, because a watch sends the changes of an object in
-order. So one record serves all receivers, and the writer keeps no state of any of them.
+Objects change little from event to event: with an EndpointSlice's previous version as the dictionary, 50,000 bytes
+shrink to about 200. A watch sends the changes of an object in order, so the writer knows which version each
+receiver holds. One record therefore serves all receivers, and the writer needs no state for each.
 
-A stream is a sequence of records. A record is the size of its content (four bytes, big-endian), its kind (one byte)
-and the content; what the content unpacks to is one or more whole frames of an ordinary watch. A zstd frame carries
-the size of what it unpacks to, and a checksum of it. `kube.differences.reader` checks both.
+A stream is a sequence of records. A record is the size of its content (four bytes, big-endian), its kind (one
+byte) and the content, which decompresses to one or more complete frames of an ordinary watch. A zstd frame carries
+the size and a checksum of its decompressed data; `kube.differences.reader` checks both.
 """
 
 from __future__ import annotations
@@ -21,30 +21,33 @@ import zstandard
 from kube.wire.codec_base import MAX_FRAME, PIECE, in_pieces
 
 CODING = "x-edgehub-differences"
-"""The name in Accept-Encoding and Content-Encoding. A server that does not know it sends plain frames."""
+"""The name of the coding in Accept-Encoding and Content-Encoding. A server that does not support it sends plain
+frames."""
 LEVEL = 1
-"""zstd's. A higher level makes a difference no smaller, because nearly all of it is one reference to the prefix."""
+"""The zstd compression level. Higher levels do not shrink a difference, which is nearly all one reference to the
+prefix."""
 MAX_UNPACKED_RECORD = MAX_FRAME + PIECE
-"""Bytes that a record may unpack to: a piece of a state ends with the event that fills it."""
+"""The most bytes that a record may decompress to: a piece of an initial state ends with the event that fills
+it."""
 MAX_RECORD = MAX_UNPACKED_RECORD + 64 * 1024
-"""Bytes of a record. Incompressible data becomes a little longer."""
+"""The most bytes of a record. Incompressible data grows a little."""
 
 
 class Kind(IntEnum):
-    """How the content of a record was written."""
+    """The encoding of a record's content."""
 
     PLAIN = 0
-    """Not packed: a bookmark is too short."""
+    """Not compressed: used for bookmarks, which are short."""
     PACKED = 1
     """A zstd frame without a prefix."""
     CHAINED = 2
-    """A zstd frame with the content of the record before it as its prefix: the next piece of a state."""
+    """A zstd frame whose prefix is the previous record's content: the next piece of an initial state."""
     DIFFERENCE = 3
-    """PREFIX, namespace and name of an object, and a zstd frame with that object's raw form as its prefix."""
+    """PREFIX, namespace and name of an object, then a zstd frame whose prefix is that object's encoded bytes."""
 
 
 class Former(NamedTuple):
-    """The version of an object that the receiver of an event holds. `raw` is as a store keeps it."""
+    """The object version that an event's receiver holds. `raw` is the object as the store encodes it."""
 
     namespace: str
     name: str
@@ -53,24 +56,26 @@ class Former(NamedTuple):
 
 
 HEAD = struct.Struct(">IB")
-"""Size of the content, and kind."""
+"""The head of a record: size of the content, kind."""
 PREFIX = struct.Struct(">QBB")
-"""Version of the former object, and the lengths of its namespace and name in bytes."""
+"""The head of a difference: version of the previous object, and the lengths of its namespace and name in bytes."""
 LONGEST_NAME = 255
 
 
 def are_accepted(codings: str) -> bool:
-    """Whether an Accept-Encoding header names the coding. Such a client is a hub, and takes lists in zstd, too."""
+    """True if an Accept-Encoding header names this coding. Such a client is a hub, and also accepts lists in
+    zstd."""
     return CODING in {coding.strip() for coding in codings.split(",")}
 
 
 def plain_record(frames: bytes) -> bytes:
-    """Complete frames, unpacked."""
+    """Encode complete frames as an uncompressed record."""
     return _record(Kind.PLAIN, frames)
 
 
 def event_record(frame: bytes, former: Former | None) -> bytes:
-    """One frame of a watch, as a difference to the object that the receiver holds; None where it holds none."""
+    """Encode one watch event as a difference to `former`, the object that the receiver holds; None if it holds
+    none."""
     if former is None:
         return _record(Kind.PACKED, pack(frame))
     namespace, name = former.namespace.encode(), former.name.encode()
@@ -81,7 +86,8 @@ def event_record(frame: bytes, former: Former | None) -> bytes:
 
 
 def state_records(frames: Iterable[bytes]) -> Iterator[bytes]:
-    """The frames of a whole state, in records of PIECE bytes before packing. Each is made as it is taken."""
+    """Yield the frames of an initial state as records of PIECE bytes before compression. Records are made
+    lazily."""
     before = b""
     for piece in in_pieces(frames):
         content = b"".join(piece)
@@ -90,12 +96,12 @@ def state_records(frames: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def pack(content: bytes, prefix: bytes = b"") -> bytes:
-    """A zstd frame with its size and checksum. Both sides must have the same prefix, "" for none."""
+    """Compress into a zstd frame with size and checksum. The receiver needs the same prefix; b"" for none."""
     return zstandard.ZstdCompressor(LEVEL, dictionary(prefix), write_checksum=True).compress(content)
 
 
 def dictionary(prefix: bytes) -> zstandard.ZstdCompressionDict | None:
-    """A prefix for zstd. The type marks it as raw content: a dictionary of zstd's own would be parsed."""
+    """A prefix as a zstd dictionary. The type marks it as raw content, so that zstd does not parse it."""
     return zstandard.ZstdCompressionDict(prefix, zstandard.DICT_TYPE_RAWCONTENT) if prefix else None
 
 

@@ -1,1 +1,2 @@
-"""The database on disk. One thread writes it in batches, checks what it reads, and sets a damaged one aside."""
+"""The database on disk. One thread writes it in batches, verifies each row that it reads, and moves a damaged file
+aside."""

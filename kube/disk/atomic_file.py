@@ -9,14 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 MAX_FILE = 1024 * 1024
-"""Bytes of a file that the hub reads in one piece."""
+"""The most bytes of a file that is read into memory."""
 
 
 def read_file(path: Path, check: Callable[[os.stat_result], None] = lambda _: None) -> bytes:
-    """The content of a regular file of at most MAX_FILE bytes; OSError for anything else.
+    """Return the content of a regular file of at most MAX_FILE bytes. OSError for any other file.
 
-    A FIFO would block the hub until a program writes to it, and a huge file take its memory. `check` may refuse the
-    opened file before it is read.
+    Opening a FIFO would block the hub, and reading a huge file would exhaust its memory. `check` may raise to
+    reject the opened file before it is read.
     """
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         about = os.fstat(file.fileno())
@@ -30,10 +30,11 @@ def read_file(path: Path, check: Callable[[os.stat_result], None] = lambda _: No
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write a file atomically: a key that a power failure truncated would fail each handshake."""
+    """Write a file atomically, so that a power failure cannot leave a truncated key, which would fail each
+    handshake."""
     draft = path.with_suffix(path.suffix + ".new")
     draft.unlink(missing_ok=True)
-    # The key goes to a new file, never through a link: another user could have planted one that leads elsewhere.
+    # Exclusive creation never follows a link, which another user could have planted to redirect the key.
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
         file.write(data)
         file.flush()

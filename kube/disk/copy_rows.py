@@ -1,4 +1,5 @@
-"""A copy of a source on disk: a row for each object, and a row with the copy's description and number of objects."""
+"""The rows of a source's copy on disk: one for each object, and one (the meta) with its description and object
+count."""
 
 from __future__ import annotations
 
@@ -12,9 +13,9 @@ from kube.disk.database import Batch, Disk, TableChanges
 from kube.disk.rows import join
 
 METAS = "m"
-"""The table of all copies, by name."""
+"""The table that has the meta of each copy, by name."""
 COUNT = "count"
-"""The field of a meta with the number of objects. A copy with another number is damaged."""
+"""The field of a meta with the number of objects. If the count differs, the copy is damaged."""
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +24,7 @@ Meta = dict[str, Any]
 
 
 def objects_of(name: str) -> str:
-    """The table of a copy's objects. Their names are those of `object_name`."""
+    """The table of a copy's objects. `object_name` makes the names of its rows."""
     return join("o", name)
 
 
@@ -32,7 +33,7 @@ def object_name(key: Key) -> str:
 
 
 def copy_batch(name: str, meta: Meta, objects: TableChanges) -> Batch:
-    """The batch that changes a copy. `meta` has the number of objects after the change."""
+    """The batch that changes a copy. `meta` must have the number of objects after the change."""
     return {objects_of(name): objects, METAS: TableChanges({name: orjson.dumps([meta[COUNT], meta])})}
 
 
@@ -42,7 +43,7 @@ def dropped_copy(name: str) -> Batch:
 
 
 def parsed_meta(row: bytes | None) -> Meta | None:
-    """The meta in a row; None where the row is damaged."""
+    """Parse the meta in a row; None if the row is damaged."""
     if row is None:
         return None
     count, meta = orjson.loads(row)
@@ -50,12 +51,12 @@ def parsed_meta(row: bytes | None) -> Meta | None:
 
 
 def read_metas(rows: Mapping[str, bytes | None]) -> dict[str, Meta]:
-    """The undamaged metas in a table's rows, by the names of their copies."""
+    """Parse the undamaged metas among a table's rows, by the names of their copies."""
     return {name: meta for name, row in rows.items() if (meta := parsed_meta(row)) is not None}
 
 
 def read_copy(disk: Disk, name: str) -> tuple[Meta, list[bytes]] | None:
-    """The meta and the objects of a copy; None unless all of it can be read."""
+    """Read the meta and the objects of a copy; None if a row is missing or damaged."""
     meta = parsed_meta(disk.value(METAS, name))
     if meta is None:
         return None

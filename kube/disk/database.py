@@ -1,6 +1,6 @@
-"""The database that survives a restart: tables of named values, in one diskcache (SQLite, WAL).
+"""The database that survives a restart: tables of named values in one diskcache (SQLite in WAL mode).
 
-All calls block; the thread of `kube.disk.writer` makes them. diskcache prepares the file and writes it;
+All calls block, so only the thread of `kube.disk.writer` makes them. diskcache creates and writes the file;
 `kube.disk.reading` has the queries that diskcache lacks.
 """
 
@@ -22,11 +22,11 @@ from kube.disk.reading import BUSY_TIMEOUT, PAGE_CACHE, Reading, check_lock, sal
 from kube.disk.rows import END, checksum, join
 
 FORMAT = b"2"
-"""The version of the keys and values below. A store of another format is set aside."""
+"""The version of the keys and values. A store with another version is moved aside."""
 SIZE_LIMIT = 1 << 62
-"""Bytes, more than any disk has. With eviction off diskcache must never think that it is full."""
+"""Bytes, more than any disk has. With eviction off, diskcache must never consider the store full."""
 LOG_LIMIT = 16 * 1024 * 1024
-"""Bytes to which SQLite cuts its log after a large list."""
+"""Bytes to which SQLite truncates its write-ahead log after a large list."""
 UNREADABLE = frozenset(
     {
         *(sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_SCHEMA),
@@ -35,7 +35,7 @@ UNREADABLE = frozenset(
 )
 """SQLite's errors for an unreadable file. Every other error (full, locked, read-only) may be temporary."""
 NORMAL, FULL = 1, 2
-"""SQLite's `synchronous`: a power cut may take the last transactions, or none."""
+"""SQLite's `synchronous`: with NORMAL, a power cut may lose the last transactions; with FULL, none."""
 
 PAGE = 4096
 """Bytes that a file system allocates at once."""
@@ -46,17 +46,18 @@ logger = logging.getLogger(__name__)
 
 
 class DiskError(Exception):
-    """The store cannot be read or written now: full, read-only, broken. Its content has not changed."""
+    """The store cannot be read or written now: full, read-only, broken. Its content is unchanged."""
 
 
 class SetAside(DiskError):
-    """The store could not be read; an empty one has taken its place."""
+    """The store was unreadable. It was moved aside and replaced by an empty one."""
 
 
 class TableChanges(NamedTuple):
-    """The changes of a batch to one table. None deletes a row. `replaces_all` deletes all rows that are not named here.
+    """The changes of a batch to one table. None deletes a row. `replaces_all` deletes all rows that the changes do not
+    name.
 
-    A value may be packed in memory. It is unpacked only while it is written, one value after the other.
+    A value may be compressed in memory. The writer decompresses one value at a time.
     """
 
     rows: Mapping[str, SupportsBytes | None]
@@ -98,9 +99,9 @@ def open_cache(folder: Path) -> Cache:
 
 
 class Disk:
-    """The store in `folder`. The first use opens it; after a failure the next use tries again.
+    """The store in `folder`. The first call opens it; after a failure, the next call tries again.
 
-    Reads also work on a store that cannot be written. The next write tries to open it for writing again.
+    Reads also work on a store that cannot be written. The next write tries again to open it for writing.
     """
 
     def __init__(
@@ -109,19 +110,20 @@ class Disk:
         opener: Callable[[Path], Cache] = open_cache,
         saved: Collection[str] = (),
     ) -> None:
-        """When the store is set aside, the new store gets the readable rows of the tables `saved`."""
+        """Set the tables `saved`, whose readable rows are copied to the new store when a damaged store is moved
+        aside."""
         self.folder = folder
         self._fresh = folder.with_name(folder.name + ".new")
         self._saved = saved
         self._opener = opener
         self._cache: Cache | None = None
-        """Open for writing."""
+        """The connection for writing, if it is open."""
         self._reading: Reading | None = None
         self.lost = 0
-        """How many stores were set aside, with all that was written to them."""
+        """The number of stores that were moved aside, with all that was written to them."""
 
     def open(self) -> None:
-        """A store that cannot be read is set aside. DiskError when there is no disk."""
+        """Open the store, and move an unreadable one aside. DiskError if there is no usable disk."""
         self._asked(lambda _: None)
 
     def close(self) -> None:
@@ -131,7 +133,7 @@ class Disk:
         self._cache, self._reading = None, None
 
     def rows(self, table: str) -> dict[str, bytes | None]:
-        """All rows of a table by name; None for a value that is damaged."""
+        """All rows of a table, by name; None for a damaged value."""
         prefix = table + END
         rows = self._asked(lambda reading: reading.rows(prefix))
         damaged = sum(value is None for value in rows.values())
@@ -140,13 +142,13 @@ class Disk:
         return {key[len(prefix) :]: value for key, value in rows.items()}
 
     def value(self, table: str, name: str) -> bytes | None:
-        """One row; None when there is none, or when it is damaged."""
+        """One row; None if it is absent or damaged."""
         return self._asked(lambda reading: reading.get(join(table, name)))
 
     def write(self, batch: Batch, *, is_durable: bool = False) -> None:
-        """One transaction. DiskError when it fails: nothing is written.
+        """Write a batch in one transaction. DiskError if it fails; then no row has changed.
 
-        `is_durable`: no later power cut loses this batch, or an earlier one. That costs an fsync.
+        `is_durable` calls fsync, so that no later power cut loses this batch or an earlier one.
         """
         self._writable(lambda *_: None)
 
@@ -170,7 +172,7 @@ class Disk:
         self._guarded(transaction)
 
     def _asked[T](self, work: Callable[[Reading], T]) -> T:
-        """Do work that only reads, also on a store that cannot be written."""
+        """Run a read, also on a store that cannot be written."""
         if self._cache is None and self._reading is not None:
             return self._unwritable(work)
         try:
@@ -181,7 +183,8 @@ class Disk:
             raise
 
     def _unwritable[T](self, work: Callable[[Reading], T]) -> T:
-        """Do work on a store opened for reading. DiskError when the store cannot be read; it is not set aside."""
+        """Run a read on a store opened for reading only. DiskError if the store is unreadable; it is not moved
+        aside."""
         try:
             if self._reading is None:
                 self._reading = Reading(self.folder)
@@ -192,13 +195,13 @@ class Disk:
             raise DiskError(f"{self.folder}: {error}") from error
 
     def _writable[T](self, work: Callable[[Reading, Cache], T]) -> T:
-        """Do work on a store opened for writing, and again on an empty one where this one had to be set aside."""
+        """Run a write, and run it again on an empty store if this one was unreadable and moved aside."""
         with contextlib.suppress(SetAside):
             return self._guarded(work)
         return self._guarded(work)
 
     def _guarded[T](self, work: Callable[[Reading, Cache], T]) -> T:
-        """Do work on the open store. DiskError when it failed, SetAside when the store could not be read."""
+        """Run a call on the open store. DiskError if it fails, SetAside if the store is unreadable."""
         try:
             if self._cache is None or self._reading is None:
                 self._reading, self._cache = self._opened()
@@ -214,7 +217,7 @@ class Disk:
             raise DiskError(f"{self.folder}: {cause}") from error
 
     def _opened(self) -> tuple[Reading, Cache]:
-        """Open the store for writing, and for reading beside it."""
+        """Open the store for writing, with a second connection for reading."""
         self.close()
         if self._fresh.exists() and not self.folder.exists():
             self._fresh.rename(self.folder)  # a crash between the two renames of `_set_aside`
@@ -246,7 +249,7 @@ class Disk:
         raise SetAside(f"{self.folder}: {error}") from error
 
     def _save(self) -> None:
-        """Make the new store, with the readable rows of the tables that it keeps."""
+        """Make the new store, and copy the readable rows of the tables `saved` to it."""
         make_private(self._fresh, self._fresh / diskcache.core.DBNAME)
         rows = salvaged(self.folder / diskcache.core.DBNAME, [table + END for table in self._saved])
         with open_cache(self._fresh) as fresh:
@@ -282,7 +285,7 @@ def _set(cache: Cache, key: str, value: bytes) -> None:
 
 
 def make_private(folder: Path, database: Path) -> None:
-    """Let only the owner read. This makes the database, because SQLite gives its other files the same mode."""
+    """Restrict the files to their owner. Creates the database, because SQLite gives its other files the same mode."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
     os.close(os.open(database, os.O_CREAT | os.O_RDWR, 0o600))
@@ -290,6 +293,6 @@ def make_private(folder: Path, database: Path) -> None:
 
 
 def try_to_write(folder: Path) -> None:
-    """Fail when no file can be written in the folder. Leaves no file."""
+    """Raise OSError if no file can be written in the folder. Leaves no file behind."""
     with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
         file.write(bytes(PAGE))

@@ -1,12 +1,13 @@
-"""All SQL of the hub: the reads that diskcache's calls lack. Writing is diskcache's.
+"""SQL queries that diskcache lacks. diskcache does all writes.
 
-- Rows by the beginning of their keys: diskcache reads all keys. Of 50,000 rows of 1 KB, 500 take it 1.2 s of CPU, here
-2 ms; all of them 1.8 s and 60 MB, here 0.17 s and 2 MB. To write 5,000 takes it 0.1 s, SQL half of that. - A full or
-read-only disk: diskcache writes its settings whenever it opens a store. SQLite opens one in WAL mode only where it can
-write, or finds the log and its index; a process that ends cleanly leaves neither. `Reading` then opens the database as
-an immutable file, but not where the log has content, because the newest rows are there. - A store that another process
-has locked: diskcache waits for a minute. - The readable rows of a damaged store: diskcache ends at the first damaged
-page.
+- Rows by key prefix: diskcache reads all keys. To read 500 of 50,000 rows of 1 KB, diskcache takes 1.2 s of CPU, this
+  module 2 ms; to read all of them, diskcache takes 1.8 s and 60 MB, this module 0.17 s and 2 MB. To write 5,000 rows,
+  diskcache takes 0.1 s, plain SQL half of that.
+- A full or read-only disk: diskcache writes its settings whenever it opens a store. SQLite opens a WAL database only
+  if it can write, or finds the log and its index; a clean exit removes both. `Reading` then opens the database as an
+  immutable file, unless the log has content, because the log has the newest rows.
+- A store that another process has locked: diskcache waits for a minute.
+- The readable rows of a damaged store: diskcache stops at the first damaged page.
 """
 
 from __future__ import annotations
@@ -23,24 +24,24 @@ from kube.disk.rows import checked
 BUSY_TIMEOUT = 1.0
 """Seconds to wait for SQLite's lock, which no other process should hold."""
 PAGE_CACHE = 64
-"""Pages of 4 KB in the cache of a connection: few, because the hub reads and writes each copy once. With 512 pages
-both connections took 4 MB at the first list."""
+"""Pages of 4 KB in a connection's cache: few, because the hub reads and writes each copy once. With 512 pages, the
+two connections took 4 MB at the first list."""
 SALVAGE = "SELECT key, value FROM Cache NOT INDEXED ORDER BY rowid"
 LAST = "\U0010ffff"
 """Sorts after every character of a name, so it ends the range of keys with one prefix."""
 
 
 class Reading:
-    """A store opened for reading. sqlite3.Error when it cannot be read either.
+    """A store opened for reading. sqlite3.Error if the store is unreadable.
 
-    Close it before the store is opened for writing: an immutable one does not notice the change.
+    Close it before the store is opened for writing, because an immutable connection does not notice changes.
     """
 
     def __init__(self, folder: Path) -> None:
         self._connection = connected(folder / diskcache.core.DBNAME)
 
     def rows(self, prefix: str) -> dict[str, bytes | None]:
-        """The keys with this prefix and their values; None for a value that is not the one that was written."""
+        """The keys with this prefix and their values; None for a damaged value."""
         rows = self._connection.execute(
             "SELECT key, value FROM Cache WHERE key >= ? AND key < ?", (prefix, prefix + LAST)
         )
@@ -54,7 +55,7 @@ class Reading:
         return [key for (key,) in rows]
 
     def get(self, key: str) -> bytes | None:
-        """The value of a key; None when there is none, or when it is not the one that was written."""
+        """The value of a key; None if the key is absent or the value damaged."""
         for (value,) in self._connection.execute("SELECT value FROM Cache WHERE key = ?", (key,)).fetchall():
             return checked(key, value)
         return None
@@ -64,7 +65,7 @@ class Reading:
 
 
 def connected(database: Path) -> sqlite3.Connection:
-    """A connection that only reads; sqlite3.Error when the store cannot be read without writing."""
+    """Open a read-only connection. sqlite3.Error if the store cannot be read without writing to it."""
     try:
         # readonly_shm: SQLite builds the log's index in memory where a full disk or a power cut left it too short.
         return _connection(database, "mode=ro&readonly_shm=1")
@@ -77,9 +78,9 @@ def connected(database: Path) -> sqlite3.Connection:
 
 def _connection(database: Path, how: str) -> sqlite3.Connection:
     if not database.is_file():
-        raise sqlite3.OperationalError("there is no such file")  # SQLite waits for a FIFO to be written
+        raise sqlite3.OperationalError("there is no such file")  # Opening a FIFO would block SQLite
     uri = f"{database.absolute().as_uri()}?{how}"
-    # One thread after the other uses it: the disk's, and that of the process's end.
+    # Several threads use it, one after another: the disk's thread, and the one that ends the process.
     connection = sqlite3.connect(
         uri, uri=True, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
     )
@@ -93,7 +94,7 @@ def _connection(database: Path, how: str) -> sqlite3.Connection:
 
 
 def check_lock(database: Path) -> None:
-    """Fail when the file is no database, or is locked."""
+    """Raise sqlite3.Error if the file is no database, or is locked."""
     with contextlib.closing(
         sqlite3.connect(database, timeout=BUSY_TIMEOUT, isolation_level=None)
     ) as connection:
@@ -103,7 +104,7 @@ def check_lock(database: Path) -> None:
 
 
 def salvaged(database: Path, prefixes: Collection[str]) -> dict[str, bytes]:
-    """All undamaged values whose keys have one of these prefixes, from before and behind each damaged page."""
+    """All undamaged values whose keys have one of these prefixes, read around each damaged page."""
     rows: dict[str, bytes] = {}
     with contextlib.suppress(sqlite3.Error), contextlib.closing(connected(database)) as connection:
         connection.text_factory = lambda raw: raw.decode(errors="replace")

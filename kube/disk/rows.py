@@ -1,4 +1,5 @@
-"""Keys and values of the store's rows. Each value has a checksum: SQLite does not notice when a disk corrupts a row."""
+"""Keys and values of the store's rows. Each value has a checksum, because SQLite does not detect corruption by the
+disk."""
 
 from __future__ import annotations
 
@@ -14,12 +15,12 @@ def join(*parts: str) -> str:
 
 
 def table_of(values: str) -> str:
-    """The name of a table of named values. Those of copies are in `kube.disk.copy_rows`."""
+    """The name of a table of named values. `kube.disk.copy_rows` names the tables of copies."""
     return join("v", values)
 
 
 def checked(key: str, row: object) -> bytes | None:
-    """The value of a row; None when it is not the one that was written."""
+    """Verify a row's checksum and return its value; None if the row is damaged."""
     if not isinstance(row, bytes):
         return None
     expected, value = row[:_CHECKSUM_SIZE], row[_CHECKSUM_SIZE:]
@@ -27,5 +28,5 @@ def checked(key: str, row: object) -> bytes | None:
 
 
 def checksum(key: str, value: bytes) -> bytes:
-    """The checksum of key and value: a row under a wrong key is damaged, too."""
+    """The checksum of key and value, so that a value under a wrong key counts as damaged."""
     return zlib.crc32(value, zlib.crc32(key.encode())).to_bytes(_CHECKSUM_SIZE)

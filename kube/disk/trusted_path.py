@@ -11,17 +11,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 MAX_LINKS = 40
-"""Links that the kernel follows in one path, too."""
+"""The most links in one path, as in the kernel."""
 _UID_MAP = Path("/proc/self/uid_map")
 _OVERFLOW_UID = Path("/proc/sys/kernel/overflowuid")
 
 
 def untrusted_step(path: Path) -> str:
-    """The reason why users other than root and this one may replace the target of a path; "" where they may not.
+    """Explain why users other than root and this one could replace a path's target; "" if they cannot.
 
-    Checks the folders above the path, the links in it, and the folders above their targets, but not the final target. A
-    folder with the sticky bit, such as /tmp, lets users replace only their own files. OSError where a part of the path
-    cannot be inspected.
+    Checks the folders above the path, the links in it, and the folders above their targets, but not the final
+    target. In a folder with the sticky bit, such as /tmp, users can replace only their own files. OSError if a
+    part of the path cannot be inspected.
     """
     steps = list(_steps(path))
     for step in steps[:-1]:
@@ -34,15 +34,15 @@ def untrusted_step(path: Path) -> str:
 
 
 def is_trusted(about: os.stat_result) -> bool:
-    """Whether a file is root's or this user's.
+    """True if root or this user owns the file.
 
-    In a user namespace that does not map root, the kernel shows root's files as those of the overflow user.
+    In a user namespace that does not map root, the kernel shows the overflow user as the owner of root's files.
     """
     return about.st_uid in {0, os.geteuid()} or about.st_uid == _unmapped_uid()
 
 
 def _steps(path: Path) -> Iterator[Path]:
-    """Every folder and link that the kernel follows, from the root on; the final target is last."""
+    """Yield every folder and link that the kernel follows, from the root on; the final target is last."""
     at, links = Path("/"), 0
     pending = list(reversed(path.absolute().parts))
     while pending:
@@ -64,7 +64,8 @@ def _others_may_write(about: os.stat_result) -> bool:
 
 
 def _is_own_group(number: int) -> bool:
-    """Whether the group is this user's own, with no other member: then a umask of 002 gives no other user access."""
+    """True if the group is this user's own and has no other member. Then a umask of 002 gives no other user
+    access."""
     try:
         group, user = grp.getgrgid(number), pwd.getpwuid(os.geteuid())
     except KeyError:
@@ -73,7 +74,8 @@ def _is_own_group(number: int) -> bool:
 
 
 def _unmapped_uid() -> int | None:
-    """The user id that stands for users whom this process' user namespace does not map; None where it maps all."""
+    """The overflow user id, which the kernel shows for users that this user namespace does not map; None if it
+    maps all."""
     try:
         maps = [[int(number) for number in line.split()] for line in _UID_MAP.read_text().splitlines()]
         overflow = int(_OVERFLOW_UID.read_text())

@@ -10,19 +10,19 @@ from collections.abc import Callable
 from kube.disk.database import DiskError
 
 MAX_WAITING = 4096
-"""Calls that may wait. Each source has one at most, so more of them mean that the disk hangs."""
+"""The most queued calls. Each source has at most one, so a longer queue means that the disk hangs."""
 PATIENCE = 1.0
-"""Seconds that a client, or the hub's start, waits for the disk. Then the hub continues without the disk's content."""
+"""Seconds that a client, or the hub's start, waits for the disk before the hub continues without its content."""
 CLOSE_TIMEOUT = 2.0
-"""Seconds that running work gets at the end: the hub must end within 5 s of SIGTERM."""
+"""Seconds that the running call gets at shutdown: the hub must end within 5 s of SIGTERM."""
 
 
 class DiskBusy(DiskError):
-    """Too much work waits for the disk already."""
+    """The queue of disk calls is full."""
 
 
 class DiskWriter:
-    """Runs blocking work in order, and hands each result to the event loop that asked for it."""
+    """Runs blocking calls in order on one thread, and hands each result to the event loop that made the call."""
 
     def __init__(self) -> None:
         self._queue: queue.Queue[Callable[[], None] | None] = queue.Queue(MAX_WAITING)
@@ -34,7 +34,7 @@ class DiskWriter:
         return self._queue.qsize()
 
     async def do[T](self, work: Callable[[], T]) -> T:
-        """The result of `work`, or its error; DiskBusy at once when too many calls wait."""
+        """Return the result of `work` or raise its error. DiskBusy, without waiting, if the queue is full."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
 
@@ -63,7 +63,7 @@ class DiskWriter:
         return await done
 
     def close(self, last: Callable[[], None]) -> None:
-        """Run the waiting work and then `last`, for CLOSE_TIMEOUT at most."""
+        """Run the queued calls and then `last`, for CLOSE_TIMEOUT at most."""
         try:
             self._queue.put_nowait(last)
             self._queue.put_nowait(None)

@@ -1,9 +1,8 @@
-"""Refuses requests that others induce a program on this node to send to a port where this node's callers need no
-credential.
+"""Refuses cross-site requests and kubelet's probes at ports where local callers need no credentials.
 
 A page of any site can open a WebSocket to 127.0.0.1 (the browser adds the page's `Origin`), send simple requests (it
-adds `Sec-Fetch-Site`), and have its own name resolve to 127.0.0.1 (DNS rebinding: the name stays in `Host`). A pod can
-have kubelet send a GET to any host and port, by a probe or a hook.
+adds `Sec-Fetch-Site`), and resolve its own name to 127.0.0.1 (DNS rebinding: `Host` has that name). A pod can have
+kubelet send a GET to any host and port, by a probe or a lifecycle hook.
 """
 
 from __future__ import annotations
@@ -16,22 +15,23 @@ from typing import NamedTuple
 from kube.errors import forbidden
 
 OWN_SITE = frozenset({"same-origin", "none"})
-"""The values of `Sec-Fetch-Site` for a request that no page of another origin caused."""
+"""The values of `Sec-Fetch-Site` for a request that was not caused by a page of another origin."""
 OF_PODS = ("kube-probe/", "kube-lifecycle/")
-"""The beginnings of kubelet's User-Agent in probes and hooks, unless the pod gives another one."""
+"""The beginnings of kubelet's User-Agent in probes and hooks, unless the pod sets another one."""
 _AUTHORITY = re.compile(r"(?:\[(?P<address>[0-9a-f:.]+)\]|(?P<name>[0-9a-z_.-]+))(?::[0-9]{1,5})?")
 
 
 class OwnAddress(NamedTuple):
-    """The address by which a request reached the hub, and the names by which it may be called as well."""
+    """The address by which a request reached the hub, and the hub's host names."""
 
     host: str
     port: int
     names: frozenset[str] = frozenset()
-    """In lower case."""
+    """Host names in lower case."""
 
     def is_named(self, host: str) -> bool:
-        """Whether a client may call the hub so: by a loopback address, by the one it reached, or by a name."""
+        """True if `host` names the hub: a loopback address, the address that the request reached, or one of its
+        names."""
         if host in ("localhost", self.host) or host in self.names:
             return True
         try:
@@ -42,10 +42,10 @@ class OwnAddress(NamedTuple):
 
 
 def refuse_web_pages(own: OwnAddress, authority: str, values_of: Callable[[str], Sequence[str]]) -> None:
-    """StatusError 403 where a browser sent the request for a page of another origin, or may have.
+    """Raise StatusError 403 if a browser sent, or may have sent, the request for a page of another origin.
 
-    `authority` is that of an absolute target or of HTTP/2, and may be empty. `values_of` has the values of a header,
-    each by itself. A request without any `Host` passes: no browser sends one.
+    `authority` is from an absolute target or `:authority`, and may be empty. `values_of` returns each value of a
+    header. A request without `Host` passes, because every browser sends one.
     """
     hosts = values_of("Host")
     for named in [authority, *hosts] if authority else hosts:
@@ -59,7 +59,7 @@ def refuse_web_pages(own: OwnAddress, authority: str, values_of: Callable[[str],
 
 
 def refuse_probes(user_agent: str) -> None:
-    """StatusError 403 for a request that kubelet, a component of this node, sends on behalf of a pod."""
+    """Raise StatusError 403 for a probe or hook, which kubelet of this node sends on behalf of a pod."""
     if user_agent.startswith(OF_PODS):
         raise forbidden("probes and hooks of pods are not allowed: they would use kubelet's identity")
 
@@ -71,6 +71,6 @@ def _is_own_origin(own: OwnAddress, origin: str) -> bool:
 
 
 def _host_of(authority: str) -> str:
-    """The host in lower case, without brackets and port; "" where it is none that a client of the API sends."""
+    """The host in lower case, without brackets and port; "" if no API client would send it."""
     match = _AUTHORITY.fullmatch(authority.lower())
     return (match["address"] or match["name"]) if match else ""

@@ -1,6 +1,6 @@
-"""Requests to a Kubernetes API: whole responses, and watches.
+"""A client of a Kubernetes API: complete responses, and watches.
 
-The hub's client sends by `addons.link`, which chooses a server; the manager's client speaks to the cloud.
+In the hub, the session is `addons.link`, which chooses the server; in the manager it connects to the cloud.
 """
 
 from __future__ import annotations
@@ -27,42 +27,43 @@ from kube.wire.codec_base import read_status
 from kube.wire.encoding import Encoding
 
 RESPONSE_TIMEOUT = 60.0
-"""Seconds to a complete response: a kube-apiserver ends every request but a watch after that time."""
+"""Seconds to a complete response: kube-apiserver ends every request except a watch after that time."""
 RELAY_TIMEOUT = 75.0
 """Seconds for a relayed request: more than the server's own limit of 60, so that the server gives up first."""
 MAX_RESPONSE = 256 * 1024 * 1024
-"""Bytes of a response on the wire. A list comes in pages; only one whose pages have expired comes in one piece."""
+"""The most bytes of a response on the wire. Lists come in pages; only a list whose pages expired comes in one
+piece."""
 MAX_RELAYED_BODY = 64 * 1024 * 1024
-"""Bytes of a response that the client relays."""
+"""The most bytes of a relayed response."""
 
 MAX_SHORT = 4 * 1024 * 1024
-"""Bytes of a body that is unpacked at once: more than an object may have. A longer body, which only a list has, stays
-packed until one thread unpacks and decodes it."""
+"""The most bytes of a body that is decompressed at once: more than one object may have. Only lists have longer bodies;
+they stay compressed until one thread decompresses and decodes them."""
 MAX_REFUSAL = 64 * 1024
-"""Bytes of a refusal's Status, which is kept as long as it holds, and given to each client. Of a longer one the code
-counts."""
+"""The most bytes of a refusal's Status, which is cached and given to each client. A longer one is reduced to its
+code."""
 
 GZIP = "gzip"
-"""The coding that every kube-apiserver knows."""
+"""The coding that every kube-apiserver supports."""
 
 NETWORK_ERRORS = (OSError, EOFError, zlib.error)
-"""The errors of a response that is missing or broken off."""
+"""The exceptions for a response that is missing or truncated."""
 
 
 class Unreachable(Exception):
-    """No response, or one that broke off. The network or the server is to blame, not the request."""
+    """There is no response, or a truncated one, through a fault of network or server, not of the request."""
 
 
 class Switched(Unreachable):
-    """The server failed, and another one takes over. The caller tries again there at once."""
+    """The server failed, and another one takes over. The caller should retry at once."""
 
 
 WARNING = "warning"
-"""The name of the header in which a kube-apiserver reports that a version of a kind is deprecated."""
+"""The header in which kube-apiserver warns of a deprecated API version."""
 
 
 class TooLarge(Unreachable):
-    """A response over the limit. The client has dropped it."""
+    """The response exceeds the limit. The client has discarded it."""
 
 
 class ApiResponse(NamedTuple):
@@ -70,24 +71,24 @@ class ApiResponse(NamedTuple):
 
     content_type: str
     body: bytes
-    """Unpacked, unless the unpacked body is longer than MAX_SHORT: only `decoded` can read such a body."""
+    """Decompressed, unless longer than MAX_SHORT: then only `decoded` can read it."""
     coding: str = ""
-    """How the body is still packed."""
+    """The coding in which `body` is still compressed."""
     warning: str = ""
     """The server's `Warning` headers, separated by commas."""
 
     async def decoded[T](self, decode: Callable[[bytes], T]) -> T:
-        """Decode the unpacked body. ValueError where `decode` raises one, Unreachable as `request`.
+        """Apply `decode` to the decompressed body. ValueError if `decode` raises it, Unreachable as `request`.
 
-        One thread unpacks and decodes all long bodies, one after another, so that only one of them is in memory
-        unpacked. Twelve lists of 240 KB, packed, took 3 GB.
+        One thread decompresses and decodes all long bodies in sequence, so that only one is in memory decompressed.
+        Twelve lists of 240 KB, compressed, once took 3 GB.
         """
         if not self.coding and len(self.body) <= gzip_bodies.IN_LOOP:
             return decode(self.body)
         return await one_at_a_time(partial(self._decode, decode))
 
     def found[T](self, find: Callable[[Any], T]) -> T:
-        """Apply `find` to the JSON. Unreachable where that has another form: a server may answer anything."""
+        """Apply `find` to the parsed JSON. Unreachable if the JSON has an unexpected form."""
         try:
             return find(orjson.loads(self.body))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
@@ -100,7 +101,7 @@ class ApiResponse(NamedTuple):
             raise _unreachable("a packed body", error) from error
         except ValueError as error:
             problem = str(error)
-        # The first error holds the body, in its frames or in itself (json.JSONDecodeError), and may be kept.
+        # The original error holds the body (in its frames, or as json.JSONDecodeError), and may be stored for long.
         raise ValueError(problem)
 
     def _unpacked(self) -> bytes:
@@ -117,12 +118,12 @@ class RawResponse(NamedTuple):
 
     status: int
     headers: Mapping[str, str]
-    """Keys match in any case; iterating also gives repeated headers."""
+    """Look-ups ignore case; iterating yields repeated headers as well."""
     body: bytes
 
 
 class WatchStream(NamedTuple):
-    """An open watch: its media type, and its bytes as they arrive. The client unpacks gzip, and no other coding."""
+    """An open watch: its media type, and its bytes as they arrive. The client decompresses gzip only."""
 
     content_type: str
     chunks: AsyncIterator[bytes]
@@ -132,30 +133,31 @@ class WatchStream(NamedTuple):
 
 
 class Client:
-    """Requests to one base URL with one set of headers. The caller closes the session, not the client.
+    """Sends requests to one base URL with one set of headers. The caller closes the session; the client does not.
 
     After a 429 or 503 with Retry-After, `request` and `watch` of the same queue raise StatusError 429 for that time.
-    `relay`, for health probes and other clients' requests, sends at any time.
+    `relay` always sends; health probes and other clients' requests use it.
     """
 
     def __init__(
         self, session: Session, base_url: str, headers: Mapping[str, str], pauses: Pauses | None = None
     ) -> None:
-        """`pauses`: those of another client of the same server, whose waits are this one's, too."""
+        """Make a client. It shares `pauses` with another client of the same server, so that both respect
+        Retry-After."""
         self._session = session
         self._base_url = base_url.rstrip("/")
         self._headers = dict(headers)
         self._pauses, self._queue = pauses or Pauses(), ""
 
     def with_headers(self, headers: Mapping[str, str], queue: str | None = None) -> Self:
-        """The same client with these headers besides its own; `queue` names another queue than its own."""
+        """Copy the client with additional headers, and with another queue if `queue` is given."""
         made = copy(self)
         made._headers = {**self._headers, **headers}
         made._queue = self._queue if queue is None else queue
         return made
 
     def at(self, base_url: str) -> Self:
-        """The same client for another server, whose pauses are its own."""
+        """Copy the client for another server, with its own pauses."""
         made = copy(self)
         made._base_url = made._queue = base_url
         return made
@@ -172,9 +174,11 @@ class Client:
         codings: str = GZIP,
         timeout: float = RESPONSE_TIMEOUT,
     ) -> ApiResponse:
-        """Send a request and read its complete response. StatusError for another status than 2xx, Unreachable for none.
+        """Send a request and read its complete response. StatusError for a status other than 2xx, Unreachable for
+        none.
 
-        `codings` is the Accept-Encoding; the client unpacks gzip and zstd, and `ApiResponse.decoded` long bodies.
+        `codings` is the Accept-Encoding header; the client decompresses gzip and zstd, `ApiResponse.decoded` long
+        bodies.
         """
         self._pauses.check(self._queue)
         headers = {**self._headers, "Accept": accept, "Accept-Encoding": codings}
@@ -201,9 +205,9 @@ class Client:
         timeout: float = RELAY_TIMEOUT,
         is_own: bool = False,
     ) -> RawResponse:
-        """Relay another client's request as it is. The response may have any status; Unreachable for none.
+        """Relay another client's request unchanged. The response may have any status; Unreachable for none.
 
-        With `is_own` it respects Retry-After as `request` does: StatusError 429 for that time.
+        With `is_own`, the request respects Retry-After as `request` does: StatusError 429 for that time.
         """
         if is_own:
             self._pauses.check(self._queue)
@@ -228,9 +232,9 @@ class Client:
     async def watch(
         self, path: str, *, query: Mapping[str, str], accept: str, timeout: float, codings: str = GZIP
     ) -> AsyncIterator[WatchStream]:
-        """An open watch, for `timeout` seconds at most. Errors as `request`, also while reading.
+        """Open a watch for at most `timeout` seconds. Raises as `request`, also while reading.
 
-        `codings` is the Accept-Encoding; the client unpacks gzip.
+        `codings` is the Accept-Encoding header; the client decompresses gzip.
         """
         self._pauses.check(self._queue)
         headers = {**self._headers, "Accept": accept, "Accept-Encoding": codings}
@@ -253,7 +257,7 @@ class Client:
             yield WatchStream(_media_type(response), _read(path, chunks), coding, _warning(response))
 
     def _refused(self, response: Response, body: bytes) -> StatusError | Unreachable:
-        """The error for an answer that is no 2xx."""
+        """The error for a response that is not 2xx."""
         error = _refusal(response, body)
         error.retry_after = retry_after(response.headers) or bounded(error.retry_after or 0)
         self._pauses.note_retry_after(self._queue, error.code, error.retry_after)
@@ -269,7 +273,7 @@ def _media_type(response: Response) -> str:
 
 
 def _refusal(response: Response, body: bytes) -> StatusError:
-    """The server's own Status, in either encoding."""
+    """Parse the server's own Status, in JSON or protobuf."""
     body = body[:MAX_REFUSAL]
     if _media_type(response) == Encoding.PROTOBUF:
         try:
@@ -292,7 +296,7 @@ def _warning(response: Response) -> str:
 
 
 async def _answer(response: Response) -> ApiResponse:
-    """A complete response; a long body of it is still packed."""
+    """Build a complete response; a long body stays compressed."""
     content_type, coding, warning = _media_type(response), _coding(response), _warning(response)
     body = await response.read(MAX_RESPONSE)
     try:
@@ -302,7 +306,7 @@ async def _answer(response: Response) -> ApiResponse:
 
 
 async def _short_body(response: Response) -> bytes:
-    """The unpacked body of a refusal."""
+    """The decompressed body of a refusal."""
     return await _unpacked(await response.read(MAX_SHORT), _coding(response))
 
 
@@ -322,10 +326,11 @@ def _unreachable(what: str, error: BaseException) -> Unreachable:
 
 
 async def _read(path: str, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The chunks of a stream. Only errors of the stream become Unreachable, not those of the stream's reader."""
+    """Yield the chunks of a stream. Errors of the stream become Unreachable; errors of the stream's consumer do
+    not."""
     try:
         async for chunk in chunks:
             yield chunk
-            del chunk  # The next one may come in an hour.
+            del chunk  # The next chunk may come in an hour.
     except NETWORK_ERRORS as error:
         raise _unreachable(f"watch {path}", error) from error

@@ -1,4 +1,4 @@
-"""Credentials of an exec plugin: the program that a kubeconfig names for its user, as client-go runs it."""
+"""Runs an exec credential plugin, the program that a kubeconfig names for its user, as client-go does."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 
 GROUP = "client.authentication.k8s.io"
 API_VERSIONS = (f"{GROUP}/v1", f"{GROUP}/v1beta1")
-"""The versions that client-go takes since Kubernetes 1.24."""
+"""The API versions that client-go accepts since Kubernetes 1.24."""
 TIMEOUT = 60.0
-"""Seconds for one run. A plugin that asks a person would wait for ever."""
+"""Seconds for one run. A plugin that prompts a person would wait forever."""
 ERROR_LENGTH = 300
-"""Characters of a failed plugin's stderr that are logged."""
+"""The most characters of a failed plugin's stderr in the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,8 @@ class ExecCredentials:
     certificate: bytes = field(repr=False)
     key: bytes = field(repr=False)
     expiry: float | None
-    """When they expire, in seconds since the epoch; None where they are valid until the server refuses them."""
+    """When the credentials expire, in seconds since the epoch; None if they are valid until the server refuses
+    them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +42,12 @@ class ExecPlugin:
     environment: Mapping[str, str] = field(repr=False)
     api_version: str
     hint: str
-    """How the program is installed, in the words of the kubeconfig."""
+    """The kubeconfig's hint how to install the program."""
     cluster: Mapping[str, Any] | None
-    """The cluster information for the plugin; None where it does not ask for it."""
+    """The cluster information for the plugin; None if it does not need it."""
 
     def run(self) -> ExecCredentials:
-        """Run the plugin to its end, up to a minute; ValueError in the operator's terms where it returns nothing."""
+        """Run the plugin for up to a minute. ValueError, in the operator's terms, if it returns no credentials."""
         spec: dict[str, Any] = {"interactive": False}
         if self.cluster is not None:
             spec["cluster"] = self.cluster
@@ -80,7 +81,7 @@ class ExecPlugin:
             raise ValueError(f"exec plugin {self.command}: {error}") from None
 
     def _read(self, answer: object) -> ExecCredentials:
-        """Check an answer like client-go's `refreshCredsLocked`."""
+        """Validate a plugin's output as client-go's `refreshCredsLocked` does."""
         if not isinstance(answer, dict) or answer.get("kind") != "ExecCredential":
             raise ValueError("it printed no ExecCredential")
         if answer.get("apiVersion") != self.api_version:
@@ -111,9 +112,9 @@ def _parsed(answer: bytes) -> object:
 def parse_exec(
     section: Mapping[str, Any], folder: Path, cluster: Mapping[str, Any], authority: Callable[[], bytes]
 ) -> ExecPlugin:
-    """The plugin of a user's section `exec`; a relative path is relative to `folder`, and `authority` reads the CA.
+    """Parse a user's section `exec`. A relative path is relative to `folder`, and `authority` reads the CA.
 
-    ValueError for a section that client-go refuses, and for a plugin that must ask a person.
+    ValueError for a section that client-go refuses, and for a plugin that must prompt a person.
     """
     version, command = section.get("apiVersion"), str(section.get("command") or "")
     if version not in API_VERSIONS:
@@ -135,7 +136,7 @@ def parse_exec(
 
 
 def _cluster_info(cluster: Mapping[str, Any], authority: bytes) -> dict[str, Any]:
-    """A cluster of a kubeconfig, in the form that plugins get."""
+    """A kubeconfig's cluster in the form in which plugins get it."""
     names = ("server", "tls-server-name", "insecure-skip-tls-verify")
     info = {name: cluster[name] for name in names if cluster.get(name)}
     if authority:

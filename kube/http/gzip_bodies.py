@@ -1,4 +1,4 @@
-"""Unpacks gzip bodies up to a limit: a response of 1 MB may unpack to 1 GB."""
+"""Decompresses gzip bodies up to a limit, because a response of 1 MB may decompress to 1 GB."""
 
 from __future__ import annotations
 
@@ -12,27 +12,30 @@ from functools import partial
 from kube.http.session import BodyTooLarge
 
 MAX_UNPACKED = 256 * 1024 * 1024
-"""Bytes of an unpacked body: a list of 50,000 objects of 5 KB, which has no pages only where its pages expired."""
+"""The most bytes of a decompressed body: a list of 50,000 objects of 5 KB, unpaged only if its pages expired."""
 IN_LOOP = 256 * 1024
-"""Bytes up to which the event loop unpacks a body itself, in about a millisecond. A thread does the rest."""
+"""The most bytes of a body that the event loop decompresses itself, in about a millisecond. A thread does longer
+ones."""
 UNCOUNTED = 4 * 1024 * 1024
-"""The largest limit, in bytes, under which a body is unpacked without counting its size first."""
+"""The largest limit, in bytes, for which a body is decompressed without counting its size first."""
 PIECE = 64 * 1024
-"""Bytes that are unpacked at once, of a stream before other tasks run again. As events they cost some milliseconds."""
+"""Bytes that are decompressed at once; in a stream, other tasks run between pieces. The events in a piece cost a few
+milliseconds."""
 STEP = 16 * 1024
-"""Packed bytes handed to zlib at once. At each member's end zlib copies the rest of them."""
+"""Compressed bytes handed to zlib at once. zlib copies the unread rest at the end of each gzip member."""
 
 _GZIP = 16 + zlib.MAX_WBITS
 _unpacker = ThreadPoolExecutor(1, "unpacker")
 
 
 async def one_at_a_time[T](unpack_long: Callable[[], T]) -> T:
-    """Run work on a long body in a thread, one at a time: six bodies of some hundred KB unpacked to 2.5 GB at once."""
+    """Run work on a long body in a thread, one body at a time: six bodies of some hundred KB once decompressed to 2.5
+    GB."""
     return await asyncio.get_running_loop().run_in_executor(_unpacker, unpack_long)
 
 
 async def unpack(packed: bytes, limit: int) -> bytes:
-    """The unpacked body, of one gzip member or several; errors as `unpack_up_to`."""
+    """Decompress a body of one or more gzip members. Raises as `unpack_up_to`."""
     if len(packed) <= IN_LOOP:
         try:
             return unpack_up_to(packed, min(limit, IN_LOOP))
@@ -42,9 +45,10 @@ async def unpack(packed: bytes, limit: int) -> bytes:
 
 
 def unpack_up_to(packed: bytes, limit: int) -> bytes:
-    """The unpacked body. BodyTooLarge beyond `limit` bytes, EOFError where it is cut off, zlib.error for other data.
+    """Decompress a body. BodyTooLarge beyond `limit` bytes, EOFError if truncated, zlib.error for other data.
 
-    A long body is unpacked twice, first only to count its size: a body of 0.8 MB took 288 MB before it was too large.
+    A long body is decompressed twice, first only to count its size: a body of 0.8 MB took 288 MB before it exceeded
+    the limit.
     """
     if limit > UNCOUNTED:
         for _ in _pieces(packed, limit):
@@ -58,21 +62,22 @@ def unpack_up_to(packed: bytes, limit: int) -> bytes:
 
 
 def _pieces(packed: bytes, limit: int) -> Iterator[bytes]:
-    """The unpacked body in pieces of at most PIECE bytes; errors as above, as soon as they are found."""
+    """Yield the decompressed body in pieces of at most PIECE bytes. Raises as `unpack_up_to`, at the first faulty
+    byte."""
     size = 0
     member, begun = zlib.decompressobj(_GZIP), False
     for start in range(0, len(packed), STEP):
         rest, is_full = packed[start : start + STEP], False
         while rest or is_full:
             if not begun and not (rest := rest.lstrip(b"\0")):
-                break  # gzip allows zeros behind a member
+                break  # gzip allows zeros after a member
             piece = member.decompress(rest, PIECE)
             size += len(piece)
             if size > limit:
                 raise BodyTooLarge(f"a packed body is over the limit of {limit} bytes")
             yield piece
             rest, begun = member.unused_data or member.unconsumed_tail, not member.eof
-            is_full = begun and len(piece) == PIECE  # zlib may hold back more
+            is_full = begun and len(piece) == PIECE  # zlib may have more output
             if member.eof:
                 member = zlib.decompressobj(_GZIP)
     if begun or not packed:
@@ -80,7 +85,8 @@ def _pieces(packed: bytes, limit: int) -> Iterator[bytes]:
 
 
 async def unpack_stream(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
-    """An unpacked watch, in pieces of PIECE bytes at most. Since Kubernetes 1.37 each flush is a gzip member."""
+    """Decompress a watch in pieces of at most PIECE bytes. Since Kubernetes 1.37, each flush is its own gzip
+    member."""
     member, at_once = zlib.decompressobj(_GZIP), 0
     async for chunk in chunks:
         for start in range(0, len(chunk), STEP):
@@ -90,8 +96,8 @@ async def unpack_stream(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
                 size = len(piece)
                 if piece:
                     yield piece
-                del piece  # as the chunk below
-                is_full = size == PIECE  # zlib may hold back more
+                del piece  # free it before the next chunk, which may come in an hour
+                is_full = size == PIECE  # zlib may have more output
                 at_once += size
                 if at_once >= PIECE:
                     at_once = 0
@@ -99,4 +105,4 @@ async def unpack_stream(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
                 rest = member.unused_data or member.unconsumed_tail
                 if member.eof:
                     member, is_full = zlib.decompressobj(_GZIP), False
-        del chunk  # The next one may come in an hour.
+        del chunk  # The next chunk may come in an hour.

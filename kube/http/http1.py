@@ -1,4 +1,4 @@
-"""HTTP/1.1 by aiohttp, which the manager uses towards the cloud."""
+"""HTTP/1.1 by aiohttp: the manager's sessions to the cloud."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ADDED_BY_AIOHTTP = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 
 
 class Http1Session:
-    """A `kube.http.session.Session` over one of aiohttp's, which must not unpack bodies, and which it closes."""
+    """A `kube.http.session.Session` over an aiohttp session, which must not decompress bodies. `close` closes it."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
@@ -79,7 +79,7 @@ class Http1Response:
             except aiohttp.ClientError as error:
                 raise _lost(error) from error
             yield chunk
-            del chunk  # The next one may come in an hour.
+            del chunk  # The next chunk may come in an hour.
 
 
 def _lost(error: aiohttp.ClientError) -> ConnectionError:

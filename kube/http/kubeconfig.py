@@ -1,6 +1,7 @@
 """Reads the fields of a kubeconfig that a node's component needs: server, CA, client certificate, token.
 
-A file that a kubeconfig names is read again when it changes: kubelet's certificate and projected tokens rotate.
+A file that the kubeconfig names is read again when it changes, because kubelet's certificate and projected tokens
+rotate.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ UNSUPPORTED_OF_USERS = (
     *("auth-provider", "username", "password"),
     *("as", "as-uid", "as-groups", "as-user-extra"),
 )
-"""Fields of a user that this module does not read; an empty one means nothing.
+"""Fields of a user that this module does not support, unless they are empty.
 
-A reader that ignored `as` would have more rights than it should.
+To ignore `as` would give a reader more rights than the file intends.
 """
 
 
@@ -38,17 +39,17 @@ class DataOrFile:
     _stamp: tuple[int, int, int] | None = None
 
     def read(self) -> bytes:
-        """The present credential, b"" for none; OSError when its file has never been readable."""
+        """Read the current credential, b"" for none. OSError if its file has never been readable."""
         if self.path is None:
             return self.data
         try:
             status = self.path.stat()
-            # The size tells a half-written file from the complete one: the clock may give both the same time.
+            # Size as well as time: a half-written file and the complete one may have the same time.
             stamp = (status.st_mtime_ns, status.st_ino, status.st_size)
             if stamp != self._stamp and (data := self.path.read_bytes()):
                 self.data, self._stamp = data, stamp
         except OSError as error:
-            # A rotation may be half done; the old credential serves until the new one is there.
+            # A rotation may be half done, so the previous credential stays in use until the new one is readable.
             if not self.data:
                 what = f"{self.name} of the kubeconfig: {error.strerror}" if self.name else error.strerror
                 raise OSError(error.errno, what, str(self.path)) from None
@@ -67,9 +68,9 @@ class Credentials:
     key: DataOrFile
     token: DataOrFile
     plugin: ExecPlugin | None = None
-    """The plugin that gives certificate, key and token, which are empty until then."""
+    """The plugin that provides certificate, key and token, which are empty until it has run."""
     proxy: Proxy | None = None
-    """The proxy by which the server is reached; None for the environment's or none."""
+    """The proxy to the server; None for the environment's proxy or none."""
 
     def use_output(self, given: ExecCredentials) -> None:
         """Use the plugin's output from now on."""
@@ -77,23 +78,23 @@ class Credentials:
 
     @property
     def authorities(self) -> list[x509.Certificate]:
-        """The cluster's CAs; empty when the kubeconfig names none."""
+        """The cluster's CA certificates; empty if the kubeconfig names none."""
         pem = self.authority.read()
         return x509.load_pem_x509_certificates(pem) if pem.strip() else []
 
     @property
     def bearer(self) -> str:
-        """The value of an Authorization header, "" without a token."""
+        """The value of the Authorization header, "" without a token."""
         token = self.token.read().decode("ascii", "ignore").strip()
         return f"Bearer {token}" if token else ""
 
 
 NO_CREDENTIALS = Credentials("", "", False, DataOrFile(), DataOrFile(), DataOrFile(), DataOrFile())
-"""For a cloud that asks for no credentials, such as the demo's."""
+"""For a cloud that needs no credentials, such as the demo's."""
 
 
 type Locate = Callable[[Path], Path]
-"""Where this process finds a path that a kubeconfig names, for example below another root."""
+"""Maps a path in a kubeconfig to the path in this process, for example below another root."""
 
 
 def _here(path: Path) -> Path:
@@ -101,10 +102,9 @@ def _here(path: Path) -> Path:
 
 
 def load_kubeconfig(*paths: Path, context: str = "", locate: Locate = _here) -> Credentials:
-    """A context of a kubeconfig, or of several that are merged as by kubectl: the first one that has a name counts.
+    """Load a context of one or more kubeconfigs, merged as by kubectl: the first file that defines a name wins.
 
-    The context is the current one where none is named. ValueError with a message for the operator when it cannot be
-    used.
+    `context` is the current context if empty. ValueError, in the operator's terms, if it cannot be used.
     """
     documents = []
     for path in paths:
@@ -129,7 +129,7 @@ def load_kubeconfig(*paths: Path, context: str = "", locate: Locate = _here) -> 
 
 
 def parse_kubeconfig(document: object, folder: Path, *, locate: Locate = _here) -> Credentials:
-    """Like `load_kubeconfig`, from the parsed document; relative file names are relative to `folder`."""
+    """Parse a document as `load_kubeconfig` does. Relative file names are relative to `folder`."""
     return _merged([(document, folder)], "", locate)
 
 
@@ -170,7 +170,7 @@ def _merged(documents: Sequence[tuple[object, Path]], name: str, locate: Locate)
 
 
 def parse_server(document: object) -> str:
-    """The server of the current context, even without its user: YurtHub's kubelet.conf names a user that it lacks."""
+    """The server of the current context, even if its user is missing, as in the kubelet.conf that YurtHub writes."""
     if not isinstance(document, dict):
         raise ValueError("it is not a mapping, so it is no kubeconfig")
     mappings = [(document, Path())]
@@ -196,7 +196,7 @@ def _data_or_file(section: Mapping[str, Any], name: str, folder: Path, locate: L
     data, path = section.get(f"{name}-data"), section.get(name)
     if data:
         try:
-            # Go's decoder ignores line ends, and some tools wrap the text.
+            # Go's decoder ignores line breaks, and some tools wrap the text.
             return DataOrFile(base64.b64decode("".join(str(data).split()), validate=True))
         except ValueError:
             raise ValueError(f"{name}-data is not base64") from None
@@ -204,7 +204,8 @@ def _data_or_file(section: Mapping[str, Any], name: str, folder: Path, locate: L
 
 
 def _token(user: Mapping[str, Any], folder: Path, locate: Locate) -> DataOrFile:
-    # The file wins over the text, as in client-go: the text may be an old token. It serves while there is no file.
+    # The file takes precedence, as in client-go, because the inline token may be old. It is used while there is no
+    # file.
     token = str(user.get("token") or "").encode()
     file = user.get("tokenFile")
     return DataOrFile(token, locate(folder / str(file)), "tokenFile") if file else DataOrFile(token)

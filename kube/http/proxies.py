@@ -1,4 +1,4 @@
-"""The proxy to a server, by `proxy-url` or the environment, and the CONNECT request to it (RFC 9110, 9.3.6)."""
+"""The proxy to a server, from `proxy-url` or the environment, and the CONNECT request to it (RFC 9110, 9.3.6)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 MAX_HEAD = 16 * 1024
-"""Bytes of the head of a proxy's answer."""
+"""The most bytes of the head of a proxy's response."""
 END = b"\r\n\r\n"
 
 
@@ -22,7 +22,7 @@ class Proxy:
     host: str
     port: int
     authorization: str = field(default="", repr=False)
-    """The value of Proxy-Authorization, "" for none. Never logged, never shown."""
+    """The value of Proxy-Authorization, "" for none. Never logged or shown."""
 
     def __str__(self) -> str:
         return f"{self.scheme}://{_authority(self.host, self.port)}"
@@ -36,7 +36,7 @@ class Proxy:
         return "\r\n".join([*lines, "", ""]).encode()
 
     def rest_of(self, answer: bytes) -> bytes | None:
-        """The bytes after the head of an answer; None while the head is incomplete. Errors as `opened`."""
+        """The bytes after the head of a response; None while the head is incomplete. Raises as `opened`."""
         head, end, rest = answer.partition(END)
         if not end and len(head) <= MAX_HEAD:
             return None
@@ -44,7 +44,7 @@ class Proxy:
         return rest
 
     def opened(self, head: bytes) -> None:
-        """ConnectionError, in the operator's terms, unless this head opens the tunnel."""
+        """Raise ConnectionError, in the operator's terms, unless this response head opens the tunnel."""
         line = head.partition(b"\r\n")[0].decode("latin-1")
         version, _, status = line.partition(" ")
         if not version.startswith("HTTP/1.") or not status[:3].isdecimal():
@@ -54,7 +54,8 @@ class Proxy:
 
 
 def parse_proxy(url: str) -> Proxy:
-    """The proxy of `http://[user:password@]host[:port]`, or https; ValueError, without the password, else."""
+    """Parse `http://[user:password@]host[:port]`, or https. ValueError for another URL; its message omits the
+    password."""
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         host, port = parts.hostname, parts.port
@@ -71,10 +72,10 @@ def parse_proxy(url: str) -> Proxy:
 def proxy_for(
     scheme: str, host: str, port: int, given: Proxy | None, environment: Mapping[str, str]
 ) -> Proxy | None:
-    """The proxy to a server: the one of the kubeconfig, or the environment's; None where it is reached directly.
+    """The proxy to a server: the kubeconfig's, or the environment's; None for a direct connection.
 
-    As Go's `http.ProxyFromEnvironment`, which kubelet uses: `HTTPS_PROXY` for https and `HTTP_PROXY` for http, in
-    capital or small letters, but for loopback addresses and what `NO_PROXY` names. ValueError for a URL that is none.
+    Follows Go's `http.ProxyFromEnvironment`, which kubelet uses: `HTTPS_PROXY` for https and `HTTP_PROXY` for http, in
+    upper or lower case, but not for loopback addresses and hosts in `NO_PROXY`. ValueError for an invalid URL.
     """
     if given is not None:
         return given
@@ -89,8 +90,8 @@ def _variable(environment: Mapping[str, str], name: str) -> str:
 
 
 def _is_excepted(host: str, port: int, no_proxy: str) -> bool:
-    """Whether NO_PROXY names a server: an address, a network, a domain and all names in it, or `.domain` for these
-    names alone."""
+    """True if NO_PROXY has the server: an address, a network, a domain with its subdomains, or `.domain` for
+    subdomains only."""
     return any(
         _matches(entry.strip().lower(), host.lower(), port) for entry in no_proxy.split(",") if entry.strip()
     )

@@ -1,4 +1,4 @@
-"""Retry-After: how long a server asks clients to wait (RFC 9110, 10.2.3), for all requests of one queue."""
+"""Retry-After: how long a server asks clients to wait (RFC 9110, 10.2.3). It applies to all requests of one queue."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from kube.bounds import reached
 from kube.errors import too_many_requests
 
 MAX_RETRY_AFTER = 60
-"""Seconds. kube-apiserver's priority and fairness asks for 32 at most; a page before it may ask for a day."""
+"""The longest wait in seconds. kube-apiserver's priority and fairness asks for at most 32; a proxy may ask for a
+day."""
 ASKS = frozenset({429, 503})
-"""The codes whose Retry-After is for all requests. With others it concerns one request: a version from the future."""
+"""The codes whose Retry-After applies to the queue. With others it applies to one request, such as one for a too new
+version."""
 
 
 def retry_after(headers: Mapping[str, str]) -> int | None:
-    """The seconds that an answer asks for, MAX_RETRY_AFTER at most; None for an answer that asks for none."""
+    """The seconds that a response asks clients to wait, at most MAX_RETRY_AFTER; None if it does not ask."""
     text = headers.get("Retry-After", "").strip()
     if not text:
         return None
@@ -34,7 +36,7 @@ def retry_after(headers: Mapping[str, str]) -> int | None:
 
 
 def bounded(seconds: float) -> int | None:
-    """Whole seconds, MAX_RETRY_AFTER at most; None for a time that has passed."""
+    """Round up to seconds, at most MAX_RETRY_AFTER; None for a time that has passed."""
     if seconds > MAX_RETRY_AFTER:
         reached("time that a server asks for")
         return MAX_RETRY_AFTER
@@ -42,20 +44,20 @@ def bounded(seconds: float) -> int | None:
 
 
 class Pauses:
-    """Until when no request of a queue is sent, in the loop's time."""
+    """The times until which each queue sends no request, in the event loop's time."""
 
     def __init__(self) -> None:
         self._until: dict[str, float] = {}
 
     def check(self, queue: str) -> None:
-        """StatusError 429 while the server of the queue has asked for time. Its `retry_after` is the remaining time."""
+        """Raise StatusError 429 while the queue must wait. Its `retry_after` is the remaining time in seconds."""
         left = self._until.get(queue, 0.0) - asyncio.get_running_loop().time()
         if left > 0:
             raise too_many_requests("the server asks for time", math.ceil(left))
         self._until.pop(queue, None)
 
     def note_retry_after(self, queue: str, code: int, seconds: int | None) -> None:
-        """Note the time that a server's answer asks for, None for none."""
+        """Note the wait that a server's response asks for; None for none."""
         if code in ASKS and seconds is not None:
             until = asyncio.get_running_loop().time() + seconds
             self._until[queue] = max(until, self._until.get(queue, 0.0))

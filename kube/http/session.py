@@ -1,4 +1,4 @@
-"""The interface of an HTTP session, for either version: a request, and its response as it comes."""
+"""The interface of an HTTP session: a request, and its response as it arrives. For HTTP/1.1 and HTTP/2."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 CONNECT_TIMEOUT = 10.0
-"""Seconds to open a connection, as kubelet sets client-go's dialer."""
+"""Seconds to open a connection, as in kubelet's dialer."""
 
 
 class BodyTooLarge(OSError):
-    """A response has a longer body than its reader takes."""
+    """A response's body is longer than its reader accepts."""
 
 
 class Response(Protocol):
-    """A response whose body is not read yet. Reading raises OSError when the body breaks off."""
+    """A response whose body is not read yet. Reading raises OSError if the body is truncated."""
 
     @property
     def status(self) -> int: ...
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Found under names in any case; iterating gives repeated ones too."""
+        """Look-ups ignore case; iterating yields repeated headers as well."""
         ...
 
     async def read(self, limit: int) -> bytes:
-        """The complete body, as it was on the wire. BodyTooLarge as soon as it has more than `limit` bytes."""
+        """Read the complete body, undecoded. BodyTooLarge as soon as it exceeds `limit` bytes."""
         ...
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """The body in pieces, as they come."""
+        """Yield the body in pieces as they arrive."""
         ...
 
 
 async def read_body(chunks: AsyncIterator[bytes], limit: int) -> bytes:
-    """All chunks together. BodyTooLarge as soon as they have more than `limit` bytes."""
+    """Join all chunks. BodyTooLarge as soon as they exceed `limit` bytes."""
     pieces: list[bytes] = []
     size = 0
     async for chunk in chunks:
@@ -47,7 +47,7 @@ async def read_body(chunks: AsyncIterator[bytes], limit: int) -> bytes:
 
 
 class Session(Protocol):
-    """Sends requests over connections that it keeps."""
+    """Sends requests over persistent connections."""
 
     def open(
         self,
@@ -58,12 +58,12 @@ class Session(Protocol):
         body: bytes | None,
         timeout: float,
     ) -> AbstractAsyncContextManager[Response]:
-        """Send a request with these headers, and with those that HTTP itself needs.
+        """Send a request with these headers, and those that HTTP itself needs.
 
-        A URL that begins with its path is for a server that the session chooses.
+        For a URL that is only a path, the session chooses the server.
 
-        The session does not follow redirects, which would take the headers, secrets among them, to another host.
-        `timeout` is in seconds, from now to the end of the response. OSError (TimeoutError is one) where no response
-        comes in time. StatusError 400 for a header that cannot be sent as it is.
+        The session does not follow redirects, which could send the headers, secrets among them, to another host.
+        `timeout` is in seconds, from now to the end of the response. OSError (such as TimeoutError) if no response
+        comes in time. StatusError 400 for a header that is not valid in HTTP.
         """
         ...
