@@ -1,4 +1,5 @@
-"""Announces to the manager that this hub can lead its pool: an annotation that the node may write itself."""
+"""Announces that this hub can lead its pool: an annotation of the Node, which the node itself may write and the manager
+reads."""
 
 from __future__ import annotations
 
@@ -19,15 +20,15 @@ from kube.requests.request_info import ResourceType
 
 NODES = ResourceType("", "v1", "nodes")
 PROOF = 5.0
-"""Seconds for the cloud to confirm the copy of the Node that already has the announcement."""
+"""Seconds within which the cloud must confirm the stored copy of the Node, if that copy already has the annotation."""
 METADATA = ListWatch(NODES, metadata_only=True).accept_as("PartialObjectMetadata")
-"""Request metadata only: the complete Node in each answer has the names of all images."""
+"""Accept header that requests metadata only: a complete Node lists the names of all its images."""
 
 logger = logging.getLogger(__name__)
 
 
 class Announcement:
-    """Writes the annotation whenever it changes, and again until the cloud has taken it."""
+    """Writes the annotation when its value changes, and retries until the cloud has accepted it."""
 
     def __init__(
         self, node: str, port: int, client: Client, own_node: Callable[[], Source] | None = None
@@ -41,7 +42,7 @@ class Announcement:
         self._changed = Notifier()
 
     def announce(self, can_lead: bool) -> None:
-        """Announce it on the Node from now on."""
+        """Set the value that the Node's annotation must have from now on."""
         self._wanted = can_lead
         self._changed.notify()
 
@@ -64,7 +65,7 @@ class Announcement:
                 await comes_within(backoff.next(), changed)
 
     async def _is_written(self, value: str) -> bool:
-        """Whether the cloud has it from an earlier process."""
+        """Return whether the cloud's Node already has the annotation, from an earlier process."""
         if self._own_node is None:
             return False
         source = self._own_node()

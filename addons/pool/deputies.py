@@ -1,9 +1,8 @@
 """Deputies: followers that serve their pool in place of a leader that fails.
 
 A follower announces its own peer port in its probes of a leader. The leader's answers name its deputies, so that each
-follower knows them before the leader fails. Of all followers that can serve, the deputies come first in the order in
-which followers change to the cloud. A follower that can serve reads only from deputies that come before it, so no two
-of them read from each other.
+follower knows them before the leader fails. Deputies are the first followers that fall back to the cloud. A follower
+that can serve reads only from deputies that precede it in this order, so no two followers read from each other.
 """
 
 from __future__ import annotations
@@ -17,28 +16,28 @@ from addons.pool.spread import rank
 from kube.peers import LeaderHub, parse_hub_address
 
 MAX_DEPUTIES = 2
-"""Deputies of one leader. Each reads all that the pool shares, as a leader does."""
+"""Deputies of one leader. Each reads all shared resources from the cloud, as a leader does."""
 MAX_LENDERS = 8
-"""Followers that one leader names as lenders of their link."""
+"""Followers that one leader names as lenders of their links."""
 ANY_ADDRESS = "::"
-"""The address of a follower whose peer port is open on every address: the leader takes the one from which it calls."""
+"""The announced address of a follower whose peer port listens on every address. The leader then uses the source address
+of the connection."""
 LIFE = 12.0
-"""Seconds for which a leader believes a follower's announcement: three probes."""
+"""Seconds after which a leader drops a follower's announcement: the time of three probes."""
 
 
 class Deputies:
-    """The first of this leader's followers that announce themselves: its deputies, or hubs that lend their link to the
-    cloud."""
+    """The followers of this leader that announced themselves first: its deputies, or the hubs that lend their link."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, most: int = MAX_DEPUTIES) -> None:
         self._clock = clock
         self._most = most
         self._said: dict[LeaderHub, float] = {}
-        """The time of the last announcement of each of the first followers. There are never more than `most`."""
+        """The time of the last announcement of each selected follower, `most` entries at most."""
 
     def announce(self, node: str, said: str, address: str) -> None:
-        """Store a follower's announcement of its peer port; `address` is where it connects from. Malformed ones are
-        ignored."""
+        """Store a follower's announcement of its peer port, and ignore a malformed one. `address` is the source address
+        of the follower's connection."""
         try:
             parsed = parse_hub_address(said)
             hub = LeaderHub(node, str(_plain(address) if parsed.is_unspecified else parsed))
@@ -51,18 +50,18 @@ class Deputies:
         self._said = {deputy: live[deputy] for deputy in first}
 
     def named(self, members: Collection[str]) -> str:
-        """Format them for the headers of the leader's answers; only nodes that are in the pool now."""
+        """Format the deputies for a header of the leader's answers. Nodes that have left the pool are omitted."""
         return ",".join(f"{deputy.node}/{deputy.address}" for deputy in self.live if deputy.node in members)
 
     @property
     def live(self) -> list[LeaderHub]:
-        """The deputies that reported a short while ago."""
+        """Return the deputies whose last announcement is not older than LIFE."""
         now = self._clock()
         return [deputy for deputy, at in self._said.items() if now - at < LIFE]
 
 
 def _plain(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """An address of a connection, as a certificate names it."""
+    """Return an address in the form that certificates use."""
     parsed = parse_hub_address(address)
     return parsed.ipv4_mapped or parsed if isinstance(parsed, ipaddress.IPv6Address) else parsed
 
@@ -75,9 +74,9 @@ def parse_deputies(text: str, most: int = MAX_DEPUTIES) -> tuple[LeaderHub, ...]
 def deputies_for(
     node: str, named: Iterable[LeaderHub], members: Collection[str], *, can_serve: bool
 ) -> list[LeaderHub]:
-    """The deputies that a node may read from, in the order in which it asks them.
+    """Return the deputies that a node may read from, in the order in which it tries them.
 
-    `can_serve`: the node may be a deputy itself. Of those at one address the first counts.
+    `can_serve`: whether the node may be a deputy itself. If several deputies have one address, the first is used.
     """
     others = {deputy for deputy in named if deputy.node in members and deputy.node != node}
     able = (other for other in others if not can_serve or rank(other.node) < rank(node))

@@ -1,4 +1,5 @@
-"""Keeps the shared sources of a follower at the best server, and moves them as peers fail and come back."""
+"""Selects the server from which a follower reads each shared resource, and moves its sources when peers fail and
+recover."""
 
 from __future__ import annotations
 
@@ -27,19 +28,20 @@ from kube.peers import LeaderHub
 from kube.requests.request_info import ResourceType
 
 UNTOLD_INTERVAL = 60.0
-"""Like PROBE_INTERVAL, for a leader without readers here that has not announced further resources."""
+"""Seconds between probes of a leader from which this hub reads nothing, until it has announced which further resources
+it serves."""
 KNOW_WAIT = 3.0
-"""Seconds from the start for which shared sources wait to learn whether this node follows a leader. Then they go to
-the cloud in the node's turn."""
+"""Seconds from the start for which shared sources wait until this node knows its role. Then they read from the cloud,
+in the node's slot."""
 NEWS_WAIT, NEWS_INTERVAL = 2.0, 0.5
-"""Seconds after the cloud is back in which the hub still reads from a leader that had lost it too, and between probes
-of that leader: it will have the cloud again as soon."""
+"""Seconds for which the hub still reads from a leader that had lost the cloud too after the cloud is back, and seconds
+between probes of that leader meanwhile. Such a leader reaches the cloud again at about the same time."""
 
 logger = logging.getLogger(__name__)
 
 
 class LeaderSelector:
-    """Selects the leader that each shared resource is read from. A `addons.pool.peer_reader.Chooser`."""
+    """Selects the peer, or the cloud, from which each shared resource is read. A `addons.pool.peer_reader.Chooser`."""
 
     def __init__(
         self,
@@ -50,7 +52,8 @@ class LeaderSelector:
         wall_clock: Callable[[], float] = time.time,
         relays: Sequence[Server] = (),
     ) -> None:
-        """`wall_clock` shows Unix seconds. `relays` are those of the operator; without any, the pool's."""
+        """`wall_clock` returns Unix seconds. `relays` are the relays of the option `--relay`; if empty, the pool's
+        ConfigMap names them."""
         self.own = own
         self._node = own.node
         self.peers = peers
@@ -59,7 +62,7 @@ class LeaderSelector:
         self._clock = clock = peers.clock
         self._given_relays = tuple(relays)
         self.renamed = Notifier()
-        """Notified when a leader names other deputies: this node may become one, or cease to be one."""
+        """Notified when a leader names other deputies: this node may have become a deputy, or have ceased to be one."""
         self._role = Role.NONE
         self._config = NOTHING_SHARED
         self._members: Collection[str] = ()
@@ -68,10 +71,10 @@ class LeaderSelector:
         self._slots = CloudSlots(clock, wall_clock)
         self._slots.slot = cloud_slot(own.node, ())
         self._followed: set[ResourceType] = set()
-        """The resources last read from a leader: the hub goes to the cloud for it only in its slot."""
+        """The resources last read from a leader. The hub reads them from the cloud in its slot only."""
         self._had_cloud, self._cloud_since = True, float("-inf")
         self._is_known = False
-        """Whether the hub knows its pool. Until then it may be a follower."""
+        """Whether the hub knows its role in the pool. Until then it may be a follower."""
         self._known_by = clock() + KNOW_WAIT
         self._changed = Notifier()
 
@@ -82,27 +85,27 @@ class LeaderSelector:
 
     @property
     def is_alone(self) -> bool:
-        """Whether this hub reads from no other hub, and none from it."""
+        """Whether this hub reads from no other hub and no other hub reads from it."""
         return self._is_known and self._role is Role.NONE and not self._order
 
     @property
     def lenders(self) -> list[LeaderHub]:
-        """Hubs that may lend their link to the cloud, as leaders name them."""
+        """The hubs that lend their link to the cloud, as the leaders' answers name them."""
         lenders = (lender for peer in self._order for lender in peer.said.lenders)
         return [*(deputy for peer in self._leaders for deputy in peer.said.deputies), *lenders]
 
     @property
     def serves(self) -> bool:
-        """Whether this hub serves the pool: it leads, or is a deputy."""
+        """Whether this hub serves the pool, as a leader or as a deputy."""
         return self._role is Role.LEADER or self.is_deputy
 
     @property
     def is_deputy(self) -> bool:
-        """Whether a leader names this node as one that serves in its place."""
+        """Whether a leader names this node as its deputy."""
         return self._can_serve and any(deputy.node == self._node for deputy in self._deputies())
 
     def reader_of(self, source: Source) -> PeerReader | None:
-        """The reader of a new source, where a pool could share it."""
+        """Return a reader for a new source, or None if the pool cannot share the source."""
         if not self._shared.may_have(source):
             return None
         return PeerReader(source.list_watch.type, source.client, self, lambda: source.store.newest_given)
@@ -116,10 +119,10 @@ class LeaderSelector:
         can_follow: bool = True,
         can_serve: bool = False,
     ) -> None:
-        """Apply the pool's present state, and move the sources that it concerns.
+        """Apply the pool's configuration, and move the affected sources.
 
-        `can_follow`: the node has a client certificate, which leaders and relays ask for. `can_serve`: this hub's own
-        peer port is open.
+        `can_follow`: whether the node has a client certificate, which leaders and relays require. `can_serve`: whether
+        this hub's own peer port is open.
         """
         was_alone, self._is_known = self.is_alone, True
         self._role, self._config, self._members = role, config, members
@@ -133,14 +136,14 @@ class LeaderSelector:
                 source.reflector.remind()
 
     def share(self) -> None:
-        """Move the running sources of kinds that the rules newly share."""
+        """Attach readers to running sources of resources that the rules have just added to the shared ones."""
         for source in self._shared.sources:
             if source.reflector.upstream is None and (reader := self.reader_of(source)) is not None:
                 source.reflector.upstream = reader
                 source.reflector.switch()
 
     def _arrange(self) -> None:
-        """Put the servers into their order of preference."""
+        """Sort the servers by preference."""
         former = self._order
         named = [leader for leader in self._config.leaders if leader.node != self._node]
         if self._role is not Role.FOLLOWER:
@@ -165,13 +168,13 @@ class LeaderSelector:
         return Server("https", hub.address, self.own.port, hub.node)
 
     async def run(self) -> None:
-        """Move sources as time passes and leaders come back, until cancelled."""
+        """Move sources when a slot begins or a leader recovers, until cancelled."""
         while True:
             await self._changed_within(min(TICK, self._slots.next_in))
             self.balance()
 
     async def server(self, reader: PeerReader, *, resumes: bool) -> PeerHub | None:
-        """The peer to read from, None for the cloud. Returns when it may be read from."""
+        """Wait until the reader may read from a server; return that peer, or None for the cloud."""
         choice = self._choose(reader, resumes=resumes)
         if choice == CLOUD and self._slots.has_missed(reader.type):
             self._slots.forget(reader.type)
@@ -188,8 +191,8 @@ class LeaderSelector:
         await comes_within(max(seconds, SHORTEST_WAIT), self._changed.wait())
 
     async def leader(self) -> Client | None:
-        """A client of the leader, or deputy, that serves what is the same for every node; None for the cloud. Returns
-        when this hub knows its pool."""
+        """Return a client of the leader, or deputy, that serves resources which are the same for every node; None for
+        the cloud. Wait first until this hub knows its pool."""
         while not self._is_known and (left := self._known_by - self._clock()) > 0:
             await self._changed_within(left)
         now = self._clock()
@@ -198,18 +201,19 @@ class LeaderSelector:
         return self.peers.client.at(str(peer.server)) if peer is not None else None
 
     def can_bypass(self, reader: PeerReader) -> bool:
-        """Whether a server is there besides the leaders whose history is too short for a reader."""
+        """Whether a server is available whose history reaches back to the reader's version."""
         now = self._clock()
         return self._cloud_is_up() or any(
             peer.is_usable(now) and reader.may_resume(peer) for peer in self._order
         )
 
     def leave(self, peer: PeerHub, why: str) -> None:
-        """Stop reading from a peer that did not serve."""
+        """Stop reading from a peer that failed to serve."""
         self.peers.failed(peer, why)
 
     def wants(self, peer: PeerHub) -> ProbeRequest | None:
-        """Probe a peer that is read from, has failed or is without a cloud."""
+        """Return the probe of a peer from which sources are read, or which has failed or lost its cloud; None for other
+        peers."""
         every = peer.return_within if peer.failure else PROBE_INTERVAL
         every = NEWS_INTERVAL if peer.age and self._is_cloud_new else every
         readers = [reader for _, reader in self._shared.readers()]
@@ -224,7 +228,7 @@ class LeaderSelector:
         return ProbeRequest(every, tuple(own))
 
     def answered(self, peer: PeerHub, before: PeerAnswer) -> None:
-        """Take a peer's state, and its deputies."""
+        """Apply the deputies and the state in a peer's answer to a probe."""
         if peer.role is PeerRole.LEADER and peer.said.deputies != before.deputies:
             self._arrange()
             self.renamed.notify()
@@ -233,12 +237,12 @@ class LeaderSelector:
         self.balance()
 
     def failed(self, _peer: PeerHub) -> None:
-        """Move the sources that were read from a peer."""
+        """Move the sources that read from a failed peer."""
         self._changed.notify()
         self.balance()
 
     def reads(self, reader: PeerReader, server: str) -> None:
-        """Note that a reader goes on to read from a server: the name of a node, or `cloud`."""
+        """Record and log that a reader now reads from a server: the name of a node, or `cloud`."""
         if reader.server == server:
             return
         reader.why = why_moved(reader, server, self._order)
@@ -251,7 +255,7 @@ class LeaderSelector:
                 metrics.SOURCE_SERVER.labels(resource, opened.server).inc()
 
     def balance(self) -> None:
-        """Move each source that should be read from elsewhere now."""
+        """Switch each source whose selected server differs from the one that it reads from."""
         had_cloud, self._had_cloud = self._had_cloud, self._cloud_is_up()
         if self._had_cloud and not had_cloud:
             self._cloud_since = self._clock()
@@ -263,7 +267,7 @@ class LeaderSelector:
                 source.reflector.switch()
 
     def describe(self) -> list[dict[str, Any]]:
-        """The leaders, deputies and relays in the order of preference, for the debug page."""
+        """Return the leaders, deputies and relays by preference, for the debug page."""
         now = self._clock()
         return [
             {
@@ -276,7 +280,7 @@ class LeaderSelector:
         ]
 
     def describe_sources(self) -> list[dict[str, Any]]:
-        """From where the hub reads each shared source, since when, and why it left the server before."""
+        """Return the server of each shared source, since when, and why it left the previous one, for the debug page."""
         return [reader.describe() for _, reader in self._shared.readers() if reader.server]
 
     def _choose(self, reader: PeerReader, *, resumes: bool) -> Choice:
@@ -314,8 +318,8 @@ class LeaderSelector:
         return self._cloud_is_up() and self._clock() < self._cloud_since + NEWS_WAIT
 
     def _deputies(self) -> list[LeaderHub]:
-        """The deputies that this follower's leaders name, but none at the address of another server of the pool: the
-        hub would expect that node's certificate there, and refuse the server's own."""
+        """Return the deputies that this follower's leaders name. Omit a deputy at the address of another server of the
+        pool: TLS to that address would expect the deputy's certificate, and refuse the server's own."""
         if not self._config.has_deputies:
             return []
         taken = {peer.server.host for peer in self._order if peer.role is not PeerRole.DEPUTY}
@@ -332,7 +336,8 @@ class LeaderSelector:
         return [peer for peer in self._order if peer.role is PeerRole.LEADER]
 
     def _relays(self) -> tuple[Server, ...]:
-        """The operator's relays, else the pool's. Those of a ConfigMap that names them wrongly are none."""
+        """Return the operator's relays, else those of the pool's ConfigMap; none if the ConfigMap names them
+        wrongly."""
         if self._given_relays:
             return self._given_relays
         try:

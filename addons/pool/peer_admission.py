@@ -22,7 +22,7 @@ def refused(reason: str, error: StatusError) -> StatusError:
 
 
 class Admission:
-    """Remembers for each connection of the peer port which node it is of."""
+    """Authorizes requests at the peer port by the node of each connection's client certificate."""
 
     def __init__(
         self,
@@ -30,27 +30,27 @@ class Admission:
         authorities: Callable[[], Iterable[x509.Certificate]],
         is_member: Callable[[str], bool | None],
     ) -> None:
-        """`authorities` are the CAs of client certificates. `is_member`: whether a node is of the pool; None while that
-        is not known."""
+        """`authorities` are the CAs of client certificates. `is_member` returns whether a node belongs to the pool,
+        None while that is unknown."""
         self.deputies, self.lenders = Deputies(), Deputies(most=MAX_LENDERS)
-        """The admitted nodes whose peer ports are open, and those of them that have a link to the cloud to lend."""
+        """The authorized nodes with an open peer port, and those of them that lend their link to the cloud."""
         self._certificate = certificate
         self._authorities = authorities
         self._is_member = is_member
         self._nodes: dict[str, str] = {}
-        """The node at the other end of a connection whose certificate is verified, by the connection's id."""
+        """The node that each connection's verified certificate names, by the connection's id."""
         self._refusals: dict[str, str] = {}
-        """Why another connection is of no node."""
+        """Why a connection's certificate names no node, by the connection's id."""
 
     def server_side(self) -> SSL.Connection:
-        """The TLS of a new connection; RuntimeError where the hub has no certificate for the peer port."""
+        """Return the TLS state of a new connection; RuntimeError if the hub has no certificate for the peer port."""
         certificate = self._certificate()
         if certificate is None:
             raise RuntimeError("the peer port has no certificate yet")
         return server_side(certificate, self._authorities())
 
     def established(self, connection: str, ssl_conn: SSL.Connection) -> None:
-        """Read the certificate that a connection showed."""
+        """Verify the client certificate of a connection after its TLS handshake."""
         shown = ssl_conn.get_peer_certificate()
         if shown is None:
             self._refusals[connection] = "no certificate"
@@ -66,9 +66,10 @@ class Admission:
         self._refusals.pop(connection, None)
 
     def admit(self, connection: str, headers: Iterable[tuple[str, str]], address: str) -> str:
-        """The node that sends a request. StatusError 401 or 403 for everybody else, 503 while the pool is not known.
+        """Return the node that sends a request; StatusError 401 or 403 for any other caller, 503 while the pool is
+        unknown.
 
-        `address` is where the connection comes from.
+        `address` is the source address of the connection.
         """
         names = {name.lower(): value for name, value in headers}
         if "authorization" in names or any(name.startswith("impersonate-") for name in names):

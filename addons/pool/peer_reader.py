@@ -1,7 +1,7 @@
-"""Reads the lists and watches of one shared source from a leader, or from the cloud where no leader serves.
+"""Reads the lists and watches of one shared source from a leader, or from the cloud if no leader serves them.
 
-A reflector reads through it. Versions are the cloud's everywhere, so a watch goes on at the next server from where it
-was at the last one.
+A reflector uses it as its upstream. Versions are the cloud's everywhere, so a watch resumes at the next server from its
+last version.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from kube.reflector.list_pages import Malformed
 from kube.requests.request_info import ResourceType
 
 CLOUD_NAME = "cloud"
-"""The cloud among the names of servers, which are else nodes."""
+"""The name of the cloud among the names of servers; all other names are nodes."""
 OPEN_TIMEOUT = 5.0
-"""Seconds, beyond the link's round trips, in which a leader must begin to answer a watch: it waits 3 s for a version
-that it does not have yet."""
+"""Seconds, beyond the link's round trips, in which a leader must begin to answer a watch. A leader waits 3 s for a
+version that it does not have yet."""
 
 
 class Chooser(Protocol):
@@ -33,26 +33,26 @@ class Chooser(Protocol):
 
     @property
     def has_leader(self) -> bool:
-        """Whether a leader may be read from now."""
+        """Whether a leader is usable now."""
 
     @property
     def is_alone(self) -> bool:
-        """Whether this hub reads from no other hub, and none from it."""
+        """Whether this hub reads from no other hub and no other hub reads from it."""
 
     async def server(self, reader: PeerReader, *, resumes: bool) -> PeerHub | None:
-        """The leader to read from, None for the cloud. Returns when it may be read from.
+        """Wait until the reader may read from a server; return that peer, or None for the cloud.
 
-        `resumes`: only a leader will do whose history may reach back to the reader's version.
+        `resumes`: select only leaders whose history may reach back to the reader's version.
         """
 
     def can_bypass(self, reader: PeerReader) -> bool:
-        """Whether a server is there besides the leaders whose history is too short for a reader."""
+        """Whether a server is available whose history reaches back to the reader's version."""
 
     def leave(self, peer: PeerHub, why: str) -> None:
-        """Leave a peer that did not serve."""
+        """Stop reading from a peer that failed to serve."""
 
     def reads(self, reader: PeerReader, server: str) -> None:
-        """Notify that a reader now reads from a server: the name of a node, or `cloud`."""
+        """Record that a reader now reads from a server: the name of a node, or `cloud`."""
 
 
 class PeerReader:
@@ -61,34 +61,35 @@ class PeerReader:
     def __init__(
         self, type_: ResourceType, cloud: Client, chooser: Chooser, version: Callable[[], int]
     ) -> None:
-        """`cloud` sends with the hub's identity; `version` is the store's."""
+        """`cloud` sends requests with the hub's identity; `version` returns the store's resourceVersion."""
         self.type = type_
         self.peer: PeerHub | None = None
-        """The leader last asked; None for the cloud."""
+        """The leader of the last request; None for the cloud."""
         self.server = ""
-        """The server that was last asked, the node of a leader or `cloud`; "" before the first request."""
+        """The server of the last request: the node of a leader, or `cloud`; "" before the first request."""
         self.since = 0.0
-        """When the reader went to this server, in Unix seconds."""
+        """Unix seconds at which the reader changed to this server."""
         self.why = ""
-        """Why it went there, for people."""
+        """The reason of that change, for logs and the debug page."""
         self.resumes = False
-        """Whether it last requested a server that can resume from its version, rather than any."""
+        """Whether the last request needed a server that can resume from the store's version."""
         self._too_short: dict[PeerHub, int] = {}
-        """The leaders that could not resume from a version, each with the version."""
+        """The leaders whose history was too short to resume from a version, each with that version."""
         self._cloud = cloud
         self._chooser = chooser
         self._version = version
         self._is_unproved = False
-        """Whether the store is a leader's: the cloud has not proved that it has the same history."""
+        """Whether the store has a leader's state, and the cloud has not yet proved that its history is the same."""
         self._may_be_older = False
-        """The next list may be older than the store."""
+        """Whether the next list may be older than the store."""
 
     def may_resume(self, peer: PeerHub) -> bool:
-        """Whether the leader's history may reach back to the store, as it does once the store has advanced."""
+        """Whether the leader's history may reach back to the store's version. After a 410 that is so once the store has
+        advanced."""
         return self._too_short.get(peer) != self._version()
 
     def describe(self) -> dict[str, str]:
-        """For the debug page."""
+        """Return the reader's state for the debug page."""
         return {
             "resource": self.type.group_resource,
             "server": self.server,
@@ -109,10 +110,10 @@ class PeerReader:
         return not self._chooser.is_alone
 
     async def goes_elsewhere(self) -> bool:
-        """Whether the next watch is sent to a leader, chosen now.
+        """Select the server of the next watch, and return whether it is a leader.
 
-        Where it is not, the caller has the cloud prove its history: a leader whose cloud was restored reports that only
-        to its own readers.
+        If it is the cloud, the caller has the cloud prove its history: a leader reports a restored cloud to its own
+        readers only.
         """
         self._is_unproved = await self._next(resumes=True) is not None
         return self._is_unproved
@@ -130,7 +131,7 @@ class PeerReader:
         codings: str = GZIP,
         resumes: bool = False,
     ) -> ApiResponse:
-        """A page of a list from the cloud, or the complete list from a leader."""
+        """Request a page of a list from the cloud, or the complete list from a leader."""
         while "continue" not in query and (peer := await self._next(resumes=resumes)) is not None:
             try:
                 answer = await self._client(peer).request(
@@ -156,9 +157,9 @@ class PeerReader:
     async def watch(
         self, path: str, *, query: Mapping[str, str], accept: str, timeout: float, codings: str = GZIP
     ) -> AsyncIterator[WatchStream]:
-        """An open watch. Switched where another server can go on, which has to prove its history first.
+        """Open a watch. Raise Switched if another server can continue it, which must first prove its history.
 
-        A leader may have been asked for a list, or for names, before it heard of a restore that the next one knows of.
+        The former leader may have answered a list, or names, before it learnt of a restore that the next one knows.
         """
         proved = self.peer
         while (peer := await self._next(resumes=True)) is not None:
@@ -189,8 +190,9 @@ class PeerReader:
             yield stream
 
     async def _check_reached(self, peer: PeerHub, path: str, query: Mapping[str, str], accept: str) -> None:
-        """Raise StatusError or Unreachable if a leader of another make, such as a YurtHub, is behind the store's
-        version. As a kube-apiserver, it accepts a watch from there and is silent. A list reveals it (504)."""
+        """Raise StatusError or Unreachable if a leader without our codings, such as a YurtHub, is behind the store's
+        version. Like kube-apiserver it accepts a watch from a newer version and stays silent, but answers a list with
+        504."""
         named = {
             "limit": "1",
             "resourceVersion": query["resourceVersion"],
@@ -199,7 +201,7 @@ class PeerReader:
         await self._client(peer).request("GET", path, query=named, accept=accept)
 
     def _left(self, peer: PeerHub, error: Exception) -> None:
-        """Handle a failed watch at the leader. Raise its 410, a too short history, if no other server has a longer
+        """Handle a failed watch at a leader. Re-raise a 410 for a too short history if no other server has a longer
         one."""
         if not isinstance(error, StatusError) or error.code != 410:
             self._chooser.leave(peer, str(error) or "no answer")
@@ -224,7 +226,7 @@ class PeerReader:
         return self._cloud.at(str(peer.server))
 
     def _as_new_as_known(self, query: Mapping[str, str]) -> dict[str, str]:
-        """A list that is not older than the store, in one page, from the leader's copy."""
+        """Return the query of a list in one page from the leader's copy that is not older than the store."""
         unlimited = {name: text for name, text in query.items() if name != "limit"}
         return {
             **unlimited,
@@ -234,7 +236,7 @@ class PeerReader:
 
 
 def why_moved(reader: PeerReader, server: str, order: Sequence[PeerHub]) -> str:
-    """Describe why a reader moved to another server, for logs."""
+    """Return the reason why a reader changed to another server, for logs."""
     former = reader.server
     if not former:
         return "it is the first choice" if server != CLOUD_NAME else "no other server serves it"
@@ -255,24 +257,24 @@ def why_moved(reader: PeerReader, server: str, order: Sequence[PeerHub]) -> str:
 
 
 class SharedSources:
-    """The running sources that hubs of a pool could share."""
+    """The running sources that hubs of a pool can share."""
 
     def __init__(
         self, sources: Iterable[Source], further: Callable[[], Collection[ResourceType]] = tuple
     ) -> None:
-        """`further` are the resources that the rules add to those of all pools."""
+        """`further` returns the resources that the rules add to the shared ones."""
         self.sources = sources
         self._further = further
 
     def may_have(self, source: Source) -> bool:
-        """Whether a pool could share a source."""
+        """Whether a pool can share a source."""
         wanted = source.list_watch
         if source.user or wanted != unfiltered_list_watch(wanted.type, wanted.encoding):
             return False
         return not is_opt_in(wanted.type) or wanted.type in self._further()
 
     def readers(self) -> Iterator[tuple[Source, PeerReader]]:
-        """Each source that a pool could share, with its reader."""
+        """Yield each shareable source with its reader."""
         for source in self.sources:
             reader = source.reflector.upstream
             if isinstance(reader, PeerReader):

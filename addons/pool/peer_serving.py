@@ -1,4 +1,4 @@
-"""Answers the peer port: shared resources from this hub's own sources, unfiltered, and discovery."""
+"""Answers requests at the peer port: shared resources from this hub's own sources, unfiltered, and discovery."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from kube.requests.request_info import RequestInfo, ResourceType
 from kube.store.watcher import Watcher
 
 MAX_OF_NODE = 256
-"""Concurrent requests of one node, with open watches. A hub needs one for each shared resource and encoding."""
+"""Concurrent requests of one node, open watches included. A hub needs one for each shared resource and encoding."""
 
 PLAIN_WATCH = 60
-"""The longest watch of complete objects in seconds, such as a YurtHub's.
+"""Maximum seconds of a watch of complete objects, as a YurtHub opens it.
 
-A YurtHub looks for the leader only when it opens a watch; a leader that is cut off does not learn that another one was
-elected, and would end no watch.
+A YurtHub selects its leader only when it opens a watch. A leader that is cut off from the cloud does not learn that
+another one was elected, so without this limit the watch would not end.
 """
 
 
 class PeerWatch(NamedTuple):
-    """One open watch of the peer port."""
+    """An open watch at the peer port."""
 
     node: str
     type: ResourceType
@@ -44,7 +44,7 @@ class PeerWatch(NamedTuple):
 
 
 class PeerServing:
-    """Serves while this hub leads. `addons.pool.peer_admission` has authorized the caller."""
+    """Serves the pool while this hub leads. `addons.pool.peer_admission` has authorized the caller."""
 
     def __init__(
         self,
@@ -55,10 +55,10 @@ class PeerServing:
         reports: PodReportServer | None = None,
         discovery: Callable[[str], Awaitable[Answer | None]] | None = None,
     ) -> None:
-        """`leads` is whether this hub leads its pool now, `shares` whether the pool shares a resource.
+        """`leads` returns whether this hub leads its pool now, `shares` whether the pool shares a resource.
 
-        `words` are served to the pool under any leader. `discovery` gives the cloud's answer to a path, None where it
-        is not known.
+        `words` are the reports of this node's kubelet, served under any leader. `discovery` returns the cloud's answer
+        to a path, or None if it is unknown.
         """
         self._sources = sources
         self._serving = serving
@@ -68,12 +68,13 @@ class PeerServing:
         self._discovery = discovery
         self._open: set[PeerWatch] = set()
         self._active: Counter[str] = Counter()
-        """Requests, with open watches, of each node."""
+        """The number of requests of each node, open watches included."""
         self._may_read: Callable[[str, ResourceType], bool] = lambda _node, _type: True
-        """By `keep_only`, which may be called while a request still waits for its version."""
+        """The predicate of the last `keep_only`, which may be called while a request still waits for its version."""
 
     async def answer(self, wanted: ClientRequest, stream: ClientStream) -> Answer | None:
-        """The complete answer to a list; None after a watch, until its end. StatusError for all else."""
+        """Return the complete answer to a list; serve a watch until its end and return None. StatusError for any other
+        request."""
         self._check(wanted.info)
         with self._counted(wanted.peer):
             if wanted.info.type is None:
@@ -89,7 +90,8 @@ class PeerServing:
 
     @contextmanager
     def _counted(self, node: str) -> Iterator[None]:
-        """Count a request of a node. StatusError 429 beyond the bound: each costs the leader every event."""
+        """Count a request of a node; StatusError 429 beyond MAX_OF_NODE, because each watch costs the leader every
+        event."""
         if self._active[node] >= MAX_OF_NODE:
             error = too_many_requests("too many requests of this node at the peer port", retry_after=1)
             raise refused("too many", error)
@@ -128,7 +130,7 @@ class PeerServing:
         """End all watches except those of nodes and resources that `may_read` permits: their clients resume at other
         servers.
 
-        This also holds for watches that open later.
+        The same predicate applies to watches that open later.
         """
         self._may_read = may_read
         for watch in list(self._open):
@@ -139,11 +141,11 @@ class PeerServing:
             watch.watcher.end()
 
     def watchers(self) -> Counter[str]:
-        """The number of open watches of each node."""
+        """Return the number of open watches of each node."""
         return Counter(watch.node for watch in self._open)
 
     async def _serve(self, wanted: ClientRequest, stream: ClientStream) -> Answer | None:
-        """Serve from the hub's own view, without filters."""
+        """Serve the request from the hub's own unfiltered view."""
         type_, read = wanted.info.type, wanted.route.read
         assert type_ is not None
         assert read is not None
@@ -157,7 +159,7 @@ class PeerServing:
 
     @contextmanager
     def _noting(self, node: str, type_: ResourceType) -> Iterator[Callable[[Watcher], None]]:
-        """Register a node's watch while this context is open; yields the receiver of its watcher."""
+        """Register a node's watch while this context is open; yield the function that receives its watcher."""
         opened: list[PeerWatch] = []
         gauge = metrics.PEER_WATCHERS.labels(group_resource_label(type_.group, type_.resource))
 

@@ -1,4 +1,4 @@
-"""TLS towards another node's hub: verifies that the hub is the one of that node, and shows this node's certificate."""
+"""TLS to another node's hub: verifies that the hub is that node's, and presents this node's certificate."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ def peer_connection(
     server: Server,
     alpn: list[bytes],
 ) -> SSL.Connection:
-    """A connection that is about to send its ClientHello. The handshake fails unless the peer is the server's node.
+    """Return a client's TLS connection before its ClientHello. The handshake fails unless the peer is the server's
+    node.
 
-    `authorities` are further CAs of the cluster, besides the kubeconfig's. ValueError or OpenSSL.SSL.Error when the
-    credentials cannot be used.
+    `authorities` are the cluster's CAs besides the kubeconfig's. ValueError or OpenSSL.SSL.Error if the credentials are
+    unusable.
     """
 
     context = client_context({*credentials.authorities, *authorities()})
@@ -35,7 +36,7 @@ def peer_connection(
 
 
 def is_hub_of(certificate: x509.Certificate, server: Server) -> bool:
-    """Whether a certificate belongs to the server's node: by its address, its name, or its `system:node:` user."""
+    """Whether a certificate belongs to the server's node: by its address, its name, or its user `system:node:NAME`."""
     if node_of(certificate) == server.node:
         return True
     try:

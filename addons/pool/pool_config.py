@@ -1,4 +1,4 @@
-"""The ConfigMap `leader-hub-<pool>`, its default, and the role that it gives a node. Pure.
+"""The ConfigMap `leader-hub-<pool>`, its default, and the role that it assigns to a node. Pure.
 
 The keys and their formats are OpenYurt's: `leaders` is `node/address,…`, `pool-scoped-metadata` is
 `group/version/resource,…`, and `interconnectivity` and `enable-leader-election` are `true` or `false`. The keys
@@ -19,10 +19,10 @@ from kube.peers import MAX_HUBS, LeaderHub, parse_leader_hub
 from kube.requests.request_info import ResourceType
 
 MAX_LEADERS = 100
-"""Leaders that a hub takes from a ConfigMap: each may become a label of metrics and a task that probes it."""
+"""Leaders that a hub accepts from a ConfigMap: each may cause a label of metrics and a task that probes it."""
 
 VERSION = re.compile(r"v[0-9]{1,2}((alpha|beta)[0-9]{1,2})?")
-"""A version of an API, as kube-apiserver takes it."""
+"""The pattern of an API version, as kube-apiserver accepts it."""
 
 
 class Role(StrEnum):
@@ -35,48 +35,49 @@ class Role(StrEnum):
 
 
 class PoolConfig(NamedTuple):
-    """A pool as its hubs see it. The default is a pool that shares nothing."""
+    """A pool's configuration for its hubs. The default shares nothing."""
 
     leaders: tuple[LeaderHub, ...] = ()
     scope: tuple[ResourceType, ...] = ()
-    """The resources that the pool shares: of the three, those that the ConfigMap names, and those that the rules
-    add."""
+    """The resources that the pool shares: Services, Endpoints and EndpointSlices as far as the ConfigMap names them,
+    and the resources that the rules add."""
     is_shared: bool = False
-    """The nodes of the pool reach each other, and the pool elects leaders."""
+    """Whether the pool elects leaders and its nodes reach each other."""
     relay: str = ""
-    """The relays of the pool, as `addons.link.servers.parse_relays` reads them."""
+    """The relays of the pool, in the format of `addons.link.servers.parse_relays`."""
 
     has_deputies: bool = True
-    """Followers may serve the pool if its leaders fail."""
+    """Whether followers may serve the pool if its leaders fail."""
     hubs: tuple[LeaderHub, ...] = ()
-    """The hubs whose peer port is open: without a cloud they report their pods to each other, and so do the leaders."""
+    """The hubs with an open peer port. In an outage they and the leaders exchange reports on their pods."""
 
     def shares(self, type_: ResourceType) -> bool:
-        """Whether the pool shares a resource, in whatever version."""
+        """Whether the pool shares a resource, in any version."""
         return self.is_shared and any(shared.group_resource == type_.group_resource for shared in self.scope)
 
 
 NOTHING_SHARED = PoolConfig()
 FIRST_SCOPE = (ResourceType("", "v1", "services"), ResourceType("discovery.k8s.io", "v1", "endpointslices"))
-"""The resources that a pool shares whose ConfigMap is not known: the default of pools."""
+"""The resources that a pool shares by default, while its ConfigMap is unknown."""
 
 
 def first_config(leaders: Iterable[LeaderHub]) -> PoolConfig:
-    """The pool of the operator's leaders, until its ConfigMap is known; without any nothing is shared."""
+    """Return the configuration of a pool with the operator's leaders, used until its ConfigMap is known. Without
+    leaders it shares nothing."""
     named = tuple(sorted(leaders)[:MAX_LEADERS])
     return PoolConfig(named, FIRST_SCOPE, is_shared=True) if named else NOTHING_SHARED
 
 
 def relay_config(node: str, further: Iterable[ResourceType] = ()) -> PoolConfig:
-    """The pool of a relay, which leads it for any nodes: it shares all that a pool may share."""
+    """Return the configuration of a relay, which leads for every node and shares all that a pool may share."""
     scope = tuple(ResourceType(group, "v1", resource) for group, resource in SHARED)
     return PoolConfig((LeaderHub(node, ""),), (*scope, *further), is_shared=True, has_deputies=False)
 
 
 def parse_pool_config(data: Mapping[str, str] | None, further: Iterable[ResourceType] = ()) -> PoolConfig:
-    """The ConfigMap's data as a value; None is a pool without a ConfigMap. Malformed entries are left out.
+    """Parse the ConfigMap's data; None stands for a pool without a ConfigMap. Malformed entries are ignored.
 
-    `further` are the resources that the rules have each pool share.
+    `further` are the resources that the rules add to those of every pool.
     """
     if data is None:
         return NOTHING_SHARED
@@ -98,9 +99,9 @@ def parse_pool_config(data: Mapping[str, str] | None, further: Iterable[Resource
 
 
 def role_of(config: PoolConfig, node: str, *, can_lead: bool, can_follow: bool) -> Role:
-    """The role of a node. `can_lead`: its peer port serves; `can_follow`: it has a client certificate to show.
+    """Return the role of a node. `can_lead`: its peer port is open; `can_follow`: it has a client certificate.
 
-    A leader that cannot serve follows the others.
+    A leader whose peer port is closed follows the other leaders.
     """
     if not config.is_shared or not config.leaders:
         return Role.NONE
@@ -111,7 +112,7 @@ def role_of(config: PoolConfig, node: str, *, can_lead: bool, can_follow: bool) 
 
 
 def parse_leader_hubs(text: str) -> Iterator[LeaderHub]:
-    """The hubs of `node/address,…`; malformed entries are left out."""
+    """Parse `node/address,…`. Malformed entries are ignored."""
     for entry in text.split(","):
         with suppress(ValueError):
             yield parse_leader_hub(entry)

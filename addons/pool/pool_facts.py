@@ -1,6 +1,6 @@
-"""The cluster's facts about this node's pool: its name, its ConfigMap, its nodes, and the CA of client certificates.
+"""Facts about this node's pool: its name, its ConfigMap, its nodes, and the CAs of client certificates.
 
-All of it comes from the hub's own sources, so the disk keeps it and every edit arrives live.
+They come from the hub's own sources, so they are stored on disk, and an edit applies at once.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
 
 CLIENT_CA = "extension-apiserver-authentication"
-"""The ConfigMap, in kube-system, in which kube-apiserver publishes whose client certificates it takes."""
+"""The ConfigMap in kube-system with the CAs whose client certificates kube-apiserver accepts."""
 CLIENT_CA_KEY = "client-ca-file"
 FIRST_AFTER = 2.5
-"""Seconds from the start after which the leaders of `--leaders` are used: before
+"""Seconds from the start after which the leaders of `--leaders` are used. This is before
 `addons.pool.leader_selector.KNOW_WAIT`, so that shared sources do not read the cloud first."""
 
 
 class OneConfigMap:
-    """A ConfigMap that the hub follows, by a source of its own."""
+    """A ConfigMap that the hub watches by a source of its own."""
 
     def __init__(
         self, open_source: Callable[[ListWatch], Source], namespace: str, name: str, changed: Notifier
@@ -39,12 +39,12 @@ class OneConfigMap:
 
     @property
     def is_known(self) -> bool:
-        """Whether the hub knows the ConfigMap's content, or that the node may not read it."""
+        """Whether the hub knows the ConfigMap's content, or that the cloud refuses to show it."""
         return self._source.store.complete or self._source.reflector.refusal is not None
 
     @property
     def data(self) -> Mapping[str, str] | None:
-        """None if there is no ConfigMap, or the cloud refuses to show it."""
+        """The ConfigMap's data; None if it does not exist or the cloud refuses to show it."""
         if self._source.reflector.refusal is not None:
             return None
         item = next(iter(self._source.store), None)
@@ -65,7 +65,7 @@ class OneConfigMap:
 
 
 class PoolFacts:
-    """Follows the pool of this node, also to another pool."""
+    """Watches the pool of this node, also when the node moves to another pool."""
 
     def __init__(
         self,
@@ -75,28 +75,28 @@ class PoolFacts:
         first: PoolConfig = NOTHING_SHARED,
         further: Callable[[], tuple[ResourceType, ...]] = tuple,
     ) -> None:
-        """`first` counts until the hub has once known the ConfigMap's content.
+        """`first` applies until the hub has read the ConfigMap for the first time.
 
-        `further` are the resources that the rules add to the shared ones; a change of it notifies `moved`.
+        `further` returns the resources that the rules add to the shared ones; when it changes, notify `moved`.
         """
         self.name = ""
-        """The pool; "" where the node is in none, or while that is not known."""
+        """The name of the pool; "" if the node is in no pool, or while the pool is unknown."""
         self.config = NOTHING_SHARED
         self.is_known = False
         """Whether the hub knows its pool and the content of the pool's ConfigMap."""
         self.members: frozenset[str] | None = None
-        """The nodes of the pool; None while they are not known, and where the pool shares nothing."""
+        """The nodes of the pool; None while they are unknown, and if the pool shares nothing."""
         self.authorities: tuple[x509.Certificate, ...] = ()
-        """The CAs of client certificates that kube-apiserver publishes; none while they are not known."""
+        """The CAs of client certificates that kube-apiserver publishes; empty while they are unknown."""
         self._inputs = inputs
         self._open = open_source
         self._namespace = namespace
         self._first = first
         self._further = further
         self._may_begin = False
-        """The time is over in which the cluster and the disk could answer for the ConfigMap."""
+        """Whether FIRST_AFTER has passed, so that the leaders of `--leaders` may be used."""
         self.moved = Notifier()
-        """Makes the readers read everything again."""
+        """Notified when the facts must be read again."""
         self._config: OneConfigMap | None = None
         self._client_ca: OneConfigMap | None = None
         self._client_ca_text = ""
@@ -127,11 +127,12 @@ class PoolFacts:
         return self.config.shares(type_)
 
     def has(self, node: str) -> bool | None:
-        """Whether a node that has shown its certificate is of the pool; None while the pool's nodes are not known."""
+        """Whether a node, named by its verified certificate, belongs to the pool; None while the pool's nodes are
+        unknown."""
         return node in self.members if self.members is not None else None
 
     def _look(self) -> bool:
-        """Read everything again; whether something has changed."""
+        """Read all facts again; return whether one has changed."""
         was = (self.name, self.config, self.is_known, self.members, self.authorities)
         answer = self._inputs.ask()
         self.name = answer.own_pool()
@@ -158,7 +159,7 @@ class PoolFacts:
         return self._config
 
     def _parsed(self, config: OneConfigMap | None) -> PoolConfig:
-        """Parse the ConfigMap. Until the hub has read it: the leaders of `--leaders`."""
+        """Parse the ConfigMap, or return the configuration with the leaders of `--leaders` until it has been read."""
         if not self.is_known:
             return self._first if self._may_begin else NOTHING_SHARED
         self._first = NOTHING_SHARED
@@ -178,7 +179,7 @@ class PoolFacts:
 
 
 class RelayFacts(PoolFacts):
-    """The facts of a relay: it leads, and every node is a member."""
+    """The facts of a relay: it always leads, and every node is a member."""
 
     def __init__(
         self,

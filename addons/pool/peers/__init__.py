@@ -1,1 +1,2 @@
-"""The other hubs that this one asks: each one's health and last answer, their probes, and the choice among them."""
+"""The other hubs from which this hub requests something: their health, their last answers, their probes, and the choice
+among them."""

@@ -1,4 +1,4 @@
-"""The choice of where to read a shared resource: among leaders, deputies, relays, and the cloud. Pure."""
+"""The choice of the server for a shared resource: a leader, a deputy, a relay, or the cloud. Pure."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from addons.pool.peers.peer import PeerHub
 
 
 class Choice(NamedTuple):
-    """Where to read from, or how long to wait for a better answer."""
+    """The selected server, or the time to wait for a better one."""
 
     peer: PeerHub | None
-    """None is the cloud."""
+    """The selected peer; None for the cloud."""
     wait: float = 0.0
-    """Seconds after which to choose again; 0: go there now."""
+    """Seconds after which to choose again; 0: use the server now."""
 
 
 CLOUD = Choice(None)
 
 
 def choose(order: Sequence[PeerHub], now: float, *, cloud_is_up: bool, cloud_from: float) -> Choice:
-    """A peer that has the cloud, then the cloud, then the peer that lost the cloud last.
+    """Choose the first usable peer that has the cloud, else the cloud, else the peer that lost the cloud last.
 
-    `order` has the peers in the order of preference. Before `cloud_from` (monotonic seconds) the hub does not go to
-    the cloud, so that the followers of a pool go one after the other.
+    `order` is the list of peers by preference. Before `cloud_from` (monotonic seconds) the cloud is not chosen, so that
+    the followers of a pool fall back to it one after the other.
     """
     usable = [peer for peer in order if peer.is_usable(now)]
     fresh = next((peer for peer in usable if not peer.age), None)

@@ -1,4 +1,4 @@
-"""This hub as the other hubs of its pool know it."""
+"""This hub's properties as a peer of the other hubs of its pool."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from kube.http.kubeconfig import NO_CREDENTIALS, Credentials
 
 
 class OwnPeer(NamedTuple):
-    """This hub's node and peer port, and what it gives other hubs and takes from them."""
+    """This hub's node, its peer port, and whether it lends and borrows links."""
 
     node: str
     port: int
-    """That of all hubs of a pool."""
+    """The peer port that all hubs of a pool use."""
     address: str = ANY_ADDRESS
-    """That of this hub's peer port."""
+    """The address of this hub's peer port."""
     credentials: Credentials = NO_CREDENTIALS
-    """Shown to other hubs."""
+    """The credentials that this hub presents to other hubs."""
     lends: Callable[[], bool] = lambda: False
-    """Whether it has a link to lend now."""
+    """Returns whether this hub can lend its link now."""
     borrows: bool = False
-    """Whether it may borrow a link."""
+    """Whether this hub may borrow a link."""
 
     @property
     def can_follow(self) -> bool:
-        """Whether it has a client certificate, which leaders and relays ask for."""
+        """Whether this hub has a client certificate, which leaders and relays require."""
         return bool(self.credentials.certificate.read())

@@ -1,4 +1,4 @@
-"""Another hub that this one asks: its health, and its last answer to a probe. Pure."""
+"""Another hub from which this hub requests something: its health, and its last answer to a probe. Pure."""
 
 from __future__ import annotations
 
@@ -25,41 +25,41 @@ PROBE_INTERVAL = 3.5
 PROBE_TIMEOUT = 1.9
 """Seconds without an answer to a probe after which the hub stops using a peer."""
 FIRST_RETURN = 0.5
-"""Seconds until a peer that failed once is retried; doubled after each further failure."""
+"""Seconds until a peer that failed once is retried, doubled after each further failure."""
 LASTING = 60.0
-"""Seconds without a failure after which a peer's failures are forgotten."""
+"""Seconds without a failure after which the failures of a peer are forgotten."""
 LONE_YURTHUB = b"local proxy does not support request"
-"""A YurtHub's answer to a probe while it has no cloud."""
+"""The body of a YurtHub's answer to a probe while it cannot reach the cloud."""
 UNTOLD_AGE = 1.0
-"""The age assumed for a YurtHub that has lost the cloud: it does not report the time."""
+"""The assumed age in seconds of the copy of a YurtHub that has lost the cloud: a YurtHub does not report it."""
 
 
 class PeerRole(StrEnum):
-    """The use of a peer for this hub. Of several the first one counts."""
+    """The purposes for which this hub uses a peer. If a peer has several, the first one counts."""
 
     LEADER = "leader"
-    """Shared resources, of this hub's pool."""
+    """Serves shared resources of this hub's pool."""
     DEPUTY = "deputy"
-    """A follower that replaces a failed leader."""
+    """A follower that serves in place of a failed leader."""
     RELAY = "relay"
-    """The same: a hub beside the API servers, which serves every node and all that pools may share."""
+    """A hub beside the API servers that serves every node with all resources that pools may share."""
     NEIGHBOUR = "neighbour"
-    """Reports on the pods of its node alone."""
+    """Serves only the reports on its node's pods."""
 
 
 class PeerAnswer(NamedTuple):
-    """An answer to a probe."""
+    """A peer's answer to a probe."""
 
     why_unfit: str = ""
-    """Why the peer cannot be read from; "" where it can."""
+    """Why no resource can be read from the peer; "" if it serves."""
     age: float = 0.0
-    """Seconds since the peer lost the cloud; 0 while it has the cloud, and where it does not report it."""
+    """Seconds since the peer lost the cloud; 0 while it has the cloud or does not report it."""
     deputies: tuple[LeaderHub, ...] = ()
-    """The followers that replace it if it fails."""
+    """The followers that serve if it fails."""
     lenders: tuple[LeaderHub, ...] = ()
-    """Followers that lend their link to the cloud."""
+    """The followers that lend their link to the cloud."""
     shares: frozenset[str] = frozenset()
-    """The resources that it serves besides those of all leaders: `resource.group`."""
+    """The resources that it serves besides those of all leaders, as `resource.group`."""
 
 
 NOTHING_SAID = PeerAnswer()
@@ -67,21 +67,22 @@ NOTHING_SAID = PeerAnswer()
 
 @dataclass(slots=True, eq=False)
 class PeerHub:
-    """One hub at one address. `addons.pool.peers.peer_probes.Peers` makes and probes it."""
+    """A hub at one address. `addons.pool.peers.peer_probes.Peers` creates and probes it."""
 
     health: ServerHealth
     role: PeerRole = field(default=PeerRole.NEIGHBOUR, init=False)
     said: PeerAnswer = field(default=NOTHING_SAID, init=False)
     usable_from: float = field(default=0.0, init=False)
-    """When a peer that has recovered may be used again, in monotonic seconds."""
+    """Monotonic seconds from which a recovered peer may be used again."""
     probed_at: float = field(default=float("-inf"), init=False)
-    """When the last probe began, in monotonic seconds."""
+    """Monotonic seconds at which the last probe began."""
     _failures: int = field(default=0, init=False)
     _failed_at: float = field(default=float("-inf"), init=False)
 
     @classmethod
     def at(cls, server: Server) -> PeerHub:
-        """A peer that has not answered yet. One answer proves that it is there; `usable_from` spreads its readers."""
+        """Return a peer that has not answered yet. Its first good answer makes it usable; `usable_from` spreads its
+        readers over time."""
         return cls(ServerHealth(server, TimeoutEstimator(PROBE_INTERVAL, PROBE_TIMEOUT), recovery=1))
 
     @property
@@ -94,7 +95,7 @@ class PeerHub:
 
     @property
     def name(self) -> str:
-        """For people: `leader n2`, `deputy n3`, or the own name of a relay."""
+        """The peer's name in logs and pages: `leader n2`, `deputy n3`, or the name of a relay."""
         return self.node if self.role is PeerRole.RELAY else f"{self.role} {self.node}"
 
     @property
@@ -104,12 +105,12 @@ class PeerHub:
 
     @property
     def age(self) -> float:
-        """Seconds since the peer lost the cloud, by its own report; 0 while it has the cloud, and while it is left."""
+        """Seconds since the peer lost the cloud, by its own report; 0 while it has the cloud or has failed."""
         return 0.0 if self.failure else self.said.age
 
     @property
     def return_within(self) -> float:
-        """Seconds within which the hub goes back to a peer that has failed, and after which it asks it again."""
+        """Seconds after which a failed peer is probed again."""
         return min(SPREAD, FIRST_RETURN * 2.0 ** min(max(self._failures - 1, 0), 10))
 
     def is_usable(self, now: float) -> bool:
@@ -119,20 +120,20 @@ class PeerHub:
         return not is_opt_in(type_) or type_.group_resource in self.said.shares
 
     def failed(self, why: str, now: float) -> None:
-        """Note that the peer did not serve at `now`, in monotonic seconds."""
+        """Record a failure of the peer at `now`, in monotonic seconds."""
         self._failures = 1 if now - self._failed_at > LASTING else self._failures + 1
         self._failed_at = now
         self.health.failed(why or "it gave no answer")
 
     def answered(self, said: PeerAnswer, now: float) -> None:
-        """Take a good answer to a probe, at `now`."""
+        """Record a good answer to a probe at `now`, in monotonic seconds."""
         if self.failure:
             self.usable_from = now + random.uniform(0, self.return_within)
         self.health.succeeded()
         self.said = said
 
     def describe(self, now: float) -> dict[str, Any]:
-        """For the debug page."""
+        """Return the peer's state for the debug page."""
         return {
             "node": self.node,
             "server": str(self.server),
@@ -157,7 +158,8 @@ def read_answer(answer: RawResponse) -> PeerAnswer:
 
 
 def _why_unfit(answer: RawResponse) -> str:
-    """Hubs answer 404. A YurtHub hands the probe on to the cloud, which answers 200."""
+    """Return why an answer to a probe shows an unusable peer, "" for a usable one. A hub answers 404; a YurtHub relays
+    the probe to the cloud, which answers 200."""
     if _is_of_lone_yurthub(answer) or answer.status in (200, 404):
         return ""
     return parse_status(answer.body, answer.status).message
@@ -171,5 +173,5 @@ def _age_in(answer: RawResponse) -> float:
 
 
 def _is_of_lone_yurthub(answer: RawResponse) -> bool:
-    """Whether a YurtHub that has lost the cloud answers: the cloud alone knows the path."""
+    """Whether the answer is that of a YurtHub without the cloud, to a path that only the cloud knows."""
     return AGE_HEADER not in answer.headers and answer.status == 400 and LONE_YURTHUB in answer.body

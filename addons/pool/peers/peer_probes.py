@@ -1,7 +1,7 @@
-"""One prober of all other hubs: each has one health and one probe, however many parts of this hub ask it.
+"""One prober of all other hubs: each peer has one health and one probe, however many components of this hub use it.
 
-A probe of a peer is no probe of the link (`addons.link.probes`), which asks a silent server whether it is there: by
-their probes, peers report to each other whether they have the cloud, serve, and lend.
+A probe of a peer differs from a probe of the link (`addons.link.probes`), which tests whether a silent server is alive:
+in probes of peers, hubs report to each other whether they have the cloud, serve, and lend.
 """
 
 from __future__ import annotations
@@ -22,42 +22,43 @@ from kube.concurrency.notifier import Notifier, comes_within
 from kube.http.client import Client, Unreachable
 
 TICK = 0.25
-"""Seconds between looks whether a probe is due."""
+"""Seconds between checks whether a probe is due."""
 
 logger = logging.getLogger(__name__)
 
 
 class ProbeRequest(NamedTuple):
-    """The probes of a peer that a user wants now."""
+    """The probes of a peer that a user of the peer needs now."""
 
     every: float = PROBE_INTERVAL
     """Seconds between probes."""
     headers: tuple[tuple[str, str], ...] = ()
-    """The facts that this hub announces of itself."""
+    """Headers with the facts that this hub announces about itself."""
 
 
 class PeerUser(Protocol):
-    """A part of the hub that asks peers for something."""
+    """A component of the hub that uses peers."""
 
     def wants(self, peer: PeerHub) -> ProbeRequest | None:
-        """The probes that it needs of a peer now; None for none."""
+        """Return the probes of a peer that the component needs now; None if it needs none."""
 
     def answered(self, peer: PeerHub, before: PeerAnswer) -> None:
-        """Note that a peer has answered a probe; `before` is its former answer."""
+        """Handle a peer's answer to a probe; `before` is its previous answer."""
 
     def failed(self, peer: PeerHub) -> None:
-        """Note that the hub has left a peer."""
+        """Handle the failure of a peer."""
 
 
 class Peers:
-    """The other hubs that parts of this hub use. `run` probes them."""
+    """The other hubs that components of this hub use. `run` probes them."""
 
     def __init__(
         self, client: Client, cut: Callable[[Server], int], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`client` sends with the hub's identity. `cut` closes the connections to a server. `clock` is monotonic."""
+        """`client` sends requests with the hub's identity. `cut` closes the connections to a server. `clock` is
+        monotonic."""
         self.healths: dict[str, ServerHealth] = {}
-        """The servers that the link may send to besides the cloud's, by their URLs."""
+        """The servers, by URL, to which the link may send besides the cloud's."""
         self.client = client
         self.clock = clock
         self._cut = cut
@@ -68,7 +69,7 @@ class Peers:
         self._changed = Notifier()
 
     def use(self, user: PeerUser, server: Server, role: PeerRole = PeerRole.NEIGHBOUR) -> PeerHub:
-        """The peer that a part of the hub asks from now on, until it ends that by `leave`."""
+        """Register a component as user of a peer, until its `leave`, and return the peer."""
         if server not in self._peers:
             self._peers[server] = PeerHub.at(server)
         self._users.setdefault(server, {})[user] = role
@@ -84,11 +85,11 @@ class Peers:
         self._arrange()
 
     def has_lost_cloud(self, node: str) -> bool:
-        """Whether a node's hub reports an outage or does not answer: as a lender it is tried last."""
+        """Whether a node's hub reports an outage or does not answer. As a lender it is tried last."""
         return any(peer.failure or peer.age for peer in self._peers.values() if peer.node == node)
 
     async def run(self) -> None:
-        """Probe them until cancelled."""
+        """Probe the peers until cancelled."""
         try:
             while True:
                 woken = self._changed.wait()
@@ -103,7 +104,7 @@ class Peers:
                 probe.cancel()
 
     def failed(self, peer: PeerHub, why: str) -> None:
-        """Leave a peer that did not serve."""
+        """Record that a peer failed to serve, and inform its users."""
         former = peer.failure
         peer.failed(why, self.clock())
         if former:
@@ -116,7 +117,7 @@ class Peers:
             user.failed(peer)
 
     def _arrange(self) -> None:
-        """Give each peer its first role. If two have one URL, a neighbour yields."""
+        """Give each peer its most important role. If two peers have one URL, a neighbour yields."""
         for server, peer in self._peers.items():
             peer.role = min(self._users[server].values(), key=list(PeerRole).index)
         ranked = sorted(self._peers.values(), key=lambda peer: peer.role is not PeerRole.NEIGHBOUR)

@@ -1,7 +1,7 @@
-"""Receives the reports of the pool's other kubelets on their pods, from their hubs, while the cloud is away.
+"""Reads pod reports from the hubs of the pool's other nodes while the cloud is unreachable.
 
-It begins when the hub has lost its cloud. It ends, with the cloud back, for each node when its last report has ended: a
-site with a cloud sends nothing.
+Reading begins when this hub loses the cloud. After the cloud is back it ends for each node when its last report has
+ended, so hubs that reach the cloud exchange nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from kube.store.store import Store
 from kube.wire.encoding import Encoding
 
 LAST_RETRY = 3.0
-"""Seconds, and up to twice as many, until a hub that is gone is asked again: it is on this node's own network."""
+"""Maximum base of the back-off, in seconds (up to twice as many with jitter), for a hub that does not answer. It is on
+this node's own network."""
 LOOK = 5.0
 """Seconds between checks of which hubs to read from."""
 
@@ -39,14 +40,14 @@ logger = logging.getLogger(__name__)
 
 
 class Neighbour:
-    """Another node whose hub this one asks, until `close`."""
+    """Another node from whose hub this hub reads reports, until `close`."""
 
     def __init__(self, reports: RemotePodReports, peer: PeerHub, client: Client) -> None:
-        """`client` sends with the hub's identity."""
+        """`client` sends requests with the hub's identity."""
         self.reports = reports
         self.peer = peer
         self.silent_since: float | None = None
-        """Since when the node's hub has not been heard, by the caller's clock; None while it is heard."""
+        """When the node's hub became silent, by the caller's clock; None while it answers."""
         wanted, backoff = ListWatch(POD_REPORTS, encoding=Encoding.JSON), Backoff(last=LAST_RETRY)
         self.reflector = Reflector(client.at(str(peer.server)), wanted, reports.store, backoff)
         self.reflector.grew = self._check_list
@@ -67,13 +68,14 @@ class Neighbour:
             self._leave()
 
     def _leave(self) -> None:
-        """Stop reading from a node that reports more than its bound. Its former reports stay, as for a silent node."""
+        """Stop reading from a node that reports more pods than its bound. Its earlier reports stay, as for a silent
+        node."""
         logger.warning("node %s reports on too many pods: its further reports are ignored", self.peer.node)
         self.reading.cancel()
 
 
 class Neighbours:
-    """The other nodes of the pool. Starts with `run`."""
+    """The hubs of the pool's other nodes. Reading begins with `run`."""
 
     def __init__(
         self,
@@ -83,9 +85,9 @@ class Neighbours:
         stores: Callable[[], Iterable[Store]],
         cloud: Cloud,
     ) -> None:
-        """`port` is the peer port of all hubs of a pool.
+        """`port` is the peer port of all hubs of the pool.
 
-        `stores` gives the slices and Endpoints that clients on this node read.
+        `stores` returns the EndpointSlices and Endpoints that clients on this node read.
         """
         self._port = port
         self._peers = peers
@@ -97,24 +99,24 @@ class Neighbours:
         self._changed = Notifier()
         self._open: dict[str, Neighbour] = {}
         self._settled = float("-inf")
-        """When reports that the cloud's slices show were last ended, by `clock`."""
+        """When reports that the cloud's slices already show were last ended, by `clock`."""
         inputs.refused = self._refuse
 
     def update(self, hubs: Iterable[LeaderHub]) -> None:
-        """Take the hubs of the pool's other nodes. Of those at one address the first counts."""
+        """Set the hubs of the pool's other nodes. If several have one address, the first is used."""
         at_address = {hub.address: hub for hub in reversed(list(hubs))}
         self._hubs = {hub.node: hub for hub in at_address.values()}
         self._changed.notify()
 
     def describe(self) -> list[dict[str, object]]:
-        """For the debug page."""
+        """Return the state of each neighbour for the debug page."""
         return [
             {"node": node, "heard": exchange.is_heard, "words": sum(1 for _ in exchange.reports)}
             for node, exchange in sorted(self._open.items())
         ]
 
     async def run(self) -> None:
-        """Hear them until cancelled."""
+        """Read reports in outages, until cancelled."""
         try:
             while True:
                 woken = (self._changed.wait(), self._cloud.changed.wait())
@@ -150,9 +152,8 @@ class Neighbours:
 
     @property
     def _addresses(self) -> set[str]:
-        """Return the addresses of nodes to read from; one with the address of a former node waits until that one is
-        closed.
-        """
+        """Return the addresses of the nodes to read from. A node whose address is still in use for a former node waits
+        until that one is closed."""
         return {str(exchange.peer.server) for exchange in self._open.values()}
 
     def _begin(self, node: str, server: Server) -> None:
@@ -167,15 +168,15 @@ class Neighbours:
         self._peers.leave(self, exchange.peer.server)
 
     def wants(self, peer: PeerHub) -> ProbeRequest | None:
-        """Probe a hub that is read: a read that was cut off silently begins again."""
+        """Request probes of a hub that is being read, so that a connection that failed silently is replaced."""
         exchange = self._open.get(peer.node)
         return ProbeRequest() if exchange is not None and exchange.is_heard else None
 
     def answered(self, peer: PeerHub, before: PeerAnswer) -> None:
-        """Ignore it: the reports themselves come by a watch."""
+        """Do nothing: the reports themselves come by a watch."""
 
     def failed(self, peer: PeerHub) -> None:
-        """Ignore it: the watch ends with the connection, and its reflector tries again."""
+        """Do nothing: the watch ends with the connection, and its reflector retries."""
 
     def _newest(self) -> int:
         return max((store.version for store in self._stores()), default=0)

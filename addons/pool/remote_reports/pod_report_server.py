@@ -31,10 +31,10 @@ from kube.wire.encoding import Encoding
 
 
 class PodReportServer:
-    """Stores them, with versions of its own, and serves one view to all peers."""
+    """Stores the reports, with versions of its own, and serves one view to all peers."""
 
     def __init__(self, reports: PodReports, clock: Callable[[], float] = time.time) -> None:
-        """`clock` shows Unix seconds: the versions continue those of an earlier process."""
+        """`clock` returns Unix seconds, from which versions start, so that they exceed those of an earlier process."""
         self._store = Store()
         began = int(clock() * 1_000_000)
         self._store.replace(codec_for(Encoding.JSON), API_VERSION, KIND, began, [])
@@ -49,7 +49,8 @@ class PodReportServer:
     async def answer(
         self, wanted: ClientRequest, stream: ClientStream, opened: Callable[[Watcher], None]
     ) -> Answer | None:
-        """The complete answer to a list; None after a watch, until its end. `opened` gets its watcher."""
+        """Return the complete answer to a list; serve a watch until its end and return None. `opened` receives its
+        watcher."""
         read, form = wanted.route.read, wanted.route.representation
         assert read is not None
         assert form is not None

@@ -1,7 +1,7 @@
 """Pod statuses of another node's kubelet, as that node's hub reports them.
 
-A report ends, like this node's own, when the cloud's slices show it. A silent hub ends none. A report that the cloud
-does not show also ends when its hub withdraws it.
+A report ends when the cloud's slices show it, like a report of this node's own kubelet, or when its hub withdraws it.
+It stays when the hub becomes silent.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from kube.store.store import Change, Key, Store
 PACE = 0.05
 """Seconds in which simultaneous changes are batched."""
 SHORTEST = 0.5
-"""Seconds between two batches of changes: it limits how often a node that reports without end has slices filtered. A
-report right after another still reaches kube-proxies within a second."""
+"""Minimum seconds between two batches, which bounds how often a node that reports continuously causes slices to be
+filtered. A single report still reaches kube-proxies within a second."""
 
 logger = logging.getLogger(__name__)
 
@@ -39,20 +39,21 @@ class RemotePodReports(PodReports):
         newest: Callable[[], int],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`changed`, `ask` and `clock` as in `PodReports`. `newest` is the newest version of the cloud's slices."""
+        """`changed`, `ask` and `clock` are those of `PodReports`. `newest` returns the newest resourceVersion of the
+        cloud's slices."""
         super().__init__(changed, ask, clock)
         self.store = Store()
         self.store.listen(self)
         self.flooded: Callable[[], None] = lambda: None
-        """Called where the node reports more pods than it may."""
+        """Called when the node reports more pods than its bound."""
         self._node = node
         self._newest = newest
         self._began_at: dict[Key, int] = {}
-        """The newest version of the cloud's slices when a report began that the cloud has not."""
+        """For each report, the newest resourceVersion of the cloud's slices when it began."""
         self._waiting: set[Key] = set()
         self._refused: set[Key] = set()
         self._taken = float("-inf")
-        """When changes were last taken, by the loop's clock."""
+        """When changes were last applied, by the loop's clock."""
         self._is_listed = self._has_warned = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -72,7 +73,7 @@ class RemotePodReports(PodReports):
             self._timer.cancel()
 
     def refuse(self, namespace: str, report: PodReport) -> None:
-        """Count a report about a pod of another node, and drop it."""
+        """Drop a report about another node's pod, and count it."""
         key = (namespace, report.name)
         if key not in self._refused:
             self._refused.add(key)
@@ -80,9 +81,10 @@ class RemotePodReports(PodReports):
             self._wait_for([key])
 
     def prefer_cloud(self) -> None:
-        """Prefer the cloud's writes since a status began: the node is silent, and the cloud is not.
+        """End the reports whose slices the cloud has written since they began: the cloud is back and the node's hub
+        silent.
 
-        Otherwise a status at a version that the cloud never reaches would never end.
+        Otherwise a report at a version that the cloud never reaches would never end.
         """
         newest = self._newest()
         for key, report in self:
@@ -91,7 +93,7 @@ class RemotePodReports(PodReports):
                 self._put(key, report._replace(version=version, is_fresh=False))
 
     def forget(self) -> None:
-        """Drop all reports: the node left the pool."""
+        """Drop all reports: the node has left the pool."""
         self._drop([key for key, _ in self])
 
     def _wait_for(self, keys: Iterable[Key]) -> None:

@@ -1,7 +1,7 @@
-"""The reports of a kubelet as objects of the peer port: the fields of a pod that its endpoints need, in the form of a
-Pod.
+"""A kubelet's reports as objects of the peer port: Pods with only the fields that endpoints need.
 
-Pure. The object's resourceVersion is one of the hub that sends it. That of the pod in the cloud is in `version`.
+Pure. The object's resourceVersion is a version of the sending hub; the field `version` has the pod's version in the
+cloud.
 """
 
 from __future__ import annotations
@@ -23,16 +23,15 @@ from kube.wire.json_fields import JsonFields, parse_object, write_json
 POD_REPORTS = ResourceType("edgehub.io", "v1", "kubeletwords")
 API_VERSION, KIND = "edgehub.io/v1", "KubeletWord"
 MAX_REPORTS = 1_000
-"""Pods of which a hub reports to others, and of which it accepts reports from each: twice the number on the largest
-nodes."""
+"""Pods on which a hub sends reports, and accepts them from each other hub: twice as many as the largest nodes have."""
 MAX_REPORT_BYTES = 1024 * 1024
-"""Bytes of these, as objects: a pod with ten labels has 500."""
+"""Maximum bytes of these reports as objects. The report of a pod with ten labels has 500 bytes."""
 
 _TIME_OF_DAY = re.compile(r"[0-9]{2}:[0-9]{2}")
 
 
 def report_object(key: Key, report: PodReport, version: int) -> bytes:
-    """The object of a report, at a version of the hub that sends it."""
+    """Return the object of a report, at a version of the sending hub."""
     metadata: Json = {
         "name": key[1],
         "namespace": key[0],
@@ -56,7 +55,7 @@ def report_object(key: Key, report: PodReport, version: int) -> bytes:
 
 
 def read_report(raw: bytes, node: str) -> PodReport:
-    """The report of a node's kubelet in an object that the node's hub has sent. ValueError for any other object."""
+    """Parse an object that another node's hub has sent; ValueError if it is no report on a pod of that node."""
     document = parse_object(raw)
     fields = JsonFields(document, Edits())
     since = fields.text("since")

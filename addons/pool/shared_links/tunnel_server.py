@@ -1,4 +1,5 @@
-"""Lends this hub's link to the cloud to nodes of the pool without one: authorization, targets and rates.
+"""Lends this hub's link to nodes of the pool that have none: authorizes tunnels, checks their targets, and limits their
+rate.
 
 The borrower speaks TLS with the server through the tunnel, so this hub learns only the number of bytes.
 """
@@ -18,39 +19,39 @@ from addons.telemetry import metrics
 from kube.errors import forbidden, too_many_requests, unavailable
 
 MAX_TUNNELS_OF_NODE = 128
-"""Tunnels of one borrower: one for all that its hub asks itself, and one for each connection that it relays."""
+"""Tunnels of one borrower: one for its hub's own requests, and one for each connection that it relays."""
 MAX_TUNNELS = 512
-"""Tunnels of all borrowers."""
+"""Tunnels of all borrowers together."""
 OF_BORROWER = 2
-"""The share of one borrower in the lending rate: half."""
+"""One borrower's share of the lending rate."""
 AHEAD = 1.0
-"""Seconds by which this node's own traffic may delay borrowers: they wait, and are not shut out."""
+"""Maximum seconds by which this node's own traffic delays borrowers, so that they are never locked out."""
 
 logger = logging.getLogger(__name__)
 
 
 class LentRate:
-    """A rate, and the time until which passed bytes use it up."""
+    """A rate limit, as the time until which the bytes already sent use it up."""
 
     def __init__(self, rate: float) -> None:
         """`rate` is in bytes a second."""
         self._rate = rate
         self._free = float("-inf")
-        """When all that passed would have been carried, in monotonic seconds."""
+        """Monotonic seconds at which a link of this rate would have carried all bytes."""
 
     def reserve(self, size: int, now: float) -> float:
-        """Reserve bytes of the budget; return the seconds until they may be sent."""
+        """Reserve bytes of the rate; return the seconds until they may be sent."""
         self._free = max(self._free, now) + size / self._rate
         return self._free - now
 
     def yield_to(self, size: int, now: float) -> None:
-        """Count bytes that passed without waiting; borrowers wait for them, up to AHEAD."""
+        """Count bytes that were sent without waiting: borrowers wait for them, up to AHEAD."""
         begin = max(self._free, now)
         self._free = max(begin, min(begin + size / self._rate, now + AHEAD))
 
 
 class LentRates:
-    """The share of all, and that of each borrower."""
+    """The rate limits of all borrowers together and of each one."""
 
     def __init__(self, rate: int, clock: Callable[[], float]) -> None:
         """`rate` is in kilobytes a second. `clock` is monotonic."""
@@ -60,11 +61,11 @@ class LentRates:
         self._borrowers: dict[str, LentRate] = {}
 
     def own(self, size: int) -> None:
-        """Count this node's own traffic."""
+        """Count bytes of this node's own traffic."""
         self._all.yield_to(size, self._clock())
 
     def wait(self, borrower: str, size: int) -> float:
-        """Return the seconds until so many bytes of a borrower may be sent."""
+        """Return the seconds until a borrower may send these bytes."""
         now = self._clock()
         share = self._borrowers.get(borrower)
         if share is None:
@@ -72,12 +73,12 @@ class LentRates:
         return max(share.reserve(size, now), self._all.reserve(size, now))
 
     def forget(self, borrower: str) -> None:
-        """Drop the state of a borrower without tunnels."""
+        """Drop the state of a borrower that has no tunnels any more."""
         self._borrowers.pop(borrower, None)
 
 
 class TunnelServer:
-    """Remembers the tunnels by their connections of the peer port."""
+    """The open tunnels, by their connections to the peer port."""
 
     def __init__(
         self,
@@ -98,26 +99,26 @@ class TunnelServer:
         self._is_on = is_on
         self._shares = LentRates(rate, clock)
         self._loans: dict[str, tuple[str, Server]] = {}
-        """The borrower of each tunnel, and where it leads."""
+        """The borrower and the target server of each tunnel."""
         self._of_node: Counter[str] = Counter()
         self._opening: set[str] = set()
-        """The tunnels whose connection to the server is still to come."""
+        """The tunnels whose connection to the server is not open yet."""
 
     @property
     def has_path(self) -> bool:
-        """Whether this hub may lend its link now: only its own, never one that it borrows."""
+        """Whether this hub can lend now: only a link of its own, never a borrowed one."""
         return self._is_on and self.is_open and self._cloud.has_own_path
 
     def tunnels(self) -> dict[str, int]:
-        """The open tunnels of each borrower."""
+        """The number of open tunnels of each borrower."""
         return dict(self._of_node)
 
     def lend(
         self, connection: str, headers: Iterable[tuple[str, str]], address: str, host: str, port: int
     ) -> Server:
-        """Admit a tunnel from a connection of the peer port, and return its server. StatusError if refused.
+        """Admit a tunnel from a connection to the peer port, and return its server; StatusError if it is refused.
 
-        `headers` and `address` as `Admission.admit` takes them.
+        `headers` and `address` are passed to `Admission.admit`.
         """
         node = self._admission.admit(connection, headers, address)
         if not self._is_on:
@@ -141,7 +142,7 @@ class TunnelServer:
         return health.server
 
     def opened(self, connection: str) -> None:
-        """Note that a tunnel has its connection to the server."""
+        """Record that a tunnel's connection to the server is open."""
         self._opening.discard(connection)
 
     def ended(self, connection: str) -> None:
@@ -158,11 +159,12 @@ class TunnelServer:
             logger.info("node %s closed its tunnel", node)
 
     def keep_only(self, may_borrow: Callable[[str], bool]) -> None:
-        """End the tunnels of nodes that may borrow no longer."""
+        """Close the tunnels of nodes that may no longer borrow."""
         self._end(lambda _, node, __: not may_borrow(node))
 
     def cut(self, server: Server) -> int:
-        """End the open tunnels to a server; how many there were. One that cannot be opened gets its own answer."""
+        """Close the open tunnels to a server, and return their number. A tunnel that is still opening gets its own
+        error."""
         return self._end(lambda connection, _, to: to == server and connection not in self._opening)
 
     def _end(self, matches: Callable[[str, str, Server], bool]) -> int:
@@ -172,12 +174,12 @@ class TunnelServer:
         return len(ended)
 
     def own(self, size: int) -> None:
-        """Count this node's own traffic with the cloud: it has priority."""
+        """Count bytes of this node's own traffic with the cloud, which has priority."""
         if self._loans:
             self._shares.own(size)
 
     async def pace(self, connection: str, direction: str, size: int) -> None:
-        """Wait until the rate allows these bytes of a tunnel. `direction` is up, to the cloud, or down."""
+        """Wait until the rate limit permits these bytes of a tunnel. `direction` is up, to the cloud, or down."""
         loan = self._loans.get(connection)
         if loan is None:
             return

@@ -1,4 +1,4 @@
-"""Tunnels to the cloud through another hub while no uplink of the node reaches it, until one has been stable."""
+"""Borrows another hub's link while no uplink of this node reaches the cloud, until an own uplink has been stable."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from kube.concurrency.backoff import Backoff
 from kube.concurrency.notifier import Notifier
 
 AT_ONCE = 3
-"""Lenders that are tried at the same time; the first that reaches the cloud is used."""
+"""Lenders that are tried concurrently; the first tunnel that reaches the cloud is used."""
 TRY = 10.0
-"""Seconds in which a lender's tunnel must reach the cloud."""
+"""Seconds within which a lender's tunnel must reach the cloud."""
 RETRY, LAST_RETRY = 1.0, 10.0
-"""Seconds between two rounds of asking, at first and at most."""
+"""Seconds between two attempts with all lenders, initially and at most."""
 logger = logging.getLogger(__name__)
 
 
 def lenders_to_ask(known: Iterable[Lender], failed: Mapping[Lender, float]) -> list[Lender]:
-    """Order the known lenders by preference: those that have not failed, then the earliest failure."""
+    """Sort the known lenders: first those without a failure, then those whose failure is longest ago."""
     return sorted(known, key=lambda lender: failed.get(lender, float("-inf")))[:AT_ONCE]
 
 
 class UplinkFallback:
-    """Opens and closes the tunnel by the results of probes."""
+    """Opens and closes the borrowed tunnel according to the results of probes."""
 
     def __init__(
         self,
@@ -38,30 +38,29 @@ class UplinkFallback:
         lenders: Callable[[], Sequence[Lender]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`borrow` tries tunnels, and uses those that answer: `addons.link.link.UpstreamManager.borrow`. `lenders` are
-        hubs that offer tunnels, in the order of preference. `clock` is monotonic."""
+        """`borrow` tries tunnels and uses those that answer (`addons.link.link.UpstreamManager.borrow`). `lenders`
+        returns hubs that offer tunnels, by preference. `clock` is monotonic."""
         self._cloud = cloud
         self._borrow = borrow
         self._lenders = lenders
         self._clock = clock
         self._own = FailbackTimer()
         self._lender: Lender | None = None
-        """The hub whose tunnel is used."""
+        """The hub whose tunnel is in use."""
         self._is_lost = False
-        """Every own link is gone, and none has been used since."""
+        """Whether all own uplinks have failed and none has been used since."""
         self._failed: dict[Lender, float] = {}
-        """When each lender last did not lead to the cloud."""
+        """For each lender, when its tunnel last failed to reach the cloud."""
         self._backoff = Backoff(RETRY, LAST_RETRY, clock)
         self._asked = self._ask_again = float("-inf")
 
     async def run(self, probed: Notifier) -> None:
-        """Go on until cancelled. `probed` notifies after each probe."""
+        """Act on each probe's result until cancelled. `probed` notifies after each probe."""
         await keep_choosing(self.step, self._clock, self._cloud.changed, probed)
 
     def step(self, now: float) -> float | None:
-        """Take the steps that are due; return the seconds until the next one, None if only a server's change can cause
-        it.
-        """
+        """Perform the steps that are due; return the seconds until the next one, or None if only a change of a server's
+        state can require one."""
         paths, has_own_path = self._cloud.borrowed, self._cloud.has_own_path
         if not has_own_path and not self._is_lost:
             self._is_lost = True
@@ -100,7 +99,8 @@ class UplinkFallback:
         return now - self._asked >= TRY or all(path.condition is Condition.DOWN for path in paths)
 
     def _leave(self, paths: tuple[ServerHealth, ...], now: float) -> None:
-        """Drop lenders that do not reach the cloud. If one did before, try the next ones at once."""
+        """Drop lenders whose tunnels do not reach the cloud. If one of them worked before, try other lenders at
+        once."""
         for path in paths:
             lender = path.server.lender
             assert lender is not None
