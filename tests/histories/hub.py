@@ -33,13 +33,7 @@ from addons.requests.answers import Answer, ClientRequest, RelayToCloud
 from addons.requests.caller import Caller, CredentialSource, Listener
 from addons.requests.clients import Clients
 from addons.requests.cloud_identity import HUB_IDENTITY
-from addons.requests.route_decision import (
-    RouteKind,
-    corrected,
-    decide,
-    is_of_others,
-    may_be_filtered,
-)
+from addons.requests.route_decision import RouteKind, corrected, decide, is_of_others, may_be_filtered
 from addons.settings import parse_settings
 from kube.differences.records import are_accepted
 from kube.disk.database import Batch, DiskError
@@ -166,10 +160,7 @@ class Hub:
     async def _start(self, leaders: int) -> None:
         await self.tables.open()
         parts = self.parts = make_parts(
-            self._settings,
-            CloudAccess(self.upstream, self._clients, self._confirm),
-            self.tables,
-            FILTERS,
+            self._settings, CloudAccess(self.upstream, self._clients, self._confirm), self.tables, FILTERS
         )
         assert parts.offline is not None
         self.offline = parts.offline

@@ -55,13 +55,7 @@ class MemorySession:
 
     @asynccontextmanager
     async def open(
-        self,
-        method: str,
-        url: str,
-        *,
-        headers: Iterable[tuple[str, str]],
-        body: bytes | None,
-        timeout: float,
+        self, method: str, url: str, *, headers: Iterable[tuple[str, str]], body: bytes | None, timeout: float
     ) -> AsyncIterator[Answer]:
         if self._is_dead():
             await asyncio.Event().wait()

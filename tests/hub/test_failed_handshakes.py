@@ -82,11 +82,7 @@ async def test_a_client_that_refuses_the_certificate_is_counted_and_named(
         for line, called, said in zip(
             seen,
             (SERVICE, "elsewhere.example", f"{LOOPBACK}:{hub.tls_port}"),
-            (
-                f"{STRANGER} says 'unknown ca'",
-                f"{MISLED} says 'bad certificate'",
-                f"{SILENT} says 'closed'",
-            ),
+            (f"{STRANGER} says 'unknown ca'", f"{MISLED} says 'bad certificate'", f"{SILENT} says 'closed'"),
             strict=True,
         ):
             assert f"handshake  tls {called} " in line

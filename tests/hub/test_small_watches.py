@@ -60,10 +60,7 @@ async def test_a_small_watch_has_one_bookmark_and_outlasts_a_restart_of_kube_api
 
     hub = await asyncio.to_thread(hub_before, own_cloud, tmp_path / "hub", node)
     await asyncio.to_thread(make, own_cloud, "first")
-    async with (
-        started(hub),
-        watching(hub.url, drivers, component="kubelet", resourceVersion="0") as events,
-    ):
+    async with started(hub), watching(hub.url, drivers, component="kubelet", resourceVersion="0") as events:
         await events.first("ADDED", "first")
         await goes_on_without_bookmarks(own_cloud)
         await asyncio.to_thread(make, own_cloud, "second")

@@ -171,10 +171,7 @@ async def test_a_websocket_client_that_sends_too_much_is_closed(
         assert await event(socket) == ("ADDED", "first")
         await socket.send_bytes(os.urandom(MAX_SENT + 1))
         message = await asyncio.wait_for(socket.receive(), WAIT)
-        assert (message.type, message.data) == (
-            aiohttp.WSMsgType.CLOSE,
-            aiohttp.WSCloseCode.MESSAGE_TOO_BIG,
-        )
+        assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, aiohttp.WSCloseCode.MESSAGE_TOO_BIG)
     bound = partial(outage.hub.metric, "edgehub_bounds_reached_total")
     assert await asyncio.to_thread(bound, bound="sent behind a watch by WebSocket") == 1
 

@@ -169,16 +169,7 @@ def test_each_filter_keeps_an_object_without_fields(filter_: Filter, encoding: E
 @EACH
 @pytest.mark.parametrize(
     "garbage",
-    [
-        None,
-        7,
-        "x",
-        [7],
-        [None],
-        {"a": 7},
-        [{"addresses": 7, "conditions": "x", "env": 3}],
-        [["x"]],
-    ],
+    [None, 7, "x", [7], [None], {"a": 7}, [{"addresses": 7, "conditions": "x", "env": 3}], [["x"]]],
     ids=repr,
 )
 def test_each_filter_keeps_json_with_fields_of_the_wrong_types(filter_: Filter, garbage: object) -> None:

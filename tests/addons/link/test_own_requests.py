@@ -51,9 +51,7 @@ async def test_each_request_carries_the_identity_of_its_session(tmp_path: Path) 
         assert peer.connections == 2, "no connection is shared by two identities"
 
 
-async def test_a_request_that_lost_its_authorization_is_refused_and_never_sent(
-    tmp_path: Path,
-) -> None:
+async def test_a_request_that_lost_its_authorization_is_refused_and_never_sent(tmp_path: Path) -> None:
     """Neither with the hub's credentials nor anonymously."""
     peer = Peer(answer)
     async with linked(peer, credentials(token="hub"), server_context(tmp_path)) as world:

@@ -68,9 +68,7 @@ async def test_an_answer_refused_since_is_no_longer_served(
     assert (await node.ask(caller=caller))[0] == offline
 
 
-async def test_a_token_that_passed_is_given_again_until_one_is_refused(
-    node: Node,
-) -> None:
+async def test_a_token_that_passed_is_given_again_until_one_is_refused(node: Node) -> None:
     node.passed("POST", TOKEN, 201, A_TOKEN, sent=b"for a pod", headers=TYPED)
     node.passed("POST", TOKEN, 403, b"no", sent=b"for another", headers=TYPED)
     await node.lose_cloud()

@@ -214,11 +214,7 @@ async def test_a_leader_is_asked_for_resources_that_it_announces(scene: Scene) -
 
 @pytest.mark.parametrize(
     ("role", "config"),
-    [
-        (Role.NONE, PoolConfig()),
-        (Role.LEADER, POOL),
-        (Role.FOLLOWER, PoolConfig((A, B), (), is_shared=True)),
-    ],
+    [(Role.NONE, PoolConfig()), (Role.LEADER, POOL), (Role.FOLLOWER, PoolConfig((A, B), (), is_shared=True))],
     ids=["no pool", "a leader", "not shared"],
 )
 async def test_a_node_without_a_leader_reads_the_cloud_at_once(

@@ -133,9 +133,7 @@ async def test_a_deputy_that_has_left_the_pool_or_leads_it_is_none(scene: Scene)
     assert names(scene)[3:] == [SECOND]
 
 
-async def test_a_probe_announces_a_lender_and_asks_for_lenders_without_a_cloud(
-    scene: Scene,
-) -> None:
+async def test_a_probe_announces_a_lender_and_asks_for_lenders_without_a_cloud(scene: Scene) -> None:
     scene.update()
     assert not scene.probes.asked, "nothing is read from a leader"
     scene.lends = True

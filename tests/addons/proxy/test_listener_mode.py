@@ -15,12 +15,7 @@ from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 from mitmproxy.test import taddons, tflow
 
-from addons.proxy.listener_mode import (
-    HubMode,
-    listener_of,
-    listener_specs,
-    peer_spec,
-)
+from addons.proxy.listener_mode import HubMode, listener_of, listener_specs, peer_spec
 from addons.proxy.listeners import closed, mode_of_state, open_listeners
 from addons.requests.caller import Listener
 from addons.server.clients.client_tls import LONGEST_FAULT, MAX_HANDSHAKE

@@ -217,11 +217,7 @@ def test_no_config_map_raises_or_unbinds_by_mistake(data: dict[str, str]) -> Non
         "kubelet/pods#get": ["serviceenvupdater"],
         "kubelet/endpointslices#list": [],
         "kube-proxy/services#list": ["discardcloudservice", "nodeportisolation"],
-        "kube-proxy/endpointslices#watch": [
-            "localpods",
-            "servicetopology",
-            "localendpoint",
-        ],
+        "kube-proxy/endpointslices#watch": ["localpods", "servicetopology", "localendpoint"],
         "kube-proxy/endpoints#list": ["localpods", "servicetopology", "localendpoint"],
         "kube-proxy/nodes#list": [],
         "coredns/endpointslices#watch": ["localpods", "servicetopology"],

@@ -12,10 +12,7 @@ from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.test import taddons, tflow
 from mitmproxy.utils import typecheck
 
-from addons.server.limits.request_bodies import (
-    CHUNKS_AT_ONCE,
-    MAX_CHUNK_LINE,
-)
+from addons.server.limits.request_bodies import CHUNKS_AT_ONCE, MAX_CHUNK_LINE
 from addons.server.messages import (
     HeadersReadOnce,
     error_body,

@@ -234,10 +234,7 @@ async def test_a_server_waits_for_a_client_that_does_not_read() -> None:
         assert relay.request.held == len(b"three"), "beside the piece that waits itself"
         relay.request.reads.set()
         await run_callbacks()
-        assert [done for done in relay.server.did if done[0] == "ack"] == [
-            ("ack", 3),
-            ("ack", 5),
-        ]
+        assert [done for done in relay.server.did if done[0] == "ack"] == [("ack", 3), ("ack", 5)]
         await relay.says(None)
         await relay.task
     assert relay.request.held == 0

@@ -245,9 +245,7 @@ TOO_LARGE = b"HTTP/1.1 413 Too Large\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nl
 
 
 @pytest.mark.parametrize("is_streamed", [True, False])
-async def test_an_answer_before_the_end_of_its_request_is_complete_over_http2(
-    is_streamed: bool,
-) -> None:
+async def test_an_answer_before_the_end_of_its_request_is_complete_over_http2(is_streamed: bool) -> None:
     """Its client may wait for that end, and send no more."""
     post = {":method": "POST", ":scheme": "https", ":authority": "hub", ":path": "/"}
     server = Hasty(TOO_LARGE)

@@ -81,9 +81,7 @@ class HubWorld:
         self.sources = Sources(
             lambda identity: self._client_of(identity.authorization),
             Filtering(
-                partial(chain_of, self.inputs),
-                lambda: self.rules,
-                IssuedVersions(self.edit, self._keep_edit),
+                partial(chain_of, self.inputs), lambda: self.rules, IssuedVersions(self.edit, self._keep_edit)
             ),
             idle,
         )
@@ -91,11 +89,7 @@ class HubWorld:
             self.sources.rules_changed()
         self.inputs.start(self.sources.get_own, self.sources.inputs_changed)
         self.serving = Serving(
-            self.sources,
-            Reviews(self._client_of, 3600),
-            lambda: self.rules,
-            WAIT,
-            self._confirm_up,
+            self.sources, Reviews(self._client_of, 3600), lambda: self.rules, WAIT, self._confirm_up
         )
 
     async def _confirm_up(self) -> bool:

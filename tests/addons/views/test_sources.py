@@ -180,10 +180,7 @@ async def test_no_source_begins_at_a_version_of_a_former_history(
     assert (
         parts.sources.filtering.issued_under_other_rules(SERVICES_LIST_WATCH.type),
         made.store.version > version,
-    ) == (
-        version,
-        True,
-    )
+    ) == (version, True)
 
 
 async def test_an_edit_knows_the_versions_given_by_a_stopped_source(parts: HubWorld, clock: Clock) -> None:

@@ -12,13 +12,7 @@ from hypothesis import strategies as st
 
 from controllers.cluster.kinds import Node
 from controllers.cluster.node_pools import NodePool
-from controllers.leaders import (
-    EDGE_WORKER,
-    elect,
-    leader_candidates,
-    leader_status,
-    serving_hubs,
-)
+from controllers.leaders import EDGE_WORKER, elect, leader_candidates, leader_status, serving_hubs
 from kube.peers import MAX_HUBS, LeaderHub
 
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)

@@ -145,17 +145,13 @@ def test_a_version_that_failed_stops_the_pool_until_another_is_asked_for() -> No
 
     assert plan(pool("2"), Waves(), NOW).actions == ()
     found = progress(pool("2"), Waves(version="2"))
-    assert (found.reason, found.message) == (
-        "Stopped",
-        "2 of 2 nodes have a hub, 0 of them 2; failed: n1",
-    )
+    assert (found.reason, found.message) == ("Stopped", "2 of 2 nodes have a hub, 0 of them 2; failed: n1")
     assert said(plan(pool("3"), Waves(), NOW)) == ["n1 install/done"]
     assert progress(pool(""), Waves()).reason == "Complete"
 
 
 @pytest.mark.parametrize(
-    ("found", "expected"),
-    [(to("2", "uninstall/start"), ""), (to("2", "uninstall/start", version="2"), "2")],
+    ("found", "expected"), [(to("2", "uninstall/start"), ""), (to("2", "uninstall/start", version="2"), "2")]
 )
 def test_a_version_that_does_not_run_here_removes_no_hub(found: EdgeNode, expected: str) -> None:
     assert found.job_version == expected
@@ -345,11 +341,7 @@ def test_annotations_that_cannot_be_followed(annotations: dict[str, str]) -> Non
             "Waiting",
             "1 of 2 nodes have a hub; waiting for the node: n2",
         ),
-        (
-            [node("n1", "install/failed"), node("n2")],
-            "Stopped",
-            "0 of 2 nodes have a hub; failed: n1",
-        ),
+        ([node("n1", "install/failed"), node("n2")], "Stopped", "0 of 2 nodes have a hub; failed: n1"),
         ([node("n1", "uninstall/done", wants=False)], "Complete", "0 of 0 nodes have a hub"),
         (
             [node(f"n{number}", "install/run") for number in range(7)],

@@ -8,16 +8,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controllers.nodes.conversion import (
-    Direction,
-    EdgeNode,
-    JobState,
-    MakeJob,
-    Plan,
-    Stage,
-    plan,
-    read_phase,
-)
+from controllers.nodes.conversion import Direction, EdgeNode, JobState, MakeJob, Plan, Stage, plan, read_phase
 from controllers.nodes.waves import Waves
 
 NOW = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)

@@ -7,13 +7,7 @@ from datetime import UTC, datetime, timedelta
 from addons.install.commands import make_parser
 from controllers.cluster.jobs import LONGEST_NAME
 from controllers.nodes.conversion import Direction, Phase, Stage
-from controllers.nodes.node_job import (
-    LONGEST_MESSAGE,
-    arguments,
-    name_of,
-    node_job,
-    termination_message,
-)
+from controllers.nodes.node_job import LONGEST_MESSAGE, arguments, name_of, node_job, termination_message
 
 NOW = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
 ROUND = Phase(Direction.INSTALL, Stage.START, NOW, NOW)

@@ -111,9 +111,7 @@ def hold_pods(cloud: RealCloud) -> None:
             "resourceRules": [pods],
             "objectSelector": {"matchLabels": {"edgehub.io/job": "node"}},
         },
-        "mutations": [
-            {"patchType": "JSONPatch", "jsonPatch": {"expression": f"[{', '.join(patches)}]"}},
-        ],
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": f"[{', '.join(patches)}]"}}],
     }
     bound: Json = {"policyName": name}
     kinds = (("MutatingAdmissionPolicy", spec), ("MutatingAdmissionPolicyBinding", bound))

@@ -144,11 +144,7 @@ def rollout(
     flags = [f"--node-monitor-grace-period={GRACE}s"]
     with (
         nodes_cloud(
-            folder / "cloud",
-            programs,
-            helm,
-            controllers=["node-lifecycle-controller"],
-            manager_flags=flags,
+            folder / "cloud", programs, helm, controllers=["node-lifecycle-controller"], manager_flags=flags
         ) as cloud,
         Rollout(cloud, programs, folder, real=real, light=light, wave=wave) as made,
     ):

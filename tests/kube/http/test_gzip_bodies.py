@@ -14,13 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube.http.gzip_bodies import (
-    IN_LOOP,
-    PIECE,
-    unpack,
-    unpack_stream,
-    unpack_up_to,
-)
+from kube.http.gzip_bodies import IN_LOOP, PIECE, unpack, unpack_stream, unpack_up_to
 from kube.http.session import BodyTooLarge
 from tests.support.cpu_time import own_seconds
 

@@ -32,10 +32,7 @@ def kubeconfig(cluster: dict[str, Any] | None = None, user: dict[str, Any] | Non
             {"name": "elsewhere", "cluster": {"server": "https://192.0.2.1"}},
             {"name": "cloud", "cluster": {"server": "https://10.0.0.1:6443", **(cluster or {})}},
         ],
-        "users": [
-            {"name": "somebody", "user": {"token": "wrong"}},
-            {"name": "node", "user": user or {}},
-        ],
+        "users": [{"name": "somebody", "user": {"token": "wrong"}}, {"name": "node", "user": user or {}}],
     }
 
 

@@ -54,12 +54,7 @@ async def test_a_body_that_is_cut_off_is_an_error(end: int) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [
-        PACKED + b"x",
-        PACKED[:100] + b"\0" + PACKED[101:],
-        UNSIZED,
-        BODY,
-    ],
+    [PACKED + b"x", PACKED[:100] + b"\0" + PACKED[101:], UNSIZED, BODY],
     ids=["more behind it", "damaged", "of no stated size", "not packed"],
 )
 async def test_a_malformed_zstd_body_is_an_error(body: bytes) -> None:

@@ -12,12 +12,7 @@ import pytest
 
 from kube.errors import StatusError
 from kube.json_type import Json
-from kube.objects.object_patches import (
-    JSON_PATCH,
-    MERGE_PATCH,
-    STRATEGIC_MERGE_PATCH,
-    apply_patch,
-)
+from kube.objects.object_patches import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, apply_patch
 from kube.objects.status_update import updated
 from kube.objects.strategic_diff import strategic_diff
 from kube.wire.encoding import Encoding

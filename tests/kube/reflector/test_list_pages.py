@@ -43,9 +43,7 @@ async def test_a_long_list_is_looked_at_in_a_thread_with_the_same_result(
     assert not store.complete
 
 
-async def test_a_store_reads_no_item_again_that_its_page_has_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_store_reads_no_item_again_that_its_page_has_read(monkeypatch: pytest.MonkeyPatch) -> None:
     codec = codec_for(Encoding.JSON)
     item = b'{"metadata":{"name":"a","resourceVersion":"1"}}'
     page = codec.decode_stored(PAGE.replace(b"[]", b"[%b]" % item))

@@ -20,16 +20,7 @@ from kube.wire.encoding import Encoding
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable import faults as fault
 from tests.cloud.scriptable.request_log import matching
-from tests.kube.support.reflecting import (
-    LISTS,
-    WATCHES,
-    Start,
-    copied,
-    equal,
-    queries,
-    service,
-    until,
-)
+from tests.kube.support.reflecting import LISTS, WATCHES, Start, copied, equal, queries, service, until
 from tests.kube.support.toys import RecordedInputs, Toy
 
 # -- what it asks --------------------------------------------------------------------------------------------------

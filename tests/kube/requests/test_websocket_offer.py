@@ -24,8 +24,7 @@ def token(text: bytes) -> str:
 
 
 @pytest.mark.parametrize(
-    "changed",
-    [{"Upgrade": "h2c"}, {"Upgrade": ""}, {"Connection": "keep-alive"}, {"Upgrade": "SPDY/3.1"}],
+    "changed", [{"Upgrade": "h2c"}, {"Upgrade": ""}, {"Connection": "keep-alive"}, {"Upgrade": "SPDY/3.1"}]
 )
 def test_another_request_offers_nothing(changed: dict[str, str]) -> None:
     assert offer_of((OFFER | changed).items()) is None

@@ -16,17 +16,7 @@ from kube.store.store import Item, Store
 from kube.store.view import View
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
-from tests.kube.support.toys import (
-    Seen,
-    Toy,
-    ToyChain,
-    events_of,
-    filled,
-    read,
-    scope,
-    short,
-    tell,
-)
+from tests.kube.support.toys import Seen, Toy, ToyChain, events_of, filled, read, scope, short, tell
 
 INPUTS: dict[InputKey, str] = {("p", "hide"): "drop", ("p", "change"): "10.9.9.9"}
 HIDDEN, CHANGED, PLAIN = (
@@ -141,12 +131,7 @@ def test_a_hidden_object_has_what_kube_proxy_undoes_by_and_no_more(
 
     labels = {"labels": {"kubernetes.io/service-name": "s"}} if kind == "EndpointSlice" else {}
     named = {"name": "x", "namespace": "a", "resourceVersion": "4"}
-    full = {
-        "kind": kind,
-        "apiVersion": "v1",
-        **content,
-        "metadata": {**content.get("metadata", {}), **named},
-    }
+    full = {"kind": kind, "apiVersion": "v1", **content, "metadata": {**content.get("metadata", {}), **named}}
     store = Store()
     store.replace(codec_for(Encoding.JSON), "v1", kind, 10, [orjson.dumps(full)])
     (hidden,) = correction(Projection(store, Hiding()), scope(), 10).hidden

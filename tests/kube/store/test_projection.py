@@ -146,10 +146,7 @@ def test_an_input_costs_the_objects_that_read_it_and_tells_what_looks_different(
     projection.inputs_changed([INPUT, ("p", "nobody reads this")])
     assert projection.evaluations - before == 2
     # A step of an input is of the object's own version, and the object is as it was.
-    assert steps.notified == [
-        (3, "x", "10.0.0.1", None, True),
-        (4, "y", "10.0.0.1", None, True),
-    ]
+    assert steps.notified == [(3, "x", "10.0.0.1", None, True), (4, "y", "10.0.0.1", None, True)]
     assert [step.last and step.last.version for step in steps.steps] == [3, 4]
     assert shown(projection) == {"z": "10.0.0.1"}
 
@@ -188,10 +185,7 @@ def test_nothing_is_shown_of_a_new_object_whose_input_is_not_known() -> None:
     projection.inputs_changed([INPUT])
     assert not projection.is_pending
     assert shown(projection) == {"old": "10.9.9.9", "new": "10.9.9.9"}
-    assert steps.notified == [
-        (11, "new", None, "10.9.9.9", True),
-        (1, "old", None, "10.9.9.9", True),
-    ]
+    assert steps.notified == [(11, "new", None, "10.9.9.9", True), (1, "old", None, "10.9.9.9", True)]
 
 
 def test_a_shown_object_stays_while_an_input_is_unknown() -> None:

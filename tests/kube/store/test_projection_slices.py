@@ -72,9 +72,7 @@ def test_a_change_before_its_slice_is_evaluated_is_notified_against_the_expected
         max_size=20,
     )
 )
-def test_slices_evaluated_late_give_the_result_of_one_evaluation(
-    operations: list[tuple[str, str]],
-) -> None:
+def test_slices_evaluated_late_give_the_result_of_one_evaluation(operations: list[tuple[str, str]]) -> None:
     inputs: dict[InputKey, str] = {INPUT: "10.9.9.1"}
     store = filled(10, *(Toy(name, reads="i") for name in "abcd"))
     late, late_steps = sliced(store, inputs, 1)

@@ -37,12 +37,7 @@ def item_of(toy: Toy) -> Item:
     return found
 
 
-@given(
-    st.lists(st.sampled_from(SCOPES), max_size=6),
-    st.sets(st.integers(0, 5)),
-    TOYS,
-    APPS,
-)
+@given(st.lists(st.sampled_from(SCOPES), max_size=6), st.sets(st.integers(0, 5)), TOYS, APPS)
 def test_a_scope_that_matches_a_state_of_an_object_is_found_once(
     scopes: list[Scope], removed: set[int], toy: Toy, later: str
 ) -> None:

@@ -41,11 +41,7 @@ def test_events_of_a_watch_are_notified_with_the_former_and_new_object(encoding:
     tell(store, "ADDED", Toy("y", version=11))
     tell(store, "MODIFIED", Toy("x", version=12, app="web"))
     tell(store, "DELETED", Toy("y", version=13, app="last words"))
-    assert recorder.heard == [
-        (11, ("a", "y"), None, 11),
-        (12, ("a", "x"), 4, 12),
-        (13, ("a", "y"), 11, None),
-    ]
+    assert recorder.heard == [(11, ("a", "y"), None, 11), (12, ("a", "x"), 4, 12), (13, ("a", "y"), 11, None)]
     assert contents(store) == {("a", "x"): 12}
     assert store.version == 13
     # A deletion carries the last state, which may differ from the one before.
@@ -78,11 +74,7 @@ def test_a_watch_that_adds_without_end_is_refused_where_a_list_would_be(
 
 @pytest.mark.parametrize(
     ("event_type", "toy"),
-    [
-        ("ADDED", Toy("x", version=4)),
-        ("MODIFIED", Toy("x", version=4)),
-        ("DELETED", Toy("gone", version=9)),
-    ],
+    [("ADDED", Toy("x", version=4)), ("MODIFIED", Toy("x", version=4)), ("DELETED", Toy("gone", version=9))],
     ids=["added twice", "modified twice", "deleted what is not there"],
 )
 def test_a_known_event_is_no_change(encoding: Encoding, event_type: str, toy: Toy) -> None:

@@ -107,10 +107,7 @@ OPERATIONS = st.one_of(
     operations=st.lists(OPERATIONS, max_size=10) | st.lists(OPERATIONS, min_size=15, max_size=50),
 )
 def test_every_client_ends_with_the_truth(
-    encoding: Encoding,
-    views: list[tuple[Scope, bool, str]],
-    log_bytes: int,
-    operations: list[Operation],
+    encoding: Encoding, views: list[tuple[Scope, bool, str]], log_bytes: int, operations: list[Operation]
 ) -> None:
     async def run_callbacks() -> None:
         """A turn of the loop: history over its bounds is dropped."""
@@ -129,8 +126,5 @@ def test_every_client_ends_with_the_truth(
     async def run() -> None:
         await live(World(encoding, views, log_bytes < PLENTY))
 
-    with (
-        patch.object(log_module, "TRIM_DELAY", 0.0),
-        patch.object(log_module, "LOG_MAX_BYTES", log_bytes),
-    ):
+    with patch.object(log_module, "TRIM_DELAY", 0.0), patch.object(log_module, "LOG_MAX_BYTES", log_bytes):
         asyncio.run(run())

@@ -127,11 +127,7 @@ def test_a_list_has_the_peeks_of_items_whose_metadata_is_of_the_apis_types() -> 
         {},
     ]
     page = CODEC.decode_list(orjson.dumps(LIST | {"items": every}))
-    assert page.peeks == [
-        ObjectPeek("n", "a", 7, labels),
-        ObjectPeek("", "b", 0, {}),
-        *[None] * 4,
-    ]
+    assert page.peeks == [ObjectPeek("n", "a", 7, labels), ObjectPeek("", "b", 0, {}), *[None] * 4]
 
 
 @given(

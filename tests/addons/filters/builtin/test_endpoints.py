@@ -13,13 +13,7 @@ from addons.filters.builtin.pruning import MAX_ENDPOINTS
 from kube.requests.node_pools import POOL_LABEL
 from kube.wire.encoding import Encoding
 from tests.addons.filters.support.checks import Case, apply, named, reasons_of
-from tests.addons.filters.support.samples import (
-    WEB,
-    addresses_of,
-    endpoints,
-    pooled_world,
-    subset,
-)
+from tests.addons.filters.support.samples import WEB, addresses_of, endpoints, pooled_world, subset
 
 WORLD = pooled_world({})
 MIXED = endpoints(

@@ -10,13 +10,7 @@ from addons.filters.builtin.forwardkubesvctraffic import ForwardKubeSvcTraffic
 from addons.filters.inputs import HubAddress
 from kube.wire.encoding import Encoding
 from tests.addons.filters.support.checks import Case, apply, named, reasons_of
-from tests.addons.filters.support.samples import (
-    Sample,
-    World,
-    addresses_of,
-    endpoint,
-    endpoint_slice,
-)
+from tests.addons.filters.support.samples import Sample, World, addresses_of, endpoint, endpoint_slice
 
 HTTPS = {"name": "https", "protocol": "TCP", "port": 6443}
 METRICS = {"name": "metrics", "protocol": "TCP", "port": 9}

@@ -9,13 +9,7 @@ from typing import Any
 
 import pytest
 
-from addons.install.checks.cloud_checks import (
-    NAMED_PODS,
-    OwnNode,
-    asks,
-    check_cloud,
-    check_pods,
-)
+from addons.install.checks.cloud_checks import NAMED_PODS, OwnNode, asks, check_cloud, check_pods
 from addons.install.cloud import cloud
 from addons.views.source_log import RBAC, RBAC_OF_NODES
 from kube.json_type import Json

@@ -98,9 +98,7 @@ async def code_of(scene: Scene, target: str, caller: Caller = PERSON) -> int:
     return refused.value.code
 
 
-async def test_a_caller_of_logs_before_the_outage_may_in_it_do_what_the_cloud_allowed(
-    scene: Scene,
-) -> None:
+async def test_a_caller_of_logs_before_the_outage_may_in_it_do_what_the_cloud_allowed(scene: Scene) -> None:
     await scene.learn(LOG)
     scene.cloud.error = Unreachable("gone")
     assert await scene.go(LOG) == AtKubelet(PORT, "/containerLogs/a/p/c?follow=true")

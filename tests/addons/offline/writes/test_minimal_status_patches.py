@@ -114,9 +114,7 @@ async def test_the_event_of_the_patch_is_the_answer(cloud: Cloud, is_first: bool
     assert cloud.asked == [("PATCH", STATUS, True)]
 
 
-async def test_a_foreign_write_that_contains_the_patch_is_its_answer(
-    cloud: Cloud,
-) -> None:
+async def test_a_foreign_write_that_contains_the_patch_is_its_answer(cloud: Cloud) -> None:
     later = node(8, conditions=[BEAT], volumesInUse=["v"])
     cloud.meanwhile = lambda: cloud.comes(later)
     assert json.loads((await cloud.patch()).body) == later

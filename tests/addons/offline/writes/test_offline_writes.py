@@ -98,8 +98,7 @@ async def test_creating_an_ordinary_pod_is_refused_without_a_cloud(world: World)
 
 
 @pytest.mark.parametrize(
-    ("method", "target", "body"),
-    [("PATCH", f"{NODE}/status", REPORT), ("POST", PODS, MIRROR_POD)],
+    ("method", "target", "body"), [("PATCH", f"{NODE}/status", REPORT), ("POST", PODS, MIRROR_POD)]
 )
 async def test_a_write_with_a_token_and_a_dry_run_are_503_offline(
     world: World, method: str, target: str, body: Json

@@ -164,10 +164,7 @@ CANNOT_SAY: list[Json | Exception] = [OVERLOADED, Unreachable("no route"), {}, {
 
 
 @pytest.mark.looptime
-@pytest.mark.parametrize(
-    "says",
-    [[OVERLOADED], *([CONFLICT, each] for each in CANNOT_SAY)],
-)
+@pytest.mark.parametrize("says", [[OVERLOADED], *([CONFLICT, each] for each in CANNOT_SAY)])
 async def test_settling_gives_up_at_once_where_the_cloud_cannot_decide(
     replaying: World, says: list[Json | Exception]
 ) -> None:

@@ -65,10 +65,7 @@ def test_a_client_reads_the_body_to_its_end(
 
 @pytest.mark.parametrize(
     ("framing", "fields"),
-    [
-        (made(LENGTH, is_head=True), [(b"content-length", b"4")]),
-        (made((), is_head=True), CHUNKED),
-    ],
+    [(made(LENGTH, is_head=True), [(b"content-length", b"4")]), (made((), is_head=True), CHUNKED)],
 )
 def test_the_answer_to_head_has_the_fields_of_that_to_get(
     framing: tuple[AnswerFraming, bytes], fields: AnswerFields

@@ -23,10 +23,7 @@ from tests.cloud.scriptable import ScriptableCloud
         ({"up": False}, 0, "Offline for 5s, 0 writes wait for the cloud"),
         ({"via": "n2", "uplink": "wwan0"}, 0, "Online through node n2 for 5s"),
         ({"uplink": "wwan0"}, 0, "Online by wwan0 for 5s"),
-        (
-            {"up": False, "reached": False},
-            *(0, "Never reached the cloud for 5s, since the start of the hub"),
-        ),
+        ({"up": False, "reached": False}, *(0, "Never reached the cloud for 5s, since the start of the hub")),
     ],
 )
 def test_the_link(cloud: dict[str, Any], waits: int, said: str) -> None:

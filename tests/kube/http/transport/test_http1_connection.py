@@ -90,10 +90,7 @@ async def test_requests_at_one_time_have_a_connection_each() -> None:
 async def test_a_response_says_whether_its_end_was_framed(answer: bytes, is_framed: bool) -> None:
     """A body that nothing but the end of the connection ends may have been cut."""
     peer = Peer(answer, end=True)
-    async with (
-        peer.serve() as session,
-        session.get(peer.url) as got,
-    ):
+    async with peer.serve() as session, session.get(peer.url) as got:
         assert await got.read(LIMIT) == b"ok"
         assert got.is_framed is is_framed
 
@@ -103,10 +100,7 @@ async def test_a_content_length_beside_chunks_is_dropped() -> None:
     peer = Peer(
         b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
     )
-    async with (
-        peer.serve() as session,
-        session.get(peer.url) as got,
-    ):
+    async with peer.serve() as session, session.get(peer.url) as got:
         assert "Content-Length" not in got.headers
         assert await got.read(LIMIT) == b"ok"
 
@@ -183,10 +177,7 @@ async def test_unread_data_is_bounded_and_waits_at_the_server() -> None:
         nonlocal seen
         seen += more
 
-    async with (
-        peer.serve() as session,
-        session.get(peer.url) as got,
-    ):
+    async with peer.serve() as session, session.get(peer.url) as got:
         got.received = hear
         chunks, taken = got.chunks(), 0
         async for chunk in chunks:
