@@ -1,1 +1,1 @@
-"""One request, understood: its caller, its question, its route, and its exchange with the client."""
+"""One parsed request: its caller, its read, its route, and the types of its answer."""

@@ -1,4 +1,4 @@
-"""The hub's own answers, as values: the request, the complete answer, and the receiver of a streamed one."""
+"""Types of the hub's own answers: the request, a complete answer, and the stream that receives a long one."""
 
 from __future__ import annotations
 
@@ -16,65 +16,67 @@ from kube.requests.request_info import RequestInfo
 from kube.wire.encoded_objects import Encoded
 
 HEADERS = {"Cache-Control": "no-cache, private"}
-"""On every answer that the hub makes itself, as on kube-apiserver's."""
+"""Headers of every answer that the hub itself makes: kube-apiserver sends the same."""
 NO_HEADERS: Mapping[str, str] = CIMultiDictProxy(CIMultiDict())
 
 
 def headers_of(content_type: str, warning: str = "") -> dict[str, str]:
-    """Make the headers of an answer; `warning` is the cloud's."""
+    """Return the headers of an answer; `warning` is a Warning header from the cloud."""
     return {**HEADERS, "Content-Type": content_type, **({"Warning": warning} if warning else {})}
 
 
 class ClientLeft(Exception):
-    """No client takes the rest of an answer."""
+    """Raised when no client reads the rest of an answer."""
 
 
 class RelayToCloud(Exception):
-    """The cloud is to answer a request in the hub's stead. The component that raises this has begun no answer."""
+    """Raised by a component when the cloud must answer the request instead. It has sent nothing by then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A complete answer. A body in pieces is made as the client reads it, and has a length if the headers give one."""
+    """A complete answer. A body given as an iterable is produced while the client reads; only `headers` can give its
+    length.
+    """
 
     body: bytes | Iterable[bytes] = b""
     headers: Mapping[str, str] = field(default_factory=lambda: HEADERS)
-    """Iterating may give a header several times."""
+    """Iteration may return a header several times."""
     status: int = 200
 
 
 class ClientStream(Protocol):
-    """Takes an answer of unknown length."""
+    """Receives an answer of unknown length, and sends it to the client."""
 
     async def begin(self, headers: Mapping[str, str]) -> None:
-        """Send the head of a 200, and wait until the addons have seen it. ClientLeft as `write`."""
+        """Send the head of a 200, and wait until the addons have seen it. ClientLeft as in `write`."""
 
     async def write(self, data: bytes) -> None:
-        """Send a piece, and wait while the client does not read. ClientLeft when the stream is over."""
+        """Send a piece, and wait for space while the client does not read. ClientLeft when the stream has ended."""
 
     async def write_all(self, pieces: Iterable[bytes]) -> None:
-        """Send pieces that are made as they are taken, and let other tasks work in between."""
+        """Send pieces, producing each when the client has space for it. Other tasks run in between."""
 
     @property
     def outlet(self) -> Callable[[bytes], bool] | None:
-        """Sends a piece if the client has space for it; returns False, and sends nothing, if the caller must `write`
-        it.
+        """Function that sends a piece if the client has space for it. It returns False, and sends nothing, if the
+        caller must `write` the piece.
 
-        None for a client that always needs `write`. Set once the answer has begun.
+        None before the answer has begun, and for a client that always needs `write`.
         """
 
 
 @dataclass(slots=True)
 class Served:
-    """Facts of an answer for people. The answerer fills them in."""
+    """Facts about an answer, for interfaces and logs. The answerer sets them."""
 
     source: str = ""
-    """`cloud`, `copy`, `leader`, or `hub`; "" where it is not known."""
+    """Origin of the answer: `cloud`, `copy`, `leader`, or `hub`; "" if unknown."""
     version: int = 0
-    """The resourceVersion of the answer; 0 where it is not known."""
+    """The resourceVersion of the answer; 0 if unknown."""
     filters: tuple[Tally, ...] = ()
     ended: str = ""
-    """Why the hub ended a watch that was relayed; "" where it did not."""
+    """Why the hub ended a relayed watch; "" if it did not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +89,20 @@ class ClientRequest:
     route: Route
     _: KW_ONLY
     target: str = ""
-    """The target as on the wire."""
+    """The request target, as received."""
     headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
-    """With credentials. Keys match in any case. A view is answered by the values above alone, and gets none."""
+    """All headers, credentials included. Keys are case-insensitive. Empty for a view, which needs only the values
+    above.
+    """
     body: bytes = b""
     reads_differences: bool = False
-    """The client is a hub that reads watches as differences (`kube.differences.records`) and lists in zstd."""
+    """Whether the client is a hub, which reads watches as differences (`kube.differences.records`) and lists in
+    zstd.
+    """
     sent: int = 0
-    """How many servers may have received the request before the hub answers it."""
+    """Number of servers that may have received the request before the hub answers it."""
     peer: str = ""
-    """On the peer port: the node whose hub asks."""
+    """Node whose hub sent the request; "" except on the peer port."""
     served: Served = field(default_factory=Served)
 
 
@@ -104,9 +110,9 @@ class Answerer(Protocol):
     """Answers the requests of one route."""
 
     async def answer(self, wanted: ClientRequest, stream: ClientStream) -> Answer | None:
-        """The complete answer; None where it was streamed, to its end. StatusError where that is the answer.
+        """Return the complete answer, or None once it was streamed to its end. StatusError if the answer is an error.
 
-        RelayToCloud where a view or a cached relay leaves the answer to the cloud.
+        RelayToCloud if a view or a cached relay leaves the answer to the cloud.
         """
 
 

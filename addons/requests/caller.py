@@ -1,6 +1,6 @@
-"""The caller of a request, the credentials that it may travel with, and their expiry.
+"""The caller of a request, the credentials that are sent upstream for it, and their expiry.
 
-Pure: from the listener and the headers.
+Pure functions of the listener and the headers.
 """
 
 from __future__ import annotations
@@ -22,41 +22,43 @@ from kube.json_type import Json
 from kube.requests.websocket_offer import WEBSOCKET_BEARER, offer_of
 
 AUTHORIZATION = re.compile("[!-~]+ [!-~]+")
-"""`scheme SP token` in visible ASCII. Every server and library reads such a text alike."""
+"""Pattern of an Authorization header: `scheme SP token` in visible ASCII, which every server and library parses
+alike.
+"""
 
 MAX_TOKEN = 16 * 1024
-"""Characters of a token that are read; a service account's has some 1,200."""
+"""Maximum characters of a token that the hub parses; a service account's token has some 1,200."""
 
 _TOKEN_IN_QUERY = re.compile(rb"(?<=[?&])(access_token|token)=[^&#]+", re.IGNORECASE)
 
 
 class Listener(StrEnum):
-    """The port by which a request came; the rights of an unauthenticated caller depend on it."""
+    """The port that received a request. The rights of an unauthenticated caller depend on it."""
 
     PLAIN = "plain"
     TLS = "tls"
     PEER = "peer"
-    """For hubs of the other nodes of the pool. `addons.pool` decides which it admits."""
+    """For hubs of other nodes in the pool; `addons.pool` decides which of them are admitted."""
 
 
 BEARER = "bearer "
-"""The prefix of a token's Authorization, in any case. kube-apiserver treats any other as anonymous."""
+"""Lower-case prefix of an Authorization with a token. kube-apiserver treats any other scheme as anonymous."""
 
 
 class CredentialSource(StrEnum):
-    """Whose credentials go upstream with a request."""
+    """The origin of the credentials that are sent upstream with a request."""
 
     HUB = "hub"
-    """The hub's certificate or token: for components of this node."""
+    """The hub's certificate or token, for components of this node."""
     OWN = "own"
-    """The caller's own credentials alone."""
+    """Only the caller's own credentials."""
     NONE = "none"
-    """None: an anonymous caller."""
+    """No credentials: the caller is anonymous."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The caller. `authorization` is the caller's own header: never logged, never shown."""
+    """The caller of a request. `authorization` is the caller's own header, never logged or shown."""
 
     credential_source: CredentialSource
     authorization: str = field(default="", repr=False)
@@ -64,22 +66,23 @@ class Caller:
 
 
 class Peer(NamedTuple):
-    """The other end of a client connection."""
+    """Facts about the other end of a client connection."""
 
     listener: Listener
     is_loopback: bool
     is_this_node: bool
-    """It showed a client certificate of this very node, signed by the cluster's CA."""
+    """Whether the client presented a certificate of this node, signed by the cluster's CA."""
     is_another: bool = False
-    """It presented another client certificate, or one that the cluster's CA has not signed."""
+    """Whether the client presented any other certificate, or one that the cluster's CA has not signed."""
 
 
 def caller_of(peer: Peer, headers: Iterable[tuple[str, str]]) -> Caller:
-    """Decide whose credentials go along: own credentials always win; without them only this node gets the hub's.
+    """Decide which credentials are sent upstream: the caller's own if it has any, else the hub's for callers of this
+    node.
 
-    Any sign of own credentials counts: a caller that names another user must not become the hub. StatusError 401 for an
-    Authorization that is not `scheme SP token` and for another's certificate, whose key alone could show it to the
-    cloud.
+    A caller with any credentials, or that impersonates another user, never becomes the hub. StatusError 401 for an
+    Authorization that is not `scheme SP token`, and for another node's certificate: the hub cannot present that to the
+    cloud without its key.
     """
     fields = [(name.lower(), value) for name, value in headers]
     impersonates = bool([name for name, _ in fields if name.startswith("impersonate-")])
@@ -103,7 +106,7 @@ def caller_of(peer: Peer, headers: Iterable[tuple[str, str]]) -> Caller:
 
 
 def masked(target: bytes) -> bytes:
-    """A request's target as people may see it: without the tokens in its query."""
+    """Return a request target with the tokens in its query masked, for logs and interfaces."""
     return _TOKEN_IN_QUERY.sub(rb"\1=hidden", target)
 
 
@@ -113,9 +116,9 @@ def digest_of(authorization: str) -> str:
 
 
 def expiry_of(authorization: str) -> float | None:
-    """The `exp` of a bearer JWT (RFC 7519, section 4.1.4), in seconds since the epoch; None for other credentials.
+    """Return the `exp` claim of a bearer JWT (RFC 7519, 4.1.4), in seconds since the epoch; None for other credentials.
 
-    Read without verifying the token, so it may only ever shorten a trust.
+    The signature is not verified, so callers may use the claim only to shorten their trust.
     """
     expiry = claims_of(authorization).get("exp")
     if isinstance(expiry, bool) or not isinstance(expiry, int | float) or not math.isfinite(expiry):
@@ -124,7 +127,7 @@ def expiry_of(authorization: str) -> float | None:
 
 
 def claims_of(authorization: str) -> Json:
-    """The claims of a bearer JWT, none of them verified; none for other credentials."""
+    """Return the claims of a bearer JWT without verifying its signature; an empty dict for other credentials."""
     scheme, _, token = authorization.partition(" ")
     if len(token) > MAX_TOKEN:
         reached("token")

@@ -1,7 +1,7 @@
-"""The hub's clients of the servers. Each sends by the session of one identity: the hub's, or that of a token.
+"""The hub's clients of kube-apiserver. Each uses the session of one identity: the hub's, or a token's.
 
-A session refuses a request that carries another identity, so a caller's request that lost its Authorization never
-becomes the hub's.
+A session refuses a request with another identity, so a caller's request that lost its Authorization never gets the
+hub's.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from kube.http.retry_after import Pauses
 from kube.http.session import Response, Session
 
 CLOUD = ""
-"""The URL of no server: the session chooses one of the cloud."""
+"""Placeholder for a server URL: the session chooses a server of the cloud."""
 USER_AGENT = {"User-Agent": HUB}
 MAX_TOKENS = 16
-"""Tokens of one user, the last used of which stay. Each costs one request when all of them are refused."""
+"""Maximum tokens stored for one user, least recently used dropped first. Each costs one request if all are refused."""
 
 
 class NodeReads(Client):
-    """Reads with the node's identity. A cloud that does not know it (401) counts as no cloud.
+    """Client with the node's identity. It treats a 401 as an unreachable cloud.
 
-    The 401 is no answer to the hub's callers: the node's copies stay, and serve.
+    So the node's copies stay in use, and the hub's callers never get that 401.
     """
 
     def _refused(self, response: Response, body: bytes) -> StatusError | Unreachable:
@@ -39,37 +39,39 @@ class NodeReads(Client):
 
 
 class Clients:
-    """Makes clients of two sessions."""
+    """Creates clients on two sessions."""
 
     def __init__(self, lent: Session, own: Session) -> None:
-        """`lent` sends with the hub's identity, `own` with the Authorization of each request."""
+        """`lent` sends with the hub's identity, `own` with the Authorization header of each request."""
         pauses = Pauses()
         self._lent = Client(lent, CLOUD, {}, pauses)
         self._own = Client(own, CLOUD, {}, pauses)
         self.hub = self._lent.with_headers(USER_AGENT)
-        """Sends the hub's own requests."""
+        """Client for the hub's own requests."""
         self._reading = NodeReads(lent, CLOUD, USER_AGENT, pauses)
 
     def of(self, identity: CloudIdentity) -> Client:
-        """A client that reads with the rights of an identity."""
+        """Return a client that reads with an identity's rights."""
         return self._reading if identity.is_hub else self.of_token(identity.authorization)
 
     def of_token(self, authorization: str) -> Client:
-        """A client with the rights of a token's user. ValueError where there is no token."""
+        """Return a client with the rights of a token's user. ValueError if `authorization` is empty."""
         if not authorization:
             raise ValueError("a client of a token needs the token")
         return self._own.with_headers({**USER_AGENT, "Authorization": authorization})
 
     def relaying(self, caller: Caller) -> Client:
-        """Sends a caller's request as it is. The Authorization, if any, is among the request's own headers."""
+        """Return the client that relays a caller's request. The caller's Authorization, if any, is among the request's
+        own headers.
+        """
         return self._lent if caller.credential_source is CredentialSource.HUB else self._own
 
 
 class TokenClients(Client):
-    """The clients of one user's tokens as one client, which outlives each of the tokens.
+    """One client for all tokens of a user, which outlives each single token.
 
-    Pods of a service account share the user's sources. A pod's token ends with the pod, and the others read on: the
-    newest token is used, and where the cloud refuses it with 401, it is dropped, and the next one is used.
+    Pods of a service account share the user's sources, and a pod's token expires with the pod. The newest token is
+    used; if the cloud refuses it with 401, it is dropped, and the next newest one is used.
     """
 
     def __init__(self, authorization: str, client: Client) -> None:
@@ -77,7 +79,7 @@ class TokenClients(Client):
         self._clients[authorization] = client
 
     def add(self, authorization: str, client: Client) -> None:
-        """Ask with this token first."""
+        """Add a token, to be used first."""
         self._clients[authorization] = client
 
     async def request(self, *arguments: Any, **options: Any) -> ApiResponse:
@@ -105,7 +107,7 @@ class TokenClients(Client):
         return next(reversed(self._clients.items()))
 
     def _drop(self, authorization: str, error: StatusError) -> None:
-        """Drop a refused token. Raise the error again if it is another one, or no token is left."""
+        """Drop a token that got a 401. Raise any other error again, and the 401 of the last token."""
         if error.code != 401 or set(self._clients) == {authorization}:
             raise error
         self._clients.pop(authorization, None)

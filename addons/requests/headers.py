@@ -1,17 +1,18 @@
-"""Names of the headers that hubs of a pool send each other."""
+"""Names of the headers that hubs of a pool send to each other."""
 
 from __future__ import annotations
 
 AGE_HEADER = "x-edgehub-age"
-"""On answers of the peer port: seconds since the leader that answers lost the cloud, 0 while it has the cloud."""
+"""In answers of the peer port: seconds since the answering leader lost the cloud; 0 while it has the cloud."""
 PEER_HEADER = "x-edgehub-peer"
-"""On a follower's probe of a leader: the address at which the follower's own peer port is open."""
+"""In a follower's probe of a leader: the address of the follower's own peer port."""
 SHARES_HEADER = "x-edgehub-shares"
-"""On answers of the peer port: the resources that this leader serves besides the three of every leader, as
-`resource.group,…`. A YurtHub and an older hub refuse all others, and send no such header."""
+"""In answers of the peer port: the resources that this leader shares in addition to the three that every leader shares,
+as `resource.group,…`. Absent from YurtHub and from older hubs, which refuse other resources.
+"""
 DEPUTIES_HEADER = "x-edgehub-deputies"
-"""On answers of the peer port: the deputies of the leader that answers, as `node/address,…`."""
+"""In answers of the peer port: the deputies of the answering leader, as `node/address,…`."""
 LENDS_HEADER = "x-edgehub-lends"
-"""On a follower's probe of a leader: the follower has a link to the cloud to lend. Any value."""
+"""In a follower's probe of a leader: present, with any value, if the follower has a link to the cloud to lend."""
 LENDERS_HEADER = "x-edgehub-lenders"
-"""On answers of the peer port: the followers that have such a link, as `node/address,…`."""
+"""In answers of the peer port: the followers with a link to lend, as `node/address,…`."""

@@ -1,7 +1,7 @@
-"""Keeps credentials out of flows, which mitmproxy shows and saves.
+"""Removes credentials from flows, which mitmproxy shows and saves.
 
-`hide` takes credentials off a request as it comes in. `sent_fields` and `path_of` return the request with them;
-`addons.server.relay` asks for it at the last moment. A request that is sent without them is anonymous.
+`hide` removes the credentials from an incoming request. `sent_fields` and `path_of` return the request with them;
+`addons.server.relay` calls them just before it sends. A request sent without them is anonymous.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ type HiddenFields = tuple[tuple[bytes, bytes], ...]
 
 ALWAYS = frozenset({b"authorization", b"proxy-authorization", b"cookie"})
 PROTOCOL = b"sec-websocket-protocol"
-"""A credential offered as a subprotocol, which is the way of browsers."""
+"""Header whose value may contain a token: browsers send it as a WebSocket subprotocol."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -27,11 +27,11 @@ class Hidden:
     """The parts of a request that its flow does not show."""
 
     own: HiddenFields = ()
-    """The credentials that its sender gave it. mitmproxy may replay the request."""
+    """Credentials from the client; kept for a replay by mitmproxy."""
     lent: HiddenFields | None = None
-    """Sent in place of `own`; None where `own` is sent."""
+    """Credentials sent instead of `own`; None if `own` is sent."""
     path: bytes | None = None
-    """The target with its tokens; None where the flow has all of it."""
+    """The target with its tokens; None if the flow shows the complete target."""
 
     @property
     def sent(self) -> HiddenFields:
@@ -43,9 +43,9 @@ _hidden: WeakKeyDictionary[http.Request, Hidden] = WeakKeyDictionary()
 
 
 def hide(request: http.Request) -> None:
-    """Take credentials out of the headers, and mask tokens in the target.
+    """Remove the credentials from the headers, and mask the tokens in the target.
 
-    A request that mitmproxy replays has the credentials again that its sender gave it.
+    A request that mitmproxy replays gets its client's credentials back.
     """
     before = _hidden.get(request)
     own = tuple([field for field in request.headers.fields if _is_secret(*field)])
@@ -61,7 +61,7 @@ def hide(request: http.Request) -> None:
 
 
 def lend(request: http.Request, bearer: str) -> None:
-    """Send the request with this Authorization, and with none of its sender's."""
+    """Replace the client's Authorization by this one; send none if `bearer` is empty."""
     hidden = _of(request)
     others = tuple(field for field in hidden.own if field[0].lower() != b"authorization")
     lent = (*others, (b"Authorization", bearer.encode())) if bearer else others
@@ -69,15 +69,15 @@ def lend(request: http.Request, bearer: str) -> None:
 
 
 def redirect(request: http.Request, target: str) -> None:
-    """Send the request with this target, and without credentials: it goes to another server than its sender called."""
+    """Replace the target, and send no credentials: the request goes to another server than the client addressed."""
     request.data.path = target.encode()
     _hidden[request] = Hidden(_of(request).own, lent=())
 
 
 def headers_of(request: http.Request) -> list[tuple[str, str]]:
-    """The header fields that its sender gave it, hidden ones too, as text.
+    """Return the client's header fields as text, hidden ones included.
 
-    Other bytes than UTF-8's are surrogates.
+    Bytes that are not UTF-8 become surrogates.
     """
     return [
         (name.decode("utf-8", "surrogateescape"), value.decode("utf-8", "surrogateescape"))
@@ -86,19 +86,19 @@ def headers_of(request: http.Request) -> list[tuple[str, str]]:
 
 
 def path_of(request: http.Request) -> bytes:
-    """The request's target as it was on the wire; as the flow shows it where a person has edited that."""
+    """Return the request target as received, or as the flow shows it if a user has edited it."""
     path = _of(request).path
     return request.data.path if path is None or masked(path) != request.data.path else path
 
 
 def sent_fields(request: http.Request) -> HiddenFields:
-    """All header fields as they are to be sent."""
+    """Return all header fields to send, credentials included."""
     hidden = _hidden.get(request)
     return request.headers.fields if hidden is None else (*request.headers.fields, *hidden.sent)
 
 
 def with_credentials(request: http.Request) -> http.Request:
-    """The request as it is to be sent; itself where nothing of it is hidden."""
+    """Return the request as it is sent; `request` itself if nothing is hidden."""
     hidden = _hidden.get(request)
     if hidden is None:
         return request

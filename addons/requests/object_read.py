@@ -1,4 +1,4 @@
-"""A get, list or watch of objects, parsed once: the wanted objects, their version, and their form."""
+"""A parsed get, list or watch of objects: the selected objects, their version, and their representation."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ OBJECT_VERBS = frozenset({"get", "list", "watch"})
 
 
 class ObjectRead(NamedTuple):
-    """A client's read. Of a get, the selectors are empty and the version is 0."""
+    """A client's read. For a get, the selectors are empty and the version is 0."""
 
     verb: str
     type: ResourceType
     namespace: str
     name: str
-    """The name that the field selector of a list or watch asks for, if any."""
+    """Name in the field selector of a list or watch; "" if it selects none."""
     labels: LabelSelector
     fields: FieldSelector
     version: int
-    """The resourceVersion; 0 for none."""
+    """The requested resourceVersion; 0 for none."""
     is_exact: bool
-    """The list must be of `version`, not of a later one."""
+    """Whether the list must have exactly `version`, not a later one."""
     is_consistent: bool
-    """Without a version, in resourceVersion or in a continue token: a list, and a watch's initial state, must be
-    current.
+    """Whether a list, or a watch's initial state, must be as new as the cloud: no resourceVersion or continue token
+    gives a version.
     """
     limit: int
-    """Objects of the page that the list asks for; 0 for no page."""
+    """Maximum objects of the requested page; 0 for no paging."""
     continued: ContinueToken | None
-    """The list is a further page of another one."""
+    """The parsed continue token of a further page; None for a first page."""
     wants_state: bool
-    """The watch begins with the state, by `sendInitialEvents` or, where that is absent, by the version."""
+    """Whether the watch begins with the current state: by `sendInitialEvents` or, if that is absent, by its version."""
     bookmarks: bool
     timeout_seconds: int | None
     accepted: tuple[Representation, ...]
-    """The forms that the client accepts, first choice first."""
+    """The representations that the client accepts, preferred ones first."""
     include: str = "Metadata"
-    """The part of an object in the rows of a Table: one of `kube.tables.server_table.OBJECTS`."""
+    """Part of each object that a Table's rows contain: one of `kube.tables.server_table.OBJECTS`."""
 
 
 def parse_read(info: RequestInfo, accept: str | None) -> ObjectRead:
-    """The read that a request makes. StatusError as a kube-apiserver's, where the options are not valid."""
+    """Parse a request as a read. StatusError like kube-apiserver's if its options are invalid."""
     assert info.type is not None
     assert info.verb in OBJECT_VERBS
     options = info.options
@@ -59,9 +59,9 @@ def parse_read(info: RequestInfo, accept: str | None) -> ObjectRead:
     if info.verb != "get":
         validate_list_options(options)
         if info.verb == "list" and options.continue_token:
-            with suppress(StatusError):  # another server's, which an answer may be kept of
+            with suppress(StatusError):  # issued by another server, whose answer the hub may have cached
                 continued = parse_continued(options)
-    # kube-apiserver ignores the limit of version 0, for which it returns all of its cache.
+    # kube-apiserver ignores the limit for version 0, and returns all of its cache.
     limit = max(options.limit, 0) if info.verb == "list" and options.resource_version != "0" else 0
     accepted = acceptable(accept)
     include = options.include_object or "Metadata"
@@ -94,7 +94,7 @@ def parse_read(info: RequestInfo, accept: str | None) -> ObjectRead:
 
 
 def parse_continued(options: ListOptions) -> ContinueToken:
-    """Return the position at which a list continues. StatusError 400 as a kube-apiserver's."""
+    """Return the position at which a list continues. StatusError 400 like kube-apiserver's."""
     try:
         token = parse_continue(options.continue_token)
     except ValueError as error:
@@ -105,7 +105,7 @@ def parse_continued(options: ListOptions) -> ContinueToken:
 
 
 def read_label(info: RequestInfo) -> str:
-    """The resource of a read, as metrics name it; "" for all other requests."""
+    """Return the metrics label for the resource of a read; "" for all other requests."""
     if info.type is None or info.subresource or info.verb not in OBJECT_VERBS:
         return ""
     return group_resource_label(info.type.group, info.type.resource)

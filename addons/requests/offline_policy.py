@@ -8,19 +8,21 @@ from typing import NamedTuple
 from kube.requests.request_info import RequestInfo
 
 DISCOVERY = ("/version", "/api", "/openapi/")
-"""Paths of API discovery; /apis begins like /api."""
+"""Path prefixes of API discovery; "/api" covers /apis."""
 JSON = "application/json"
 AGGREGATED = f"{JSON};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-"""All groups with their resources in one answer: kube-apiserver has it since 1.30, clients ask for it first."""
+"""Media type of aggregated discovery: all groups and resources in one answer. kube-apiserver has it since 1.30, and
+clients request it first.
+"""
 DISCOVERY_PATHS = {"/version": JSON, "/api": AGGREGATED, "/apis": AGGREGATED}
-"""The cached paths of discovery, each with its form.
+"""The cached discovery paths, each with its media type.
 
-They are the same for every identity of a cluster, and by default open to each (`system:discovery`).
+The answers are the same for every identity of a cluster, and by default readable by all (`system:discovery`).
 """
 LEASE_NAMESPACE = "kube-node-lease"
 LEASES = ("coordination.k8s.io", "leases", "")
 RENEWALS = ("get", "update", "patch")
-"""The verbs of a client that renews an existing Lease."""
+"""Verbs by which a client renews an existing Lease."""
 PODS = ("", "pods", "")
 TOKENS = ("", "serviceaccounts", "token")
 ACCESS_REVIEWS = ("authorization.k8s.io", "subjectaccessreviews", "")
@@ -31,37 +33,38 @@ STATUSES = frozenset({("", "nodes", "status"), ("", "pods", "status")})
 """The statuses that kubelet reports. Other writers of a status can wait until the cloud is back."""
 
 PEOPLE = frozenset({"kubectl", "k9s"})
-"""The programs of people.
+"""Command-line tools of users.
 
-Their reads while the cloud is away may be partial, with a warning; a controller would take a partial list as complete.
+While the cloud is away, their reads may be partial, with a warning. A controller would treat a partial list as
+complete.
 """
 
 
 class OfflinePolicy(NamedTuple):
-    """The node whose hub answers offline, and whether the cloud is reachable, as far as is known."""
+    """Facts that decide offline answers: this node, and whether the cloud is reachable as far as the hub knows."""
 
     node: str
     is_up: bool = True
     asks_kubelet: bool = False
-    """The hub may call this node's kubelet itself, instead of the cloud."""
+    """Whether the hub may call this node's kubelet itself while the cloud is away."""
 
 
 def is_own_lease(info: RequestInfo, node: str) -> bool:
-    """Whether this is kubelet's sign of life: reading, creating or renewing the lease of its node."""
+    """Whether the request is kubelet's heartbeat: a read, creation or renewal of its node's Lease."""
     if _what(info) != LEASES or info.namespace != LEASE_NAMESPACE:
         return False
     return info.verb == "create" or (info.verb in RENEWALS and info.name == node)
 
 
 def is_offline_lease(info: RequestInfo, leases: Collection[tuple[str, str]]) -> bool:
-    """Whether a leader reads or renews a Lease of these, by namespace and name."""
+    """Whether a leader-electing client reads or renews one of `leases`, given as namespace and name."""
     if not leases or _what(info) != LEASES or info.verb not in RENEWALS:
         return False
     return (info.namespace, info.name) in leases
 
 
 def is_answered_offline(info: RequestInfo) -> bool:
-    """Whether the node may answer a request when the cloud is gone."""
+    """Whether the hub may answer this request while the cloud is away."""
     if info.method == "GET":
         if info.type is None:
             return info.path.startswith(DISCOVERY)
@@ -71,7 +74,7 @@ def is_answered_offline(info: RequestInfo) -> bool:
 
 
 def is_object_watch(info: RequestInfo) -> bool:
-    """Whether this is a watch of objects: people see those that the node has."""
+    """Whether this is a watch of objects: users' tools get the objects that the node has."""
     return info.verb == "watch" and info.type is not None and not info.subresource
 
 
@@ -80,12 +83,12 @@ def is_status_write(info: RequestInfo) -> bool:
 
 
 def is_kubelets(info: RequestInfo) -> bool:
-    """Whether kube-apiserver would pass this on to the pod's kubelet: logs, exec and the like."""
+    """Whether kube-apiserver would forward this request to the pod's kubelet: logs, exec and the like."""
     return _what(info) in KUBELETS
 
 
 def is_access_review(info: RequestInfo) -> bool:
-    """Whether this asks for another user's rights, as kubelet does for its callers."""
+    """Whether this asks for another user's rights, as kubelet does for its own clients."""
     return _what(info) == ACCESS_REVIEWS and info.verb == "create"
 
 
@@ -94,7 +97,7 @@ def is_event(info: RequestInfo) -> bool:
 
 
 def is_registration(info: RequestInfo) -> bool:
-    """Whether kubelet makes known that it is there."""
+    """Whether kubelet registers its node."""
     return _what(info) in REGISTERED and info.verb == "create"
 
 
@@ -107,5 +110,5 @@ def is_token_request(info: RequestInfo) -> bool:
 
 
 def _what(info: RequestInfo) -> tuple[str, ...]:
-    """Group, resource and subresource; () for a path that names no objects."""
+    """Return group, resource and subresource; () for a path that names no objects."""
     return () if info.type is None else (info.type.group, info.type.resource, info.subresource)

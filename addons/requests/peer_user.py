@@ -1,4 +1,4 @@
-"""Which user of this node has the other end of a TCP connection, from the kernel's table of connections."""
+"""Looks up the user id of a process at the other end of a TCP connection, in the kernel's table of connections."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ from pathlib import Path
 from threading import Lock
 
 TABLES = {4: "/proc/net/tcp", 6: "/proc/net/tcp6"}
-"""By the version of IP. Linux alone has them."""
+"""The kernel's connection table for each IP version. Only Linux has them."""
 ESTABLISHED = "01"
-"""A socket that its program has closed stays in the table for a while as one of user 0."""
+"""The state of an open connection. A closed socket stays in the table for a while, with user 0."""
 
 type Users = dict[tuple[str, str], int]
-"""The user of each open connection, by both addresses as the table has them: the user's own end comes first."""
+"""User id of each open connection, by the local and the remote address in the table's format."""
 
 
 async def peer_user(peer: tuple[str, int], own: tuple[str, int]) -> int | None:
-    """The user id of the program at `peer` that is connected to `own`.
+    """Return the user id of the process at `peer` whose TCP connection leads to `own`, from the kernel's table of
+    connections.
 
-    None when the table has no such connection: the program is on another machine, in another network namespace, or has
-    closed its socket. One read of the table serves all callers that asked before it began: the table is long where
-    connections come and go fast, and a read for each caller would come ever later.
+    None if the table has no such connection: the process is on another machine or in another network namespace, or has
+    closed its socket. One read of the table serves all callers that were waiting before it began: with many connections
+    the table is long, and one read for each caller could not keep up.
     """
     users = await asyncio.shield(asyncio.wrap_future(_next_read(TABLES[_address(peer[0]).version])))
     return users.get((_row_address(*peer), _row_address(*own)))
 
 
 def _next_read(path: str) -> Future[Users]:
-    """A read of a table that has not begun yet."""
+    """Return a scheduled read of the table that has not begun yet."""
     with _lock:
         if path not in _next_reads:
             _next_reads[path] = _reader.submit(_read, path)
@@ -54,7 +55,7 @@ def _address(host: str) -> IPv4Address | IPv6Address:
 
 
 def _row_address(host: str, port: int) -> str:
-    """Format an address as the table has it: words of four bytes in this machine's order, and the port."""
+    """Format an address like the table: groups of four bytes in this machine's byte order, then the port."""
     address = _address(host)
     family = socket.AF_INET6 if isinstance(address, IPv6Address) else socket.AF_INET
     packed = socket.inet_pton(family, str(address))

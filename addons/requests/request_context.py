@@ -1,7 +1,7 @@
 """The hub's context of one request, from its first addon to its last.
 
-The hub keeps it beside the flow, not in it: mitmproxy writes flows to files and to its web interface, and a caller's
-token must be in neither.
+The context is not stored in the flow's state: mitmproxy writes that to files and to its web interface, and neither may
+contain a caller's token.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kube.requests.websocket_offer import WebSocketOffer
 
 
 class ServerConnections(Protocol):
-    """The connections that a relayed request may go by: those of one identity to one server."""
+    """The connections of one identity to one server, for a relayed request."""
 
     @property
     def scheme(self) -> str: ...
@@ -36,20 +36,22 @@ class ServerConnections(Protocol):
     def port(self) -> int: ...
 
     def available(self) -> Connection | None:
-        """Return an open one with a free stream; None without one."""
+        """Return an open connection with a free stream; None if there is none."""
 
     async def opened(self) -> Connection:
-        """Return one with a free stream, if need be a new one; OSError without one."""
+        """Return a connection with a free stream, opening one if necessary. OSError if that fails."""
 
 
 @final
 class RelayUpstream:
-    """The right to send a request to a server. No request is sent without one, and `addons.egress` alone makes it."""
+    """Permission to send a request to a server. `addons.server.relay` requires one, and only `addons.egress` creates
+    it.
+    """
 
     __slots__ = ("connections", "route")
 
     def __init__(self, route: Route | None, connections: ServerConnections) -> None:
-        """StatusError for a request whose route leads to no server."""
+        """Create the permission. StatusError if the route leads to no server."""
         if route is None or route.kind not in SENT:
             raise internal("no component answers the request")
         self.route, self.connections = route, connections
@@ -57,7 +59,7 @@ class RelayUpstream:
 
 @dataclass(slots=True)
 class RequestContext:
-    """The state of one request. The hub's parts fill it in their order."""
+    """The state of one request. The hub's parts fill it, in their order."""
 
     info: RequestInfo
     component: str
@@ -66,43 +68,49 @@ class RequestContext:
     caller: Caller = field(default=Caller(CredentialSource.NONE), init=False)
     reads_differences: bool = False
     websocket: WebSocketOffer | None = None
-    """The offer of a client that asks for a WebSocket. A server, or a watch of the hub's own, opens one."""
+    """The client's offer of a WebSocket. A server, or a watch of the hub's own, accepts it."""
     route: Route | None = field(default=None, init=False)
     server: str = field(default="", init=False)
     kubelet_port: int = field(default=0, init=False)
-    """The port of this node's kubelet, where that answers the request; 0 where it does not."""
+    """Port of this node's kubelet if kubelet answers the request; 0 otherwise."""
     upstream: RelayUpstream | None = field(default=None, init=False)
-    """Where the request goes; None for a request that goes nowhere."""
+    """The server's connections for the request; None if no server gets it."""
     is_unframed: bool = field(default=False, init=False)
-    """Only the end of the server's connection ends its answer: a truncated one looks complete (RFC 9112, 6.3)."""
+    """Whether only the close of the server's connection ends its answer: a truncated answer looks complete then (RFC
+    9112, 6.3).
+    """
     answerer: Answerer | None = field(default=None, init=False)
     """Answers the request instead of a server; None if it goes to the cloud."""
     relay: Callable[[http.HTTPFlow], None] | None = field(default=None, init=False)
     """Relays the request instead of the answerer, or raises a StatusError; None if it may not be relayed."""
     failover: Callable[[http.HTTPFlow], None] | None = field(default=None, init=False)
-    """Answers the request if its server fails; None if only the cloud can answer."""
+    """Switches to a local answer if the server fails; None if only the cloud can answer."""
     finish: Callable[[str], None] | None = field(default=None, init=False)
-    """Ends a server's answer, as the server would, with the reason; None while no server answers."""
+    """Ends a server's answer as the server would; its argument is the reason. None while no server answers."""
     is_write: bool = field(default=False, init=False)
-    """The cloud's answer has the objects' newest state: cached forms are replaced before the client has it."""
+    """Whether the request writes: cached forms of the objects are replaced before the client gets the cloud's
+    answer.
+    """
     asked_at: int = field(default=0, init=False)
-    """How many writes had ended when the request came (`addons.offline.accepted.accepted_writes`)."""
+    """Number of writes that had ended when the request arrived (`addons.offline.accepted.accepted_writes`)."""
     stream_too_large: Callable[[bytes], bytes] | None = field(default=None, init=False)
-    """Handles the pieces of an answer that is too large to buffer. None if the hub must buffer all of it."""
+    """Processes the pieces of an answer that is too large to buffer; None if the hub must buffer the complete
+    answer.
+    """
     sent: int = field(default=0, init=False)
-    """How many servers may have had the request before the hub answers it."""
+    """Number of servers that may have received the request before the hub answers it."""
     counted: bool = field(default=False, init=False)
     peer: str = field(default="", init=False)
-    """On the peer port: the node whose hub asks."""
+    """Node whose hub sent the request; "" except on the peer port."""
     served: Served = field(default_factory=Served, init=False)
 
     @property
     def is_view(self) -> bool:
-        """Whether the answer comes from a view: it may take long, and only the request's head uses memory."""
+        """Whether a view answers: the answer may take long, but of the request only the head uses memory."""
         return self.route is not None and self.route.kind in (RouteKind.VIEW, RouteKind.PEER)
 
     def client_request(self, request: http.Request) -> ClientRequest:
-        """The request as a value, for its answerer."""
+        """Return the request as a value, for its answerer."""
         assert self.route is not None
         headers = (
             NO_HEADERS if self.is_view else CIMultiDict(with_credentials(request).headers.items(multi=True))
@@ -123,14 +131,14 @@ class RequestContext:
 
 
 _ATTRIBUTE = "edgehub_context"
-"""The attribute of a flow that holds its context. mitmproxy saves and copies only attributes that it knows."""
+"""Attribute of a flow that holds its context. mitmproxy saves and copies only attributes that it knows."""
 
 
 def begin(flow: http.HTTPFlow, context: RequestContext) -> None:
-    """Let the later parts find the context of a flow."""
+    """Attach the context to its flow."""
     vars(flow)[_ATTRIBUTE] = context
 
 
 def context_of(flow: http.HTTPFlow) -> RequestContext | None:
-    """The context of a flow; None when the request was never read."""
+    """Return the context of a flow; None if the request was never parsed."""
     return flow.__dict__.get(_ATTRIBUTE)

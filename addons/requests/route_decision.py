@@ -48,59 +48,63 @@ from kube.wire.negotiation import (
 
 DELETIONS = frozenset({"delete", "deletecollection"})
 PEER_PROBE_PATH = "/livez"
-"""The path of followers' probes: whether a leader lives, and has the cloud. It is answered as any other path: 404."""
+"""Path of followers' probes of a leader's health and of its link to the cloud. The answer is a 404, as for any unknown
+path.
+"""
 
 
 class RouteKind(StrEnum):
-    """The routes of requests."""
+    """Kinds of routes."""
 
     RELAY = "relay"
-    """To the cloud and back, untouched but for filters of a single object."""
+    """To the cloud and back, unchanged except for filters of a single object."""
     VIEW = "view"
     """Answered from the node's own copy."""
     CACHED_RELAY = "cached_relay"
-    """Like a relay, but answered by the node when the cloud is gone, or fails under the request."""
+    """A relay that the node answers itself if the cloud is away, or fails during the request."""
     PEER = "peer"
-    """A hub of another node of the pool asks: answered from the node's own copy, or refused."""
+    """A request of another hub in the pool: answered from the node's own copy, or refused."""
     LOCAL = "local"
-    """Answered by the node, whether there is a cloud or not."""
+    """Answered by the node, whether the cloud is reachable or not."""
     KUBELET = "kubelet"
-    """To this node's kubelet, where kube-apiserver would ask it."""
+    """To this node's kubelet, in place of kube-apiserver's own call to it."""
 
 
 SENT = frozenset({RouteKind.RELAY, RouteKind.CACHED_RELAY, RouteKind.KUBELET})
-"""The routes to a server."""
+"""The routes that lead to a server."""
 
 
 class Route(NamedTuple):
-    """The route of a request, and the rule that decided it."""
+    """The route of a request, and the reason for it."""
 
     kind: RouteKind
     reason: str
     filtered_by: tuple[str, ...] = ()
-    """The names of the filters that the rules bound when the route was decided.
+    """Names of the filters that the rules bound when the route was decided.
 
-    The filtering component asks the rules again.
+    The component that filters gets the filters from the current rules.
     """
     representation: Representation | None = None
-    """The form of a filtered or viewed answer; None if the cloud decides."""
+    """Form of a filtered or viewed answer; None if the cloud decides."""
     read: ObjectRead | None = None
     """The client's read; None if the hub itself answers no read."""
 
 
 def may_be_filtered(info: RequestInfo, listener: Listener, rules: Rules) -> bool:
-    """Whether some rules ConfigMap could bind a filter to this request: then it waits until the rules are known."""
+    """Whether a rules ConfigMap could bind a filter to this request. If so, the request waits until the rules are
+    known.
+    """
     if listener is Listener.PEER or info.type is None or info.subresource:
         return False
     return info.verb in OBJECT_VERBS and rules.could_filter(info.type.group, info.type.resource, info.verb)
 
 
 def is_of_others(info: RequestInfo, newest: Callable[[ResourceType], int]) -> bool:
-    """Whether a watch resumes from a version which its client may hold of other rules, or of another history.
+    """Whether a watch resumes from a version that its client may have got under other rules, or from another history.
 
-    Filters of earlier rules may have hidden objects of that version, and before a restore the cloud had others. It
-    assumes that the client has seen its own, and never sends them; only a view can. `newest` is the newest such version
-    of a resource.
+    The cloud must not answer it: filters of earlier rules may have hidden objects from the client, and before a restore
+    the cloud had other objects. Only a view can send the missing ones. `newest` returns a resource's newest such
+    version.
     """
     options = info.options
     if info.verb != "watch" or options.send_initial_events or info.type is None:
@@ -108,12 +112,14 @@ def is_of_others(info: RequestInfo, newest: Callable[[ResourceType], int]) -> bo
     try:
         version = parse_version(options.resource_version)
     except ValueError:
-        return False  # the cloud refuses it
+        return False  # the cloud refuses such a version
     return 0 < version <= newest(info.type)
 
 
 def corrected(info: RequestInfo, caller: Caller, accept: str | None) -> Route:
-    """The route of such a watch: a view. StatusError 410 where no view can answer it."""
+    """Return the route of a watch for which `is_of_others` is true: a view. StatusError 410 if no view can answer
+    it.
+    """
     representation = _first_made_here(acceptable(accept), info)
     if caller.impersonates or not _is_verifiable(caller) or representation is None:
         version = info.options.resource_version
@@ -135,7 +141,7 @@ def decide(
 ) -> Route:
     """Return the route of a request. StatusError if a filter applies and the request cannot be answered filtered.
 
-    `offline_policy` is the node's answer without the cloud; None if the hub has no cache.
+    `offline_policy` decides the answers without the cloud; None if the hub has no cache.
     """
     route = _online(info, component, caller, listener, accept, rules)
     is_away = offline_policy is not None and not offline_policy.is_up
@@ -172,7 +178,9 @@ def decide(
 
 
 def _read(info: RequestInfo, accept: str | None) -> ObjectRead | None:
-    """The read that the hub may have to answer; None for other requests, and for a read that the cloud refuses."""
+    """Return the read that the hub may have to answer; None for other requests, and for reads that the cloud
+    refuses.
+    """
     if info.type is None or info.verb not in OBJECT_VERBS:
         return None
     try:
@@ -220,7 +228,9 @@ def _online(
 
 
 def _of_peer(info: RequestInfo, accept: str | None) -> Route:
-    """A request of the peer port never goes to the cloud: `addons.pool` answers it, or refuses it with the reason."""
+    """Return the route of a request to the peer port. It never leads to the cloud: `addons.pool` answers or refuses
+    it.
+    """
     if peer_refusal(info) is not None:
         return Route(RouteKind.PEER, "nothing that the peer port serves")
     if info.type is None:
@@ -254,7 +264,7 @@ def _filtered(info: RequestInfo, accept: str | None, filters: tuple[Filter, ...]
         )
     if info.verb == "list" and info.options.continue_token:
         parse_continued(info.options)
-    # Filters cannot look into a Table that another has made.
+    # Filters cannot parse a Table that the cloud has made.
     read = parse_read(info, accept)._replace(
         accepted=tuple(representation for representation in accepted if representation.kind != TABLE_KIND),
     )
@@ -270,14 +280,14 @@ def _first_made_here(accepted: Iterable[Representation], info: RequestInfo) -> R
 
 
 def _is_made_here(representation: Representation, info: RequestInfo) -> bool:
-    """Whether it is full objects, their metadata, or Tables."""
+    """Whether the hub can make this representation: complete objects, their metadata, or Tables."""
     if representation.kind == TABLE_KIND:
         return True
     return representation.kind in ("", METADATA_LIST_KIND if info.verb == "list" else METADATA_KIND)
 
 
 def _refuse_unfilterable(info: RequestInfo, caller: Caller) -> None:
-    # A single object comes from the cloud, which decides who may see it.
+    # A single object comes from the cloud, which checks the caller's rights.
     if caller.impersonates and info.verb != "get":
         raise forbidden("impersonation is not supported for lists and watches that are filtered here")
     if not _is_verifiable(caller):
@@ -285,7 +295,7 @@ def _refuse_unfilterable(info: RequestInfo, caller: Caller) -> None:
 
 
 def _is_verifiable(caller: Caller) -> bool:
-    """Whether the hub can find out the caller's rights: by itself, or by the caller's token at the cloud."""
+    """Whether the hub can check the caller's rights: the hub's own, or a token that the cloud can review."""
     has_token = caller.authorization[: len(BEARER)].lower() == BEARER
     return caller.credential_source is CredentialSource.HUB or (
         caller.credential_source is CredentialSource.OWN and has_token

@@ -1,7 +1,7 @@
-"""Serves a watch by WebSocket: each event is a message, text for JSON and binary for protobuf, as from kube-apiserver.
+"""Serves a watch by WebSocket: each event is a message, text for JSON and binary for protobuf, like kube-apiserver.
 
-The answerer of a watch writes frames, as for every client; a message is one of them. The handshake and the framing are
-`wsproto`'s.
+The answerer writes watch frames, as for every client, and each frame becomes one message. `wsproto` does the handshake
+and the framing.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from kube.requests.websocket_offer import WebSocketOffer
 from kube.wire.encoding import Encoding
 
 MAX_SENT = 1024 * 1024
-"""Bytes that a client may send behind the handshake of one watch: pings, and the end."""
+"""Maximum bytes that a client may send after the handshake of one watch: pings and a close."""
 LENGTH = 4
-"""Bytes before each event in protobuf: its length."""
+"""Bytes of the length before each protobuf event."""
 
 
 class SwitchedStream(ClientStream, Protocol):
-    """The stream of an answer that changes the protocol of its connection."""
+    """A stream whose answer switches the protocol of its connection."""
 
     async def switch(self, headers: Mapping[str, str], receive: Callable[[bytes], None]) -> None:
-        """Send a 101, as `begin` sends a 200, and have `receive` take the client's bytes behind it."""
+        """Send a 101, and pass the client's later bytes to `receive`."""
 
     async def end(self, last: bytes = b"") -> None:
         """Send the last bytes without waiting for space, and end the answer."""
 
 
 class WebSocketWatch(ClientStream):
-    """Takes the frames of a watch, and sends them as messages."""
+    """Receives the frames of a watch, and sends each as a message."""
 
     def __init__(self, stream: SwitchedStream, offer: WebSocketOffer) -> None:
         self._stream = stream
@@ -43,18 +43,18 @@ class WebSocketWatch(ClientStream):
         self._protocol = FrameProtocol(client=False, extensions=[])
         self._is_text = True
         self._rest = b""
-        """The beginning of an event whose end is to come."""
+        """The beginning of an event whose end has not been written yet."""
         self._sent = 0
         """Bytes that the client has sent."""
         self._ping: bytes | None = None
-        """The newest ping that is to be answered; none before it need be (RFC 6455, 5.5.3)."""
+        """The newest unanswered ping; earlier ones need no answer (RFC 6455, 5.5.3)."""
         self._pinged = asyncio.Event()
         self._answering: asyncio.Task[object] | None = None
-        """The task that writes the events, from the 101 on."""
+        """The task that writes the events; None before the 101."""
         self._replying: asyncio.Task[None] | None = None
         self._ends_by = CloseReason.NORMAL_CLOSURE
         self.is_closing = False
-        """The client has ended the watch, or must not continue it. `end` follows."""
+        """Whether the client has ended the watch or violated a limit. `end` is called next."""
 
     async def begin(self, headers: Mapping[str, str]) -> None:
         self._is_text = headers["Content-Type"].startswith(Encoding.JSON)
@@ -70,21 +70,21 @@ class WebSocketWatch(ClientStream):
 
     @property
     def outlet(self) -> Callable[[bytes], bool] | None:
-        """None: a client that watches so is one of few, and its frames are made for it alone."""
+        """None: WebSocket watchers are few, and each needs frames of its own."""
         return None
 
     async def end(self) -> None:
-        """Send the end of the watch."""
+        """Send a WebSocket close."""
         await self._stream.end(bytes(self._protocol.close(self._ends_by)) if self._answering else b"")
 
     def let_go(self) -> None:
-        """Stop replying."""
+        """Stop replying to pings."""
         self._answering = None
         if self._replying is not None:
             self._replying.cancel()
 
     def _receive(self, data: bytes) -> None:
-        """Take the client's bytes. Messages are dropped as they come: kube-apiserver reads none either."""
+        """Handle the client's bytes. Messages are dropped: kube-apiserver does not read any either."""
         if self._answering is None or self.is_closing:
             return
         self._sent += len(data)
@@ -105,7 +105,7 @@ class WebSocketWatch(ClientStream):
             self._close(error.code)
 
     def _close(self, reason: CloseReason) -> None:
-        """End the answer, by `end`."""
+        """Cancel the answer's task, whose handler then calls `end`."""
         assert self._answering is not None
         self._ends_by, self.is_closing = reason, True
         self._answering.cancel()

@@ -1,4 +1,4 @@
-"""An accepted connection: its hooks, its first byte, and the protocol that serves it from then on."""
+"""An accepted connection: its hooks, its first byte, and the protocol that serves all later bytes."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from addons.server.peer.peer_socket import PeerSocket
 from addons.server.serve import serve
 
 VANISHED = 60
-"""Seconds without a sign of another node's hub, after which its connection to the peer port ends."""
+"""Seconds of silence after which the kernel closes another hub's connection to the peer port."""
 
 accepted: dict[str, Accepted] = {}
-"""The open connections, by the client's id."""
+"""The open connections, by mitmproxy's id of the client."""
 
 
 class Accepted(asyncio.Protocol):
@@ -39,12 +39,12 @@ class Accepted(asyncio.Protocol):
         listener: Listener,
         register: Callable[[str, Any], AbstractContextManager[Any]] | None = None,
     ) -> None:
-        """`register` has mitmproxy know the connection as long as it is open."""
+        """Create the protocol. `register` lists the connection in mitmproxy until the context manager exits."""
         self._mode, self._listener, self._register = mode, listener, register
         self._registered: AbstractContextManager[Any] | None = None
         self._socket: asyncio.Transport | None = None
         self._early = b""
-        """The bytes that came while addons handled a hook of the connection."""
+        """Bytes received while the addons still handle a hook of the connection."""
         self._hooks = 0
         self._beyond: asyncio.Protocol | None = None
         self.served: ClientConnection | None = None
@@ -120,7 +120,7 @@ class Accepted(asyncio.Protocol):
         return self.served
 
     def _call_hook(self, hook: Any, then: Callable[[], None]) -> None:
-        """Run a hook of the connection, then `then`: at once, if no addon waits."""
+        """Run a hook of the connection, then call `then`: before returning, if no addon awaits anything."""
         loop = asyncio.get_running_loop()
         task = asyncio.Task(ctx.master.addons.trigger_event(hook), loop=loop, eager_start=True)
         if task.done():
@@ -142,14 +142,15 @@ class Accepted(asyncio.Protocol):
             self.data_received(early)
 
     def abort(self) -> None:
-        """End the connection now."""
+        """Close the connection at once."""
         if self._socket is not None:
             self._socket.abort()
 
     def waits_since(self, connected: float) -> float | None:
-        """Since when the hub waits for a request, or for the rest of an answered one; None if it does not.
+        """Return the monotonic time since when the hub has waited for the client: for a first request, or for the rest
+        of a message.
 
-        Monotonic time.
+        None if the hub does not wait for the client.
         """
         if self._peer is not None and self._peer.is_open:
             return None
@@ -159,7 +160,7 @@ class Accepted(asyncio.Protocol):
 
 
 def close_client(client_id: str, why: str) -> bool:
-    """Close a client's connection; whether there was one."""
+    """Close a client's connection. Return whether it was open."""
     found = accepted.get(client_id)
     if found is None:
         return False
@@ -170,7 +171,9 @@ def close_client(client_id: str, why: str) -> bool:
 
 
 def end_with_its_peer(conn: socket.socket) -> None:
-    """Set TCP keepalive: the kernel ends a connection whose peer is gone; a tunnel may be silent for hours."""
+    """Set TCP keepalive, so that the kernel closes a connection whose peer has vanished. Tunnels may be silent for
+    hours.
+    """
     conn.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if sys.platform == "linux":
         conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, VANISHED // 2)
@@ -179,4 +182,4 @@ def end_with_its_peer(conn: socket.socket) -> None:
 
 
 def _nothing() -> None:
-    """Follows the last hook."""
+    """Do nothing after the connection's last hook."""

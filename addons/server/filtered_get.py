@@ -33,20 +33,22 @@ class FilteredGets:
     """Applies the rules in force to single objects."""
 
     def __init__(self, rules: RulesInForce, inputs: FilterInputs, wait: float) -> None:
-        """`wait`: the seconds that rules, and inputs of the filters, have to become known."""
+        """`wait`: seconds that a request waits for the rules, and for the inputs of its filters."""
         self.rules = rules
         self._inputs = inputs
         self.wait = wait
 
     def filters(self, context: RequestContext) -> tuple[Filter, ...]:
-        """The filters that the rules in force bind to a read of a client."""
+        """Return the filters that the rules in force bind to a client's read."""
         type_ = context.info.type
         if type_ is None or context.info.subresource or context.listener is Listener.PEER:
             return ()
         return self.rules.rules.chain(context.component, type_.group, type_.resource, context.info.verb)
 
     async def filter(self, response: http.Response, context: RequestContext) -> None:
-        """Put the filters' form of the object into the response, or 404 where they hide it."""
+        """Replace the response's object with its filtered form. StatusError 404 if the filters hide the object, 503 if
+        an input of the filters stays unknown.
+        """
         route = context.route
         assert route is not None
         assert route.representation is not None
@@ -64,7 +66,7 @@ class FilteredGets:
             response.content, response.headers["Content-Type"] = made.body(), made.codec.content_type
 
     async def _judge(self, sent: Encoded, context: RequestContext) -> bytes | None:
-        """Filter an object by the rules in force; None if they hide it."""
+        """Filter an object by the rules in force; return None if they hide it."""
         while True:
             recorded = self._inputs.ask()
             with _readable():
@@ -77,21 +79,23 @@ class FilteredGets:
 
 
 def is_filtered_get(flow: http.HTTPFlow, context: RequestContext) -> bool:
-    """Whether the response is a single object, complete, that a filter must see first. A HEAD's answer has no body."""
+    """Whether the response is a complete single object to which filters apply. The answer to a HEAD has no body to
+    filter.
+    """
     if context.route is None or context.route.kind is RouteKind.VIEW or not context.route.filtered_by:
         return False
     return flow.response is not None and flow.response.status_code == 200 and flow.request.method != "HEAD"
 
 
 def ask_for_object(request: http.Request, route: Route) -> None:
-    """Request the complete object without compression: only such a one can be filtered."""
+    """Request the complete object, uncompressed, because filters need both."""
     assert route.representation is not None
     protobuf = route.representation.encoding is Encoding.PROTOBUF
     request.headers["Accept"] = f"{Encoding.PROTOBUF},{Encoding.JSON}" if protobuf else Encoding.JSON
     is_table = route.representation.kind == TABLE_KIND and route.kind is RouteKind.RELAY
     if is_table and route.read is not None and not is_known(route.read.type):
-        # The cloud alone knows the columns. The filters see the object in the Table's row. What the node keeps comes as
-        # an object: filters see that when there is no cloud.
+        # Only the cloud knows the columns of this type. The filters read the object in the Table's row. The hub caches
+        # objects, not Tables, so that filters apply to the copy while the cloud is away.
         version = route.representation.version
         request.headers["Accept"] = f"application/json;as=Table;v={version};g=meta.k8s.io,application/json"
         request.query["includeObject"] = "Object"
@@ -99,9 +103,11 @@ def ask_for_object(request: http.Request, route: Route) -> None:
 
 
 def _read(response: http.Response) -> tuple[Encoded, CloudCells | None]:
-    """The object in the cloud's answer, and its cells where that is a Table of one row. StatusError for neither."""
+    """Return the object in the cloud's answer and, if the answer is a Table of one row, its cells. StatusError
+    otherwise.
+    """
     with _readable():
-        # The cloud may compress in spite of the request; `response.content` would decompress it without a bound.
+        # The cloud may compress against the request; `response.content` would decompress any amount.
         sent = CachedResponse(response.headers, response.raw_content or b"").single()
         if sent.kind != TABLE_KIND:
             return sent, None
@@ -114,7 +120,7 @@ def _read(response: http.Response) -> tuple[Encoded, CloudCells | None]:
 
 @contextmanager
 def _readable() -> Iterator[None]:
-    """StatusError where the cloud's answer cannot be read: it is not filtered then, and so not handed out."""
+    """Raise StatusError if the cloud's answer cannot be parsed: the hub never returns it unfiltered."""
     try:
         yield
     except (ValueError, LookupError, TypeError) as error:

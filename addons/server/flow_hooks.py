@@ -1,4 +1,6 @@
-"""The hooks of a flow, as mitmproxy's own connection handler calls them: addons, then people who hold, edit or kill."""
+"""Calls the hooks of a flow as mitmproxy's own handler does: the addons, then a user who may intercept, edit or kill
+it.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,17 @@ from addons.requests.answers import ClientLeft
 from addons.server.request import ServedRequest
 
 NO_SERVER = Server(address=None, state=ConnectionState.OPEN)
-"""The server of a flow that the hub answers."""
+"""Placeholder for the server of a flow that the hub answers itself."""
 
 HOOKS: dict[str, Any] = {**all_hooks}
 
 
 class Killed(Exception):
-    """A person has ended the flow."""
+    """Raised when a user has killed the flow."""
 
 
 def flow_of(request: ServedRequest) -> http.HTTPFlow:
-    """The flow of a request that has just come."""
+    """Create the flow of a new request."""
     made = request.flow = http.HTTPFlow(request.client, NO_SERVER, live=True)
     made.request = request.head
     return made
@@ -55,7 +57,7 @@ async def error(shown: http.HTTPFlow) -> None:
 
 
 async def _run(hook: Any, request: ServedRequest, shown: http.HTTPFlow) -> None:
-    """Return when the addons have handled the hook, and the flow is not held. ClientLeft or Killed otherwise."""
+    """Return when the addons have handled the hook and the flow is resumed. ClientLeft or Killed otherwise."""
     request.shielded += 1
     try:
         await ctx.master.addons.handle_lifecycle(hook)

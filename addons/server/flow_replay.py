@@ -1,4 +1,6 @@
-"""Replays a flow's request as if it came to its former listener again. Only a person reads the answer."""
+"""Replays a flow's request as if its client sent it to the same listener again. Only mitmproxy's interface shows the
+answer.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from addons.server.serve import serve
 
 
 class NoSocket(ClientConnection):
-    """The connection of a replay."""
+    """Stand-in for the connection of a replayed request."""
 
     waits_since = None
     requests = ()
@@ -19,18 +21,18 @@ class NoSocket(ClientConnection):
         return False
 
     def over(self, request: ServedRequest) -> None:
-        """Return: no request follows."""
+        """Do nothing: no request follows."""
 
 
 class ReplayedRequest(ServedRequest):
-    """A complete request. Its flow gets the answer."""
+    """A complete request whose answer is stored in its flow."""
 
     def __init__(self, flow: http.HTTPFlow) -> None:
         super().__init__(NoSocket(flow.client_conn, serve), flow.request, has_body=False)
         self.flow = flow
 
     def check(self) -> None:
-        """Return: no client leaves."""
+        """Do nothing: a replay has no client that can leave."""
 
     async def read(self) -> bytes:
         return b""
@@ -42,13 +44,13 @@ class ReplayedRequest(ServedRequest):
         return True
 
     def send_now(self, data: bytes) -> None:
-        """Drop it."""
+        """Drop the data."""
 
     async def send(self, data: bytes) -> None:
-        """Drop it."""
+        """Drop the data."""
 
     async def writable(self) -> None:
-        """Whether there is space."""
+        """Return at once: nothing limits the output."""
 
     def end(self, trailers: AnswerFields = ()) -> None:
         self.is_over = True
@@ -61,6 +63,6 @@ class ReplayedRequest(ServedRequest):
 
 
 async def replay(flow: http.HTTPFlow) -> None:
-    """Send the request of a flow again with the hub's own server, and store its answer in the flow."""
+    """Serve a flow's request again, and store the answer in the flow."""
     flow.live = True
     await serve(ReplayedRequest(flow), flow)

@@ -1,8 +1,9 @@
-"""Requests, responses and errors as mitmproxy's types, made without its cost for each of them.
+"""Creates requests, responses and errors as mitmproxy's types, but faster than their constructors.
 
-A relayed request reads thirty headers, and is two messages of ten fields each. mitmproxy calls a function for each
-field at each read of a header, and compares the fields of each message that it makes with their annotations. For a
-field that is None the comparison leaves errors that refer to themselves, and so to all their callers.
+A relayed request is two messages of ten attributes each, and its headers are read some thirty times. mitmproxy calls a
+function for each field at each read of a header, and its constructors compare each attribute with its annotation. For
+an attribute that is None that comparison creates errors that refer to themselves, and so keep all callers' frames
+alive.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ from kube.http.transport.request_fields import OF_CONNECTION
 type HeadFields = tuple[tuple[bytes, bytes], ...]
 
 NOWHERE = ("127.0.0.1", 1)
-"""Host and port of a request before its route is known, as people see it. Nothing listens there."""
+"""Host and port that interfaces show for a request before it has a route. Nothing listens there."""
 WITHOUT_BODY = (204, 304)
-"""Codes of answers that have no body, and no length."""
+"""Status codes of answers that have neither a body nor a length."""
 LONGEST_REASON = 200
-"""Characters of a reason that a Status repeats."""
+"""Maximum characters of an error message that a Status repeats."""
 SWITCHED = 101
-"""The status of an answer after which client and server speak another protocol."""
+"""Status code (101) after which client and server speak another protocol."""
 
 
 class HeadersReadOnce(http.Headers):
-    """Header fields that are sorted once, until they change."""
+    """Header fields with an index by name, built at the first read and again after a change."""
 
     _of: HeadFields | None = None
-    """The fields that the values are of."""
+    """The fields from which `_values` was built."""
     _values: dict[bytes, bytes]
-    """The value of each name in lower case, where a name comes twice all of them."""
+    """The value of each lower-case name; values of a repeated name are joined by commas."""
 
     def get_all(self, name: str | bytes) -> list[str]:
         if self._value(name) is None:
@@ -86,12 +87,12 @@ def _text(value: bytes) -> str:
 
 @lru_cache
 def _key(name: str | bytes) -> bytes:
-    """A name as names are compared. A relayed request looks some thirty up."""
+    """Return the form of a name in which names are compared. Cached: a relayed request does some thirty look-ups."""
     return (name.encode("utf-8", "surrogateescape") if isinstance(name, str) else name).lower()
 
 
 def request_of_line(method: bytes, target: bytes, version: bytes, fields: HeadFields) -> http.Request:
-    """A request's head of HTTP/1.1; ValueError where its target is none, and for a CONNECT."""
+    """Make a request from an HTTP/1.1 head. ValueError for a malformed target, and for a CONNECT."""
     if method == b"CONNECT":
         raise ValueError("the hub opens no tunnel here")
     if target.startswith(b"/") or target == b"*":
@@ -109,7 +110,7 @@ def request_of_line(method: bytes, target: bytes, version: bytes, fields: HeadFi
 
 
 def request_of_fields(fields: Iterable[tuple[bytes, bytes]]) -> http.Request:
-    """A request's head of HTTP/2; ValueError where it is malformed."""
+    """Make a request from an HTTP/2 head. ValueError if it is malformed."""
     of_line: dict[bytes, bytes] = {}
     others = []
     for name, value in fields:
@@ -127,7 +128,7 @@ def request_of_fields(fields: Iterable[tuple[bytes, bytes]]) -> http.Request:
 
 
 def response_of_answer(status: int, fields: Iterable[tuple[str, str]]) -> http.Response:
-    """The head of an answer that the hub makes itself."""
+    """Make the head of a response that the hub answers itself."""
     encoded = tuple(
         (name.encode("utf-8", "surrogateescape"), value.encode("utf-8", "surrogateescape"))
         for name, value in fields
@@ -139,7 +140,7 @@ def response_of_answer(status: int, fields: Iterable[tuple[str, str]]) -> http.R
 def response_of_server(
     status: int, fields: Sequence[tuple[bytes, bytes]], request: http.Request
 ) -> http.Response:
-    """The head of a server's answer as the client's version of HTTP has it."""
+    """Make the head of a server's response in the client's version of HTTP."""
     if status != SWITCHED:
         fields = [field for field in fields if field[0] not in OF_CONNECTION]
     if request.is_http2:
@@ -149,7 +150,9 @@ def response_of_server(
 
 
 def show_server(request: http.Request, scheme: str, host: str, port: int) -> None:
-    """Show people to which server a request goes, as mitmproxy does where a host is set: `Host` names it, too."""
+    """Show in interfaces which server gets a request. Like mitmproxy's setter of `host`, it also changes the `Host`
+    header.
+    """
     data, named = request.data, url.hostport(scheme, host, port).encode()
     data.scheme, data.host, data.port = scheme.encode(), host, port
     if data.authority:
@@ -160,16 +163,16 @@ def show_server(request: http.Request, scheme: str, host: str, port: int) -> Non
 
 
 def refuse(flow: http.HTTPFlow, error: StatusError) -> None:
-    """Answer with a Status; a response of upstream, and a stream, is dropped."""
+    """Answer the flow with a Status. Any response from upstream, and a streamed request body, is dropped."""
     answer = status_answer(error)
     flow.request.stream = False
-    flow.request.headers.pop("Expect", None)  # no `Expect` is answered for a body that is not read
+    flow.request.headers.pop("Expect", None)  # the body is not read, so no 100 is sent
     flow.response = response_of_answer(answer.status, answer.headers.items())
     flow.response.content = error.to_json()
 
 
 def error_response(status_code: int, message: str = "") -> bytes:
-    """A complete answer of HTTP/1.1, after which the connection ends."""
+    """Return a complete HTTP/1.1 error response, after which the connection closes."""
     body = error_body(status_code, message)
     try:
         reason = HTTPStatus(status_code).phrase
@@ -183,7 +186,7 @@ def error_response(status_code: int, message: str = "") -> bytes:
 
 
 def error_body(status_code: int, message: str) -> bytes:
-    """A Status as JSON. Its code is that of the answer, also where the hub has none of its own for it."""
+    """Return a Status as JSON, with the answer's code even if Kubernetes defines no reason for that code."""
     return json.dumps({**_status_of(status_code, message).to_dict(), "code": status_code}).encode()
 
 
@@ -213,7 +216,9 @@ def _response(version: bytes, fields: HeadFields, code: int, reason: bytes) -> h
 
 
 def _fill(data: http.MessageData, version: bytes, fields: HeadFields) -> None:
-    """Fill the data of a message, past the constructor, which checks types: its parsers are mitmproxy's."""
+    """Set the attributes of a message without its constructor, which checks types: the values come from parsers of
+    mitmproxy.
+    """
     data.headers = HeadersReadOnce.__new__(HeadersReadOnce)
     data.headers.fields = fields
     data.http_version, data.content, data.trailers = version, None, None

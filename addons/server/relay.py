@@ -1,6 +1,5 @@
-"""Relays a request to a server, over a connection that clients and the hub share.
-
-Each side may send on as the other one consumes (back-pressure both ways).
+"""Relays a request to a server, over a connection that clients and the hub share, with back-pressure in both
+directions.
 """
 
 from __future__ import annotations
@@ -36,9 +35,11 @@ from kube.http.transport.request_fields import HeaderFields
 from kube.http.transport.response_sink import FIRST_WINDOW, ResponseSink
 
 LARGEST_WINDOW = 512 * 1024
-"""Bytes of one answer that its server may send ahead of the client."""
+"""Maximum bytes of one answer that its server may send before the client reads them."""
 MAX_AHEAD = 1024 * 1024
-"""Bytes that servers may send ahead of all clients at one address; but each answer may have FIRST_WINDOW."""
+"""Maximum bytes that servers may send before the clients at one address read them; each answer gets at least
+FIRST_WINDOW.
+"""
 
 OK = 200
 
@@ -50,7 +51,9 @@ _shown: WeakKeyDictionary[Connection, Server] = WeakKeyDictionary()
 async def relay(
     request: ServedRequest, flow: http.HTTPFlow, context: RequestContext, upstream: RelayUpstream
 ) -> None:
-    """Relay the request to the server of `upstream`. OSError where it fails, StatusError for another request's."""
+    """Relay the request to the server of `upstream`. OSError if that fails, StatusError if `upstream` belongs to
+    another route.
+    """
     if upstream.route is not context.route:
         raise internal("the request is to go another way")
     answer = ServerAnswer(request, flow, upstream.connections)
@@ -73,7 +76,7 @@ async def relay(
 
 
 def finish(flow: http.HTTPFlow, why: str) -> None:
-    """End the watch that a server answers to a flow."""
+    """End a watch that a server answers for this flow, and record the reason."""
     context = context_of(flow)
     if context is not None and context.finish is not None:
         context.served.ended = why
@@ -81,16 +84,16 @@ def finish(flow: http.HTTPFlow, why: str) -> None:
 
 
 async def _switch(sending: Sending, flow: http.HTTPFlow, answer: ServerAnswer) -> None:
-    """Carry another protocol in both directions. If one side ends, both end."""
+    """Copy the bytes of another protocol in both directions, until either side closes."""
     await sending.switch(response_of_server(SWITCHED, answer.fields, flow.request))
     answer.carry_up()
-    with contextlib.suppress(OSError):  # an end is an end here
+    with contextlib.suppress(OSError):  # a lost connection ends the protocol like a close
         while piece := await answer.next_piece():
             await sending.write(piece)
 
 
 class ServerAnswer(ResponseSink):
-    """One request at a server, and its answer. To be released in the end."""
+    """A request sent to a server, and the server's answer. The owner must call `release`."""
 
     def __init__(self, request: ServedRequest, flow: http.HTTPFlow, server: ServerConnections) -> None:
         self._request, self._flow, self._server = request, flow, server
@@ -99,21 +102,25 @@ class ServerAnswer(ResponseSink):
         self._connection: Connection | None = None
         self._fault: StatusError | None = None
         self._waiting: list[bytes] = []
-        """The received pieces of the answer's body, and the bytes of its window."""
+        """Received pieces of the answer's body that the client has not taken. `_window` has their bytes in the
+        flow-control window.
+        """
         self._window = 0
         self._taken = 0
-        """Bytes of the window of the piece that the client is taking."""
+        """Flow-control bytes of the piece that is being sent to the client, not acknowledged yet."""
         self._moved: list[asyncio.Future[None]] = []
         self._is_streamed = request.has_body and bool(flow.request.stream)
         self._body = b"" if self._is_streamed else flow.request.raw_content or b""
         self._replay_buffer: bytearray | None = bytearray() if self._is_streamed else None
-        """The received part of a streamed body, to send it again to another server; None if it is not buffered."""
+        """The part of a streamed body received so far, to be sent again to another server; None if it is not
+        buffered.
+        """
         self._counted_buffer = 0
         self._keeping: asyncio.TimerHandle | None = None
         self._unsent = bytearray()
-        """The part of a streamed body that waits for a connection."""
+        """The part of a streamed body that waits until a connection is open."""
         self._is_observed = not self._is_streamed
-        """Addons have seen the complete request."""
+        """Whether the addons have seen the complete request."""
         self._is_complete = not self._is_streamed
         self._upload: asyncio.Task[None] | None = None
 
@@ -145,7 +152,7 @@ class ServerAnswer(ResponseSink):
                 waiter.set_result(None)
 
     async def _change(self) -> None:
-        """Return when the server has sent or taken something. StatusError where the hub ends the request."""
+        """Return when the server has sent or consumed bytes. StatusError if the hub aborts the request."""
         if self._fault is None:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._moved.append(waiter)
@@ -156,7 +163,9 @@ class ServerAnswer(ResponseSink):
     # -- the request
 
     async def ask(self) -> None:
-        """Send the request, and return when the head of the answer has come."""
+        """Send the request, and return once the head of the answer has arrived. Retry on another server while that is
+        safe.
+        """
         while True:
             try:
                 self._connection = self._server.available() or await self._open()
@@ -197,7 +206,7 @@ class ServerAnswer(ResponseSink):
             self._upload = asyncio.create_task(self._take_body(), name="body of a request")
 
     def _show(self, connection: Connection) -> None:
-        """Show people by which connection the request goes."""
+        """Show in interfaces which connection carries the request."""
         if (shown := _shown.get(connection)) is None:
             shown = Server(address=(self._server.host, self._server.port), timestamp_start=time.time())
             shown.state = ConnectionState.OPEN
@@ -206,7 +215,7 @@ class ServerAnswer(ResponseSink):
         self._flow.server_conn = shown
 
     async def _take_body(self) -> None:
-        """Hand on the request's body as it comes, and as the server takes it."""
+        """Read the request's body from the client and send it to the server, with back-pressure."""
         self._request.inbox.grown = self._count_unsent
         request = self._flow.request
         self._keeping = asyncio.get_running_loop().call_later(BODY_TIME, self._keep_no_longer)
@@ -222,14 +231,14 @@ class ServerAnswer(ResponseSink):
                 self._connection.send_more(self, b"", is_last=True)
 
     async def _tell_request(self) -> None:
-        """Show the addons the complete request."""
+        """Call the addons' hook for the complete request, once."""
         if not self._is_observed:
             self._is_observed = True
             self._flow.request.timestamp_end = time.time()
             await flow_hooks.request_complete(self._request, self._flow)
 
     async def request_observed(self) -> None:
-        """Wait until the addons have seen the request: a server may answer before the end of a body."""
+        """Ensure that the addons have seen the request: a server may answer before the body ends."""
         if self._upload is not None and not self._is_observed:
             self._upload.cancel()
             await self._tell_request()
@@ -245,7 +254,7 @@ class ServerAnswer(ResponseSink):
             await self._change()
 
     def _keep(self, piece: bytes) -> None:
-        """Buffer the body for another server, until the server begins to answer."""
+        """Buffer the body for a retry on another server, until the server begins to answer or a bound is reached."""
         if self._replay_buffer is None:
             return
         size = len(self._replay_buffer) + len(piece)
@@ -264,7 +273,7 @@ class ServerAnswer(ResponseSink):
             self._counted_buffer = 0
 
     def carry_up(self) -> None:
-        """Hand on the client's bytes behind a 101, to the end of either side."""
+        """Copy the client's bytes after a 101 to the server, until either side closes."""
         self._is_streamed = True
         self._upload = asyncio.create_task(self._carry_up(), name="carries up")
 
@@ -277,7 +286,7 @@ class ServerAnswer(ResponseSink):
 
     @property
     def _still_unsent(self) -> int:
-        """Bytes of the request's body for which the server has no window."""
+        """Bytes of the request's body for which the server has not opened its window."""
         return self._connection.unsent(self) if self._connection is not None else len(self._unsent)
 
     def _count_unsent(self) -> None:
@@ -287,9 +296,9 @@ class ServerAnswer(ResponseSink):
     # -- the answer
 
     async def next_piece(self) -> bytes:
-        """The next piece of the body, empty at its end; the server may send on when it was taken.
+        """Return the next piece of the answer's body, empty at its end, and acknowledge the former piece to the server.
 
-        ConnectionResetError where the body breaks off.
+        ConnectionResetError if the body is truncated.
         """
         self._acknowledge()
         while True:
@@ -308,7 +317,7 @@ class ServerAnswer(ResponseSink):
                 await self._change()
 
     def _acknowledge(self) -> None:
-        """Let the server send as much again as the client has taken."""
+        """Open the server's flow-control window by the bytes that the client has taken."""
         size, self._taken = self._taken, 0
         if size:
             self._request.queue(0)
@@ -318,13 +327,13 @@ class ServerAnswer(ResponseSink):
     # -- the end
 
     def break_off(self, why: str) -> None:
-        """End the answer as if the server had failed."""
+        """Fail the answer as if the server had failed."""
         self._disconnect()
         self.fail(ConnectionResetError(why))
         self.settle()
 
     def finish(self, why: str) -> None:
-        """End a watch as its server would, so that its client comes back; break off any other answer."""
+        """End a watch as its server would, so that the client resumes it; fail any other answer."""
         if self.status != OK:
             self.break_off(why)
             return
@@ -332,7 +341,9 @@ class ServerAnswer(ResponseSink):
         self.settle()
 
     def abort_upload(self) -> None:
-        """End the request: among too many bodies that wait for servers, most waits of this one."""
+        """Abort the request with 429: the hub buffers too many request bytes for slow servers, and most for this
+        body.
+        """
         metrics.REQUESTS_REFUSED.labels("429").inc()
         self._fault = too_many_requests(
             "the servers take bodies of requests slower than they come", RETRY_AFTER
@@ -341,7 +352,7 @@ class ServerAnswer(ResponseSink):
         self.settle()
 
     def release(self) -> None:
-        """Cancel the request at a server that still answers."""
+        """Cancel the request at a server that has not finished its answer, and uncount its buffers."""
         if self._upload is not None and not self._request.shielded:
             self._upload.cancel()
         self._request.inbox.grown = None

@@ -1,4 +1,4 @@
-"""One request of a client, in any version of HTTP: its head and body, and the methods that answer it."""
+"""One request of a client, in any version of HTTP: its head and body, and the methods that send its answer."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from addons.server.limits.client_addresses import ClientAddress
 
 type AnswerFields = Sequence[tuple[bytes, bytes]]
 type Serve = Callable[["ServedRequest"], Coroutine[Any, Any, None]]
-"""Answers a request, and raises nothing."""
+"""A coroutine function that serves a request and handles every exception."""
 
 
 class Carrier(Protocol):
-    """The connection by which a request came: an `addons.server.clients.client_connection.ClientConnection`."""
+    """The connection of a request: an `addons.server.clients.client_connection.ClientConnection`."""
 
     OF_A_REQUEST: int
-    """Bytes that a request counts whose answer waits for the client, beside those of the answer."""
+    """Bytes counted for a request with unread answer bytes, in addition to these bytes."""
     unread: int
-    """Bytes of answers that wait for the client."""
+    """Bytes of answers that the hub holds because the client has not read them."""
 
     @property
     def client(self) -> connection.Client: ...
@@ -36,21 +36,21 @@ class Carrier(Protocol):
     def transport(self) -> asyncio.Transport | None: ...
 
     def over(self, request: ServedRequest) -> None:
-        """Take the end of a request's task."""
+        """Handle the end of a request's task: start the next request, or close the connection or the stream."""
 
     def bound_unread(self) -> None:
-        """Break off answers, if clients leave too much unread."""
+        """Abort answers if clients leave too many bytes unread."""
 
     def look_again(self) -> None:
-        """Wake the answers that waited for the bytes of other clients."""
+        """Resume the answers that were paused for the connection's unread bytes, if these are few enough now."""
 
 
 LEFT = "Client disconnected."
-"""The text of mitmproxy in a flow's error."""
+"""mitmproxy's error text for a flow whose client has disconnected."""
 
 
 class Inbox:
-    """Pieces of a body between the connection, which puts them, and their reader."""
+    """Queue of body pieces, filled by the connection and emptied by one reader."""
 
     __slots__ = ("_waiter", "grown", "has_ended", "is_lost", "pieces", "size")
 
@@ -59,7 +59,7 @@ class Inbox:
         self.size = 0
         self.has_ended = self.is_lost = False
         self.grown: Callable[[], None] | None = None
-        """Called at each piece that comes."""
+        """Called after each received piece."""
         self._waiter: asyncio.Future[None] | None = None
 
     def put(self, piece: bytes) -> None:
@@ -74,18 +74,18 @@ class Inbox:
         self._wake()
 
     def lose(self) -> None:
-        """Note that no more comes, and that the body is incomplete."""
+        """Mark the body as incomplete: no further piece arrives."""
         self.is_lost = True
         self._wake()
 
     def clear(self) -> int:
-        """Drop unread pieces; return their bytes."""
+        """Drop the unread pieces; return their size in bytes."""
         size, self.size = self.size, 0
         self.pieces.clear()
         return size
 
     async def get(self) -> bytes:
-        """The next piece; empty at the end. ClientLeft where the rest is lost."""
+        """Return the next piece, empty at the end. ClientLeft if the rest is lost."""
         while not self.pieces:
             if self.is_lost:
                 raise ClientLeft
@@ -103,23 +103,24 @@ class Inbox:
 
 
 class ServedRequest(ABC):
-    """A head, a body to read, and an answer to send. `read` and `send` wait; all else is done at once.
+    """A request with its head, a body to read, and methods to answer it. `read`, `send` and `writable` wait, all others
+    return at once.
 
-    ClientLeft from any of them where the client has gone.
+    Any of them raises ClientLeft when the client has gone.
     """
 
     has_begun = False
-    """The head of an answer has gone."""
+    """Whether the head of an answer has been sent."""
     is_over = False
-    """The answer has gone to its end, or was broken off."""
+    """Whether the answer has been sent completely, or was aborted."""
     is_observed = False
-    """Addons have seen the complete answer, and get no error."""
+    """Whether the addons have seen the complete answer: their error hook is not called then."""
     why_left = ""
-    """The reason why the client takes no answer any more; "" while it may."""
+    """Why the client takes no more of the answer; "" while it does."""
     shielded = 0
-    """How many steps are under way that are never cancelled, such as hooks that addons handle."""
+    """Number of running steps that must not be cancelled, such as addons' hooks."""
     flow: http.HTTPFlow | None = None
-    """The flow that people see, once the request is served."""
+    """The flow that interfaces show; None until the request is served."""
 
     def __init__(self, own: Carrier, head: http.Request, *, has_body: bool) -> None:
         self.connection = own
@@ -130,7 +131,7 @@ class ServedRequest(ABC):
         self.is_head = head.data.method == b"HEAD"
         self.inbox = Inbox()
         self.weight = self.address.begin_request(head.data.path, head.data.headers.fields)
-        """The number of requests for which this one counts at its address."""
+        """Number of requests as which this one counts at its address: a large head counts more."""
         self._task: asyncio.Task[None] | None = None
         self._queued = self._unsent = self._counted = 0
 
@@ -138,33 +139,33 @@ class ServedRequest(ABC):
 
     @abstractmethod
     async def read(self) -> bytes:
-        """The next piece of the body; empty at its end."""
+        """Return the next piece of the body, empty at its end."""
 
     # -- the answer
 
     @abstractmethod
     def send_head(self, status: int, fields: AnswerFields) -> None:
-        """Send the head of an answer whose body follows."""
+        """Send the head of an answer. Its body follows."""
 
     @abstractmethod
     async def send(self, data: bytes) -> None:
-        """Send a piece of the body, and return when there is room for more."""
+        """Send a piece of the body, and wait for space in the client's window or socket."""
 
     @abstractmethod
     def can_send(self, size: int) -> bool:
-        """Whether a piece of so many bytes would go at once, behind no other one."""
+        """Whether a piece of `size` bytes could be sent now, with no other piece waiting."""
 
     @abstractmethod
     def send_now(self, data: bytes) -> None:
-        """Send a piece for which there is room."""
+        """Send a piece for which `can_send` was true."""
 
     @abstractmethod
     async def writable(self) -> None:
-        """Return when a piece would go at once."""
+        """Return when the client has space for a piece."""
 
     @abstractmethod
     def end(self, trailers: AnswerFields = ()) -> None:
-        """End an answer whose head was sent."""
+        """End the body of an answer."""
 
     @abstractmethod
     async def send_response(self, status: int, fields: AnswerFields, body: bytes) -> None:
@@ -172,20 +173,20 @@ class ServedRequest(ABC):
 
     @abstractmethod
     def abort(self) -> None:
-        """Break the answer off, so that the client sees it as incomplete."""
+        """Abort the answer, so that the client sees it as incomplete."""
 
     def switch(self, fields: AnswerFields) -> None:
-        """Send a 101: `read` and `send` are of another protocol from here on."""
-        raise ClientLeft  # HTTP/2 has none (RFC 9113, 8.6)
+        """Send a 101: from now on `read` and `send` carry another protocol."""
+        raise ClientLeft  # HTTP/2 has no 101 (RFC 9113, 8.6)
 
     def answer_last(self, response: http.Response) -> None:
-        """Send in an answer that no request is answered behind it on a connection of HTTP/1.1."""
+        """Announce in the answer that an HTTP/1.1 connection closes after it."""
         return
 
     # -- the task
 
     def start(self, serve: Serve, *, eagerly: bool = True) -> None:
-        """Start to serve the request, up to the first wait at once."""
+        """Start the task that serves the request; if `eagerly`, run it up to its first wait now."""
         coroutine, loop = serve(self), asyncio.get_running_loop()
         self._task = asyncio.Task(coroutine, loop=loop, name="request", eager_start=eagerly)
         if self._task.done():
@@ -194,7 +195,7 @@ class ServedRequest(ABC):
             self._task.add_done_callback(self._over)
 
     def leave(self, why: str = LEFT) -> None:
-        """Cancel the answer, but for a step that is shielded."""
+        """Cancel the answer, unless a shielded step is running."""
         if self.why_left:
             return
         self.why_left = why
@@ -211,7 +212,7 @@ class ServedRequest(ABC):
         self.connection.over(self)
 
     def check(self) -> None:
-        """ClientLeft where the client does not take the rest."""
+        """Raise ClientLeft if the client takes no more of the answer."""
         if self.why_left or self.is_over or self.connection.transport is None:
             raise ClientLeft
 
@@ -219,16 +220,16 @@ class ServedRequest(ABC):
 
     @property
     def held(self) -> int:
-        """Bytes of the answer that wait for the client."""
+        """Bytes of the answer that the hub holds because the client has not read them."""
         return self._queued + self._unsent
 
     def queue(self, size: int) -> None:
-        """Count bytes of a server that have not been given to `send` yet."""
+        """Count bytes received from a server that `send` has not taken yet."""
         self._queued = size
         self._recount()
 
     def wait_with(self, size: int) -> None:
-        """Count the rest of a piece that `send` has no room for."""
+        """Count the bytes of a piece that `send` holds until the client has space."""
         self._unsent = size
         self._recount()
 

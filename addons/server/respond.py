@@ -1,4 +1,4 @@
-"""Sends an answer as the addons leave it: streamed as it is made, or held until it is complete."""
+"""Sends an answer after the addons have seen it: streamed piece by piece, or buffered until it is complete."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from kube.errors import StatusError, internal
 from kube.wire.codec_base import PIECE
 
 WRITTEN_AT_ONCE = 4
-"""Pieces of an answer that are sent before other tasks run, where the client reads as fast: half a millisecond."""
+"""Pieces sent to a client that reads as fast as the hub writes, before other tasks run: half a millisecond."""
 
 
 class Replaced(Exception):
-    """The addons replace the present answer: the flow has theirs."""
+    """Raised when an addon has set another response in the flow."""
 
 
 class Sending:
-    """One answer on its way to the client, from any answerer."""
+    """Sends one answer to its client, whether a server or the hub made it."""
 
     def __init__(self, request: ServedRequest, flow: http.HTTPFlow) -> None:
         self.request, self.flow = request, flow
@@ -41,7 +41,9 @@ class Sending:
         self._counted = 0
 
     async def begin(self, response: http.Response) -> None:
-        """Show the addons the head. It is sent at once if they have the body streamed. Replaced if they answer."""
+        """Pass the head to the addons, and send it at once if they enable streaming. Replaced if they set another
+        response.
+        """
         self.flow.response = response
         await flow_hooks.responseheaders(self.request, self.flow)
         if self.flow.response is not response:
@@ -54,7 +56,7 @@ class Sending:
         self.request.send_head(response.status_code, response.headers.fields)
 
     async def switch(self, response: http.Response) -> None:
-        """Show the addons a 101 and send it. The bytes behind it are of another protocol, and pass the addons by."""
+        """Pass a 101 to the addons and send it. Later bytes belong to another protocol: addons do not see them."""
         self.flow.response = response
         await flow_hooks.responseheaders(self.request, self.flow)
         if self.flow.response is not response:
@@ -76,7 +78,9 @@ class Sending:
             await self._hold_no_longer()
 
     def write_now(self, piece: bytes) -> bool:
-        """Send a piece if there is space for it. The addons see it once, whether it is sent now or by `write`."""
+        """Send a piece if the client has space for it; return whether it was sent. Addons see each piece once, here or
+        in `write`.
+        """
         if not self.is_streamed or not self.request.can_send(len(piece)):
             return False
         for part in self._changed(piece):
@@ -97,12 +101,12 @@ class Sending:
         self.request.end(trailers)
 
     def _changed(self, piece: bytes) -> Iterable[bytes]:
-        # An addon that inspects streams gets the pieces from then on.
+        # An addon may set `stream` at any time: it gets all later pieces.
         assert self.flow.response is not None
         return changed(self.flow.response.stream, piece)
 
     def release(self) -> None:
-        """Uncount held bytes."""
+        """Uncount the buffered bytes."""
         if self._counted:
             self._may_hold(0)
 
@@ -113,7 +117,7 @@ class Sending:
         return True
 
     async def _hold_no_longer(self) -> None:
-        """Stream an answer that is too large to be held; break it off where it must be held."""
+        """Switch from buffering to streaming for an answer that is too large; abort it if it must be buffered."""
         reached("held answer")
         context = context_of(self.flow)
         assert context is not None
@@ -132,7 +136,7 @@ class Sending:
 
 
 async def send_complete(request: ServedRequest, flow: http.HTTPFlow) -> None:
-    """Send a complete answer, as the addons leave it."""
+    """Pass a complete answer to the addons, then send it."""
     assert flow.response is not None
     await flow_hooks.response_complete(request, flow)
     response = flow.response
@@ -149,7 +153,7 @@ async def send_complete(request: ServedRequest, flow: http.HTTPFlow) -> None:
 
 
 async def send_long(request: ServedRequest, status: int, fields: AnswerFields, body: bytes) -> None:
-    """Send a complete answer piece by piece, as its client reads."""
+    """Send a complete answer piece by piece, with back-pressure from the client."""
     others = [field for field in fields if field[0].lower() != b"content-length"]
     request.send_head(status, [*others, (b"Content-Length", b"%d" % len(body))])
     for piece in in_pieces(body):
@@ -158,14 +162,14 @@ async def send_long(request: ServedRequest, status: int, fields: AnswerFields, b
 
 
 async def send_status(request: ServedRequest, flow: http.HTTPFlow, error: StatusError) -> None:
-    """Answer with a Status that the addons see as any answer."""
+    """Answer with a Status, which the addons see like any answer."""
     await _send_answer(Sending(request, flow), status_answer(error))
 
 
 async def respond(
     request: ServedRequest, flow: http.HTTPFlow, context: RequestContext, answerer: Answerer
 ) -> None:
-    """Answer locally. RelayToCloud where a server is to answer after all, and nothing was sent."""
+    """Answer a request locally. RelayToCloud if a server must answer it instead; nothing is sent then."""
     stream = OwnStream(Sending(request, flow))
     socket = WebSocketWatch(stream, context.websocket) if context.websocket is not None else None
     try:
@@ -187,13 +191,13 @@ async def respond(
 
 
 class OwnStream:
-    """`addons.requests.answers.ClientStream`."""
+    """Implementation of `addons.requests.answers.ClientStream` for the hub's own answers."""
 
     def __init__(self, sending: Sending) -> None:
         self.sending = sending
         self.has_begun = False
         self._taking: asyncio.Task[None] | None = None
-        """Takes the client's bytes behind a 101."""
+        """Task that reads the client's bytes after a 101."""
         self.outlet: Callable[[bytes], bool] | None = None
 
     async def begin(self, headers: Mapping[str, str]) -> None:
@@ -212,7 +216,7 @@ class OwnStream:
         await _send_pieces(self.sending, pieces)
 
     async def switch(self, headers: Mapping[str, str], receive: Callable[[bytes], None]) -> None:
-        """Like `addons.requests.websocket_watch.SwitchedStream.switch`."""
+        """See `addons.requests.websocket_watch.SwitchedStream.switch`."""
         self.has_begun = True
         await self.sending.switch(response_of_answer(SWITCHED, headers.items()))
         self._taking = asyncio.create_task(self._take(receive), name="upgraded connection")
@@ -223,21 +227,21 @@ class OwnStream:
                 receive(data)
 
     async def end(self, last: bytes = b"") -> None:
-        """Like `addons.requests.websocket_watch.SwitchedStream.end`."""
+        """See `addons.requests.websocket_watch.SwitchedStream.end`."""
         if self._taking is None:
             await self.sending.end()
         elif last:
             self.sending.request.send_now(last)
 
     def release(self) -> None:
-        """Drop the buffer, and accept nothing further."""
+        """Drop the buffer, and stop reading from the client."""
         self.sending.release()
         if self._taking is not None:
             self._taking.cancel()
 
 
 async def _send_answer(sending: Sending, answer: Answer) -> None:
-    """Send a complete answer of the hub's own."""
+    """Send a complete answer that the hub made itself."""
     body, fields = answer.body, [*answer.headers.items()]
     if isinstance(body, bytes) and answer.status not in WITHOUT_BODY:
         fields.append(("Content-Length", str(len(body))))
@@ -250,20 +254,20 @@ async def _send_answer(sending: Sending, answer: Answer) -> None:
 async def _send_pieces(sending: Sending, pieces: Iterable[bytes]) -> None:
     rest = iter(pieces)
     for number in count():
-        # No piece is made before there is room for it: hundreds of streams may wait for their client.
+        # Encode the next piece only when the client has space: hundreds of streams may wait for slow clients.
         await sending.request.writable()
         piece = next(rest, None)
         if piece is None:
             return
         if number and not number % WRITTEN_AT_ONCE:
-            # A client that reads as fast as the hub writes never makes it wait.
+            # A fast client never makes `writable` wait, so yield to other tasks here.
             await asyncio.sleep(0)
         await sending.write(piece)
-        del piece  # for as long as a client does not read
+        del piece  # frees the memory while a slow client waits
 
 
 def changed(change: object, piece: bytes) -> Iterable[bytes]:
-    """The pieces that addons make of a piece of a body."""
+    """Return the pieces into which an addon's `stream` function changes a piece of a body."""
     made = change(piece) if callable(change) else piece
     return (made,) if isinstance(made, bytes) else made
 

@@ -1,6 +1,6 @@
-"""Serves one request: hooks, body, answer or relay, send.
+"""Serves one request: hooks, body, then a local answer or a relay.
 
-Nothing is sent to a server but by `relay`, over the route that `addons.egress` alone makes. An error before that
+Only `relay` sends anything to a server, and only over the upstream that `addons.egress` creates. An earlier error
 becomes a Status.
 """
 
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 async def serve(request: ServedRequest, flow: http.HTTPFlow | None = None) -> None:
-    """Answer a request. `flow` is that of a replay."""
+    """Serve a request from its hooks to the end of its answer. `flow` is given for a replay."""
     if flow is None:
         flow = flow_hooks.flow_of(request)
     body = BufferedBody(request)
@@ -54,7 +54,7 @@ async def serve(request: ServedRequest, flow: http.HTTPFlow | None = None) -> No
     except Killed:
         request.abort()
     except (ClientLeft, asyncio.CancelledError):
-        # A cancelled task would keep the error, with all its frames and their references.
+        # Dropped: the error of a cancelled task would keep all its frames and what they refer to alive.
         flow.error = flow.error or mitmproxy_flow.Error(request.why_left or LEFT)
     except OSError as error:
         flow.error = mitmproxy_flow.Error(str(error) or type(error).__name__)
@@ -87,7 +87,7 @@ async def _answer(request: ServedRequest, flow: http.HTTPFlow) -> None:
 
 
 async def _has_answered(request: ServedRequest, flow: http.HTTPFlow) -> bool:
-    """Answer locally or by a server; False if the other must answer instead."""
+    """Answer locally or by a server; return False if the request was switched to the other of them."""
     context = context_of(flow)
     if context is None:
         raise internal("no component answers this request")
@@ -130,7 +130,7 @@ async def _has_relayed(
 
 
 def _fails_over(flow: http.HTTPFlow, context: RequestContext) -> bool:
-    """Switch to a local answer after a server failed; False where there is none."""
+    """Switch to a local answer after the server failed; return False if no local answer exists."""
     if context.failover is None:
         return False
     failover, context.failover = context.failover, None
@@ -145,7 +145,7 @@ def _fails_over(flow: http.HTTPFlow, context: RequestContext) -> bool:
 
 
 async def _fail(request: ServedRequest, code: int, why: str) -> None:
-    """Answer with the Status of a failure. An answer that has begun is broken off."""
+    """Answer with the Status of a failure, or abort an answer that has begun."""
     if request.has_begun:
         request.abort()
         return
@@ -155,14 +155,16 @@ async def _fail(request: ServedRequest, code: int, why: str) -> None:
 
 
 class BufferedBody:
-    """The body of a request that the hub holds until the request is answered, counted at its client's address."""
+    """A request body that the hub buffers until the request is answered, counted at the client's address."""
 
     def __init__(self, request: ServedRequest) -> None:
         self._request = request
         self._counted = 0
 
     async def read_body(self, flow: http.HTTPFlow) -> None:
-        """Read the body into the flow, unless the request is answered already, or refused now."""
+        """Read the body into the flow, unless the request is already answered. A body beyond a bound refuses the
+        request.
+        """
         request = self._request
         if not request.has_body:
             flow.request.data.content = b""
@@ -198,13 +200,13 @@ class BufferedBody:
 
 
 def _length_of(request: http.Request) -> int:
-    """The Content-Length of the head; 0 where there is none."""
+    """Return the Content-Length of a request; 0 if it has none."""
     length = request.headers.get("content-length", "0")
     return int(length) if length.isdecimal() else 0
 
 
 def fault_of_request(request: ServedRequest) -> StatusError | None:
-    """Return why a request is refused, by its head and its address's other requests; None if it is served."""
+    """Return why a request is refused, by its head and the number of requests at its address; None if it is served."""
     head = request.head.data
     fault = fault_of(head.method, head.path, head.authority, head.headers.fields)
     if fault is None and not request.address.has_capacity:

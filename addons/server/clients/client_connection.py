@@ -1,4 +1,4 @@
-"""The base of connections of all HTTP versions: fair scheduling, paused reads, gathered writes."""
+"""Base class of the client connections of all HTTP versions: fair scheduling, pausing of reads, and batched writes."""
 
 from __future__ import annotations
 
@@ -14,57 +14,61 @@ from addons.server.request import Serve, ServedRequest
 from addons.telemetry import metrics
 
 LARGEST_READ = 16 * 1024
-"""Bytes that are read from a client at once, and as many again while it waits for the scheduler."""
+"""Maximum bytes of one read from a client. As many again are buffered while the client waits for the scheduler."""
 MAX_UNWRITTEN = 4 * 1024
-"""Bytes that may wait for a client's socket before its answers wait, too. The kernel has hundreds of KiB more."""
+"""Bytes in asyncio's write buffer above which a client's answers are paused. The kernel buffers hundreds of KiB
+more.
+"""
 GATHERED = 64 * 1024
-"""Bytes that are written to the socket at once, if the end of a loop iteration would gather more."""
+"""Bytes of pending output that are written before the end of the loop iteration."""
 LAST_READ = 30.0
-"""Seconds that a client has to read the last that was written before its connection is aborted."""
+"""Seconds that a client has to read the last output before its closing connection is aborted."""
 SOCKET_BUFFER = 80 * 1024
-"""Bytes that may wait for a client's socket uncounted: the hub's own answers write no more ahead."""
+"""Bytes in the write buffer that do not count as unread: the hub's own answers write no further ahead."""
 
 GIVEN_UP_AT_ONCE = 7 / 8
-"""The share of its unread bytes that a client keeps, at most, when it loses answers.
+"""Fraction of a connection's unread bytes that may remain after one eviction, so that the search for the largest
+answers is rare.
 
-With thousands of small answers, each searched among all, the search took more of the event loop than the requests.
+With thousands of small answers, a search for each of them took more of the event loop than the requests did.
 """
 
 
 class ClientConnection(asyncio.Protocol, ABC):
-    """Handles received bytes when the scheduler selects the client, and writes all output of one loop iteration at
-    once."""
+    """Handles received bytes when the scheduler selects the client, and writes all output of a loop iteration at
+    once.
+    """
 
     OF_A_REQUEST = 0
-    """Bytes that a request counts whose answer waits for the client, beside those of the answer."""
+    """Bytes counted for a request with unread answer bytes, in addition to these bytes."""
     has_served = False
-    """A request has come."""
+    """Whether the client has sent a request."""
 
     def __init__(self, client: connection.Client, serve: Serve) -> None:
         self.client, self._serve = client, serve
         self.address = address_of(client)
         self.transport: asyncio.Transport | None = None
         self.unread = 0
-        """Bytes of answers that wait for the client."""
+        """Bytes of answers that the hub holds because the client has not read them."""
         self.is_full = False
-        """The socket's buffer is full."""
+        """Whether the socket's write buffer is full."""
         self._loop = asyncio.get_running_loop()
         self._came = bytearray()
         self._waits = False
-        """The client waits for the scheduler."""
+        """Whether the client waits for the scheduler."""
         self._is_paused = False
         self._is_held_back = False
         self._out: list[bytes] = []
         self._gathered = 0
         self._waiting: dict[ServedRequest, asyncio.Future[None]] = {}
-        """The requests that wait for space in the send buffer."""
+        """Requests that wait for space in the write buffer, each with the future that wakes it."""
 
     # -- for `addons.server.limits.client_addresses`
 
     @property
     @abstractmethod
     def requests(self) -> Iterable[ServedRequest]:
-        """The open requests."""
+        """The requests whose answers are not complete."""
 
     @property
     def count(self) -> int:
@@ -76,7 +80,7 @@ class ClientConnection(asyncio.Protocol, ABC):
 
     @property
     def unwritten(self) -> int:
-        """Bytes for which the socket has no space."""
+        """Bytes in the socket's write buffer."""
         return self.transport.get_write_buffer_size() if self.transport is not None else 0
 
     @property
@@ -117,7 +121,7 @@ class ClientConnection(asyncio.Protocol, ABC):
         self.settle_reading()
 
     def schedule(self) -> None:
-        """Handle received bytes, now or after other clients."""
+        """Handle received bytes: now, or after other clients' bytes."""
         self._waits = True
         self.address.listener.scheduler.ask(self.address, self._go)
 
@@ -135,23 +139,25 @@ class ClientConnection(asyncio.Protocol, ABC):
     @property
     @abstractmethod
     def waits_since(self) -> float | None:
-        """Since when the hub waits for the rest of a begun message; None if it does not. Monotonic time."""
+        """Monotonic time since when the hub has waited for the rest of an incomplete message; None if it does not
+        wait.
+        """
 
     @abstractmethod
     def handle(self) -> bool:
-        """Handle as much of `_came` as one step may; return whether there is more."""
+        """Handle as much of `_came` as one scheduled step may; return whether more can be handled."""
 
     @abstractmethod
     def over(self, request: ServedRequest) -> None:
-        """Take the end of a request's task."""
+        """Handle the end of a request's task: start the next request, or close the connection or the stream."""
 
     @property
     def has_enough(self) -> bool:
-        """Whether the hub reads no more from the client for now."""
+        """Whether reading from the client is to be paused, because enough of its bytes are buffered."""
         return self._waits and len(self._came) >= LARGEST_READ
 
     def settle_reading(self) -> None:
-        """Read on, or leave it to the client to wait."""
+        """Pause or resume reading from the client's socket, according to `has_enough`."""
         if self.transport is None or self._is_paused == self.has_enough or self.transport.is_closing():
             return
         self._is_paused = not self._is_paused
@@ -173,12 +179,12 @@ class ClientConnection(asyncio.Protocol, ABC):
             self.flush()
 
     def write_at_once(self, data: bytes) -> None:
-        """Write this to the socket, behind earlier output: nothing follows in this iteration that could join it."""
+        """Write to the socket now, after earlier output: no further output of this iteration could join it."""
         self._out.append(data)
         self.flush()
 
     def flush(self) -> None:
-        """Write the output to the socket."""
+        """Write the pending output to the socket."""
         if self._out and self.transport is not None:
             data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
             self._out.clear()
@@ -186,12 +192,12 @@ class ClientConnection(asyncio.Protocol, ABC):
             self.transport.write(data)
 
     def load(self) -> None:
-        """Check whether the socket is full, after much was written in this iteration."""
+        """Flush large pending output, so that `is_full` reports the socket's real state."""
         if self._gathered > LARGEST_READ:
             self.flush()
 
     def close(self) -> None:
-        """Close when the client has read all output, or has not done so in LAST_READ."""
+        """Close the connection once the client has read all output; abort it after LAST_READ seconds."""
         self.flush()
         if self.transport is not None and not self.transport.is_closing():
             if self.unwritten:
@@ -199,7 +205,7 @@ class ClientConnection(asyncio.Protocol, ABC):
             self.transport.close()
 
     async def moved(self, request: ServedRequest) -> None:
-        """Return when there may be space. ClientLeft if the client has left."""
+        """Return when the client may have space for output. ClientLeft if the client has left."""
         self._waiting[request] = self._loop.create_future()
         try:
             await self._waiting[request]
@@ -208,7 +214,7 @@ class ClientConnection(asyncio.Protocol, ABC):
         request.check()
 
     def wake(self, request: ServedRequest | None = None) -> None:
-        """Wake a request, or each, that waits for space."""
+        """Wake `request`, or all requests if None, that wait for space."""
         if request is None:
             waiting = list(self._waiting.values())
         else:
@@ -221,20 +227,21 @@ class ClientConnection(asyncio.Protocol, ABC):
 
     @property
     def is_behind(self) -> bool:
-        """Whether the hub's own answers wait for this client to read."""
+        """Whether the hub's own answers to this client must pause, because the client has not read enough."""
         self._is_held_back = self.unread > STREAM_UNREAD and self.address.unread > FAIR_UNREAD
         return self._is_held_back
 
     def look_again(self) -> None:
-        """Wake the waiting requests, if they need not wait any longer."""
+        """Wake the paused requests if the client has read enough."""
         if self._is_held_back and not self.is_behind:
             self.wake()
 
     def bound_unread(self) -> None:
-        """Break off the answers that hold most, while all clients leave too much unread, and this one's address most.
+        """Abort the answers with the most unread bytes, while all clients exceed MAX_UNREAD and this address its share.
 
-        A client that does not even read from its socket loses its connection. They are those of the client that holds
-        most of all at the address: a component may be where a person's stopped program is.
+        If no answer holds bytes, the client does not read from its socket, and its connection is aborted. Only the
+        connection with the most unread bytes of an address loses answers: a component may share its address with a
+        user's stopped program.
         """
         while (
             self.transport is not None
@@ -259,7 +266,7 @@ class ClientConnection(asyncio.Protocol, ABC):
                     break
 
     def abort_unread(self, request: ServedRequest) -> None:
-        """Break off an answer that its client does not read."""
+        """Abort an answer that the client does not read."""
         request.queue(0)
         request.wait_with(0)
         request.abort()

@@ -1,4 +1,4 @@
-"""TLS with a client: its hello, the certificate for it, and the details that mitmproxy shows."""
+"""TLS with a client: its ClientHello, the certificate for it, and the details that mitmproxy shows."""
 
 from __future__ import annotations
 
@@ -22,18 +22,21 @@ from addons.link.tls_transport import TlsTransport
 from addons.telemetry import metrics
 
 FIRST_BYTE = 0x16
-"""A client begins so that wants TLS: a record of its handshake (RFC 8446, 5.1)."""
+"""The first byte of a TLS handshake record (RFC 8446, 5.1), by which the hub recognizes TLS."""
 MAX_HANDSHAKE = 16 * 1024
-"""Bytes of a client's TLS handshake before its end. One with a certificate, and a key share that resists quantum
-computers, has some 5,000."""
+"""Maximum bytes that a client may send in a TLS handshake. With a certificate and a post-quantum key share it needs
+some 5,000.
+"""
 LONGEST_FAULT = 200
-"""Characters of the text about a failed handshake that the addons get."""
+"""Maximum characters of the message about a failed handshake that addons get."""
 LEFT = "closed"
-"""The fault of a client that leaves in the middle: many of those that do not trust a certificate send no alert."""
+"""The error of a client that disconnects during the handshake. Many clients that distrust a certificate send no
+alert.
+"""
 
 
 class TlsSocket(TlsTransport):
-    """Shakes hands, and then hands received bytes to the protocol that `make_protocol` makes."""
+    """Performs the handshake, then passes decrypted bytes to the protocol that `make_protocol` returns."""
 
     def __init__(
         self,
@@ -41,14 +44,14 @@ class TlsSocket(TlsTransport):
         call_hook: Callable[[Any, Callable[[], None]], None],
         make_protocol: Callable[[], asyncio.Protocol],
     ) -> None:
-        """`call_hook` calls its second argument when the addons have handled the first."""
+        """`call_hook` runs the hook that is its first argument, then calls its second argument."""
         super().__init__()
         self._client, self._call_hook, self._make_protocol = client, call_hook, make_protocol
         self._data = TlsData(client, Context(client, ctx.options))
         self._hello: bytearray | None = bytearray()
-        """The received part of the first message; None once it is complete."""
+        """The received part of the ClientHello; None once it is complete."""
         self._received = 0
-        """Bytes of the handshake."""
+        """Bytes received during the handshake."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -71,7 +74,7 @@ class TlsSocket(TlsTransport):
             self._fail(f"it has more than {MAX_HANDSHAKE} bytes")
 
     def _greet(self, hello: bytearray, data: bytes) -> None:
-        """Read the name that the client calls: the certificate depends on it."""
+        """Collect and parse the ClientHello: the certificate depends on its server name."""
         hello += data
         try:
             parsed = parse_client_hello(bytes(hello))
@@ -92,7 +95,7 @@ class TlsSocket(TlsTransport):
             self.start(self._data.ssl_conn, hello)
 
     def agreed(self, tls: SSL.Connection) -> None:
-        """Show people the agreed TLS parameters, and have HTTP served."""
+        """Show the TLS parameters in interfaces, and start to serve HTTP."""
         client = self._client
         client.timestamp_tls_setup = time.time()
         client.alpn = tls.get_alpn_proto_negotiated()
@@ -119,7 +122,7 @@ class TlsSocket(TlsTransport):
         super().connection_lost(error)
 
     def _leave(self) -> None:
-        """Record that the client has left: a client that has seen a certificate may not trust it."""
+        """Record that the client left during the handshake: it may distrust the certificate."""
         if self._tls is not None and not self._is_agreed:
             self._fail(LEFT)
 

@@ -1,6 +1,8 @@
-"""Frames an answer of HTTP/1.1 (RFC 9112): its head, and its body by a length, in chunks, or to the connection's end.
+"""Frames an HTTP/1.1 answer (RFC 9112): its head, and a body delimited by a length, by chunks, or by the connection's
+close.
 
-h11 reads the requests. Of an answer it checks and copies each field several times: a tenth of a relayed request.
+h11 is used for requests only. For an answer it checks and copies each field several times: 10 % of a relayed request's
+cost.
 """
 
 from __future__ import annotations
@@ -15,20 +17,20 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class AnswerFraming:
-    """The bytes of one answer. ValueError for a head that cannot be sent, or a body that differs from its length."""
+    """Encodes one answer. ValueError for a head that cannot be sent, or a body that does not match its length."""
 
     def __init__(self, *, is_head: bool, is_http10: bool, is_last: bool) -> None:
         self._is_head, self._is_http10 = is_head, is_http10
         self.is_last = is_last
-        """The connection ends behind the answer."""
+        """Whether the connection closes after the answer."""
         self.has_ended = False
-        """The answer is complete."""
+        """Whether the answer is complete."""
         self._is_chunked = False
         self._left: int | None = None
         """Bytes of the body still to be sent; None if its length is unknown."""
 
     def head(self, status: int, fields: AnswerFields, size: int | None = None) -> bytes:
-        """The head; `size` is the length of the body where it is known and no field has it."""
+        """Encode the head. `size` is the body's length, if it is known and no field gives it."""
         if (fault := fields_fault_of(fields)) is not None:
             raise ValueError(f"the head of the answer cannot be sent: {fault.message}")
         if not 200 <= status <= 999:
@@ -66,12 +68,12 @@ class AnswerFraming:
         return _head(status, sent)
 
     def switch(self, status: int, fields: AnswerFields) -> bytes:
-        """The head of a 101, behind which both sides speak another protocol."""
+        """Encode the head of a 101, after which both sides speak another protocol."""
         self.is_last = True
         return _head(status, fields)
 
     def piece(self, data: bytes) -> bytes:
-        """A piece of the body; an empty one ends no body."""
+        """Encode a piece of the body. An empty piece does not end the body."""
         if self._is_chunked:
             return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
         if self._left is not None:

@@ -1,4 +1,4 @@
-"""A client's connection of HTTP/1.1: h11 reads requests in their order, each answered before the next is read."""
+"""A client's HTTP/1.1 connection: h11 parses requests, and each is answered before the next is parsed."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from addons.telemetry import metrics
 from kube.errors import StatusError, bad_request
 
 MAX_DISCARDED = MAX_REQUEST_BODY
-"""Bytes that the hub reads and drops after it has answered a request of HTTP/1.1, before it ends the connection."""
+"""Maximum bytes of an answered HTTP/1.1 request's body that the hub reads and drops before it closes the connection."""
 LINE_EXTRA = 64
-"""Bytes of a request line beside its target: method and version."""
+"""Bytes of a request line in addition to its target: method and version."""
 PREFACE = b"PRI"
-"""The method with which a connection of HTTP/2 begins (RFC 9113, 3.4)."""
+"""The method of HTTP/2's connection preface (RFC 9113, 3.4)."""
 HTTP2_WITHOUT_TLS = "HTTP/2 is served with TLS alone: use HTTP/1.1 here, or the TLS port"
 TRAILERS = "the request has trailers, which no Kubernetes client sends"
 
@@ -41,20 +41,22 @@ _FOLDED = re.compile(rb"\n[ \t]")
 
 
 class Http1(ClientConnection):
-    """Serves one request at a time. Bytes behind it wait."""
+    """Serves one request at a time. Later requests stay in the input buffer."""
 
     def __init__(self, client: connection.Client, serve: Serve) -> None:
         super().__init__(client, serve)
         self._h11: h11.Connection
-        """Reads the body of the request that is served now, and no later one."""
+        """Parses the body of the current request only."""
         self._now: Http1Request | None = None
         self._looked = 0
-        """Bytes of an incomplete head in which its end is not."""
+        """Bytes of an incomplete head that were already searched for its end."""
         self._discarded = 0
         self._head_since: float | None = None
-        """Since when the head of a request is not complete, by the monotonic clock."""
+        """Monotonic time since when the head of a request has been incomplete; None if it is not."""
         self._answered_since: float | None = None
-        """Since when the last request that the hub answered before its end is answered."""
+        """Monotonic time since when the current request has been answered although its body has not ended; None if it
+        is not.
+        """
 
     @property
     def requests(self) -> Iterable[Http1Request]:
@@ -62,12 +64,14 @@ class Http1(ClientConnection):
 
     @property
     def waits_since(self) -> float | None:
-        """Since when the hub waits for the rest of a head, or of an answered request; None if it does not."""
+        """Monotonic time since when the hub has waited for the rest of a head, or of an answered request; None if it
+        does not wait.
+        """
         return self._answered_since if self._answered_since is not None else self._head_since
 
     @property
     def held(self) -> int:
-        # A client of HTTP/1.1 has one answer, which waits where the socket's buffer does.
+        # A client of HTTP/1.1 reads one answer, so SOCKET_BUFFER applies to its unread and unwritten bytes together.
         return max(0, self.unread + self.unwritten - SOCKET_BUFFER)
 
     @property
@@ -76,7 +80,7 @@ class Http1(ClientConnection):
         return super().has_enough or (now is not None and now.inbox.size > STREAM_UNREAD)
 
     def eof_received(self) -> bool:
-        """Treat a client that closes its side as gone, like Go's server."""
+        """Treat a client that shuts down its sending side as gone, like Go's server."""
         if self._now is not None and self._now.is_switched:
             self._now.inbox.end()
         return False
@@ -95,7 +99,7 @@ class Http1(ClientConnection):
                 self._h11.receive_data(self._take())
             return self._read_body(now)
         if len(self._came) > MAX_HEADERS:
-            # The request is not answered yet, a watch mostly, and its client sends on and on behind it.
+            # The client sends more and more behind a request that is not answered yet, mostly a watch.
             self._end("ahead")
         return False
 
@@ -165,7 +169,7 @@ class Http1(ClientConnection):
             self.schedule()
 
     def _read_body(self, now: Http1Request) -> bool:
-        """Hand on received pieces of a body; return whether there are more than one step may take."""
+        """Pass received pieces of a body to its reader; return whether more are buffered than one step may handle."""
         pieces: list[bytes] = []
         has_more = False
         try:
@@ -180,7 +184,7 @@ class Http1(ClientConnection):
                         return False
                     now.inbox.has_ended = True
                     break
-                else:  # the client has ended its side
+                else:  # the client has shut down its sending side
                     now.leave()
                     break
         except h11.RemoteProtocolError as error:
@@ -195,7 +199,7 @@ class Http1(ClientConnection):
                 self._next()
         elif (
             not has_more and len(self._h11.trailing_data[0]) > MAX_CHUNK_LINE
-        ):  # all else is taken as it comes
+        ):  # h11 buffers nothing but the line of a chunk here
             self._refuse(bad_request(CHUNK_LINE_TOO_LONG))
         return has_more
 
@@ -208,7 +212,7 @@ class Http1(ClientConnection):
             self._end("behind")
 
     def _fault_of_rest(self) -> StatusError | None:
-        """Why the head that is not complete yet is refused."""
+        """Return why an incomplete head is refused; None if the hub waits for its rest."""
         if len(self._came) > MAX_TARGET + LINE_EXTRA:
             end = self._came.find(b"\n")
             if not 0 <= end <= MAX_TARGET + LINE_EXTRA:
@@ -216,7 +220,7 @@ class Http1(ClientConnection):
         return headers_too_large() if len(self._came) > MAX_HEADERS + MAX_TARGET else None
 
     def _refuse(self, fault: StatusError) -> None:
-        """End the connection with a Status, unless an answer has begun."""
+        """Send a Status, unless an answer has begun, and close the connection."""
         metrics.REQUESTS_REFUSED.labels(str(fault.code)).inc()
         now = self._now
         if now is None or not now.has_begun:
@@ -228,7 +232,7 @@ class Http1(ClientConnection):
         self.close()
 
     def _end(self, reason: str) -> None:
-        """End the connection, and drop unread input."""
+        """Close the connection, and drop unread input."""
         metrics.CONNECTIONS_REFUSED.labels(reason).inc()
         self._came.clear()
         if self._now is not None:
@@ -236,20 +240,20 @@ class Http1(ClientConnection):
         self.close()
 
     def abort_unread(self, request: ServedRequest) -> None:
-        """Abort the connection: its client would have to read the rest first."""
+        """Abort the connection: without the rest of this answer the client could not parse a later one."""
         super().abort_unread(request)
         if self.transport is not None:
             self.transport.abort()
 
     def pass_on_rest(self) -> None:
-        """Hand on the bytes behind the head of a request that was switched."""
+        """Pass the bytes received after a switched request's head to the reader of its body."""
         if self._now is not None and self._came:
             self._now.inbox.put(self._take())
 
     # -- the end of a request
 
     def over(self, request: ServedRequest) -> None:
-        """Read the next request, or close behind an incomplete answer."""
+        """Start the next request, or close the connection after an incomplete answer."""
         if self._now is not request:
             return
         if self.transport is None:
@@ -273,21 +277,21 @@ class Http1(ClientConnection):
             self.close()
             return
         if self._came and not self._waits:
-            self.schedule()  # others go between, and no stack grows with such requests
+            self.schedule()  # lets other clients run in between, and keeps the stack flat
         self.settle_reading()
 
 
 class Http1Request(ServedRequest):
-    """Writes an answer in its framing."""
+    """A request whose answer is sent in HTTP/1.1 framing."""
 
     connection: Http1
     is_switched = False
-    """The connection speaks another protocol."""
+    """Whether the connection speaks another protocol after a 101."""
     is_done = False
-    """Its task has ended: the rest of the request is dropped."""
+    """Whether the request's task has ended: the rest of its body is dropped."""
 
     def __init__(self, connection: Http1, head: http.Request, names: frozenset[bytes]) -> None:
-        """`names` are those of its fields, in lower case."""
+        """`names` are the names of the head's fields, in lower case."""
         super().__init__(connection, head, has_body=not names.isdisjoint(FRAMING))
         is_http10, fields = head.data.http_version < b"HTTP/1.1", head.headers
         self._may_continue = (
@@ -346,7 +350,7 @@ class Http1Request(ServedRequest):
             await self.connection.moved(self)
 
     def end(self, trailers: AnswerFields = ()) -> None:
-        """End the answer, without trailers, which HTTP/1.1 lets a proxy drop (RFC 9110, 6.5.1)."""
+        """End the answer, without its trailers, which HTTP/1.1 lets a proxy drop (RFC 9110, 6.5.1)."""
         self.check()
         self.connection.write(self.framing.end())
         self.is_over = True

@@ -1,6 +1,6 @@
-"""Reads the head of a request of HTTP/1.1 as h11 does, where it says that no body follows. h11 reads all others.
+"""Parses an HTTP/1.1 head without a body as h11 does, only faster. All other heads are left to h11.
 
-h11 checks each field several times, and prepares for a body: a twelfth of a relayed GET.
+h11 checks each field several times, and prepares for a body: 8 % of a relayed GET's cost.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _FIELD = re.compile(rb"([^:]++):([^\r]*+)\r\n")
 
 
 class Http1Head(NamedTuple):
-    """A request line and its fields; `names` are those of the fields, in lower case."""
+    """A request line and its fields; `names` are the fields' names in lower case."""
 
     method: bytes
     target: bytes
@@ -27,7 +27,7 @@ class Http1Head(NamedTuple):
 
 
 def read_without_body(head: bytes) -> Http1Head | None:
-    """A complete head; None where h11 is to read it: with the length of a body, of another version, or malformed."""
+    """Parse a complete head. None for a head with a body, of another version, or malformed: h11 parses it then."""
     if (match := _HEAD.fullmatch(head)) is None:
         return None
     method, target, lines = match.groups()

@@ -1,6 +1,6 @@
-"""A client's connection of HTTP/2, by h2: a task for each stream.
+"""A client's HTTP/2 connection, by h2, with one task for each stream.
 
-A stream's window opens again when the server, or the hub, has consumed its bytes.
+A stream's flow-control window opens when the server, or the hub, has consumed its bytes.
 """
 
 from __future__ import annotations
@@ -38,22 +38,23 @@ from addons.telemetry import metrics
 from kube.http.transport.request_fields import OF_CONNECTION
 
 STREAMS_PER_CLIENT = 1_000
-"""Watches that one client connection may hold."""
+"""Maximum concurrent streams, mostly watches, of one client connection."""
 STREAM_WINDOW = 128 * 1024
-"""Bytes that a client may send on a stream before the other side has taken any of them. It is near by: more would wait
-here, not there."""
+"""Bytes that a client may send on a stream before the receiver consumes any. More would only be buffered in the hub,
+which is close to the client.
+"""
 CONNECTION_WINDOW = 2**31 - 1
-"""Bytes for all streams together, each of which has a window of its own: none waits for another."""
+"""Flow-control window of the whole connection, as large as possible: the windows of its streams suffice."""
 FIRST_WINDOW = 2**16 - 1
-"""The initial window of HTTP/2."""
+"""The initial flow-control window of HTTP/2, in bytes."""
 MAX_REMEMBERED = 1_000
-"""Ended streams whose numbers a connection remembers."""
+"""Maximum closed streams that h2 remembers for a connection."""
 OF_A_STREAM = 4 * 1024
-"""Bytes that a stream counts whose answer waits for a window, beside those of the answer: h2 keeps as much of it."""
+"""Bytes counted for a stream with unread answer bytes, in addition to these bytes: h2's state of the stream."""
 LARGEST_HEADER_LIST = 4 * MAX_HEADERS
-"""Bytes of headers, as HTTP/2 counts them, beyond which the connection ends; below, the request gets a Status."""
+"""Bytes of headers, as HTTP/2 counts them, above which the connection closes; smaller excesses get a Status."""
 LARGEST_FRAME = 16 * 1024 - 9
-"""Bytes of a frame that fits one TLS record with its head. Every peer takes frames of this size."""
+"""Maximum bytes of a DATA frame: with its header it fits one TLS record, and every peer accepts it."""
 
 SETTINGS = {
     SettingCodes.ENABLE_PUSH: 0,
@@ -64,7 +65,7 @@ SETTINGS = {
 CONFIG = H2Configuration(
     client_side=False,
     header_encoding=None,
-    validate_inbound_headers=False,  # `_request_of` does: h2 ends the connection, with all other streams
+    validate_inbound_headers=False,  # `_request_of` validates: h2 would close the connection with all streams
     normalize_inbound_headers=False,
     validate_outbound_headers=False,
     normalize_outbound_headers=False,
@@ -72,11 +73,11 @@ CONFIG = H2Configuration(
 OF_REQUESTS = HeaderValidationFlags(
     is_client=False, is_trailer=False, is_response_header=False, is_push_promise=False
 )
-"""The events of h2 at the head of a request."""
+"""Flags with which h2's validation expects the head of a request."""
 
 
 class Framing(H2Connection):
-    """h2's state of a connection, without ended streams."""
+    """h2's state of a connection, with few closed streams and a bounded header encoder."""
 
     MAX_CLOSED_STREAMS = MAX_REMEMBERED
 
@@ -88,7 +89,7 @@ class Framing(H2Connection):
 
 
 class Http2(ClientConnection):
-    """Serves the streams of a connection."""
+    """Serves the streams of one connection."""
 
     OF_A_REQUEST = OF_A_STREAM
     _has_greeted = False
@@ -105,7 +106,7 @@ class Http2(ClientConnection):
 
     @property
     def waits_since(self) -> None:
-        """Return None: a begun message has a bound, and delays no other stream."""
+        """None: an incomplete message is bounded, and delays no other stream."""
         return None
 
     # -- input ------------------------------------------------------------------------------------------------------
@@ -132,12 +133,12 @@ class Http2(ClientConnection):
         self.h2.increment_flow_control_window(CONNECTION_WINDOW - FIRST_WINDOW)
 
     def send_output(self) -> None:
-        """Write h2's output."""
+        """Write the bytes that h2 has prepared."""
         self.write(self.h2.data_to_send())
 
     def _merged(self, events: Iterable[Event]) -> Iterable[Event]:
-        """Return the events with all window updates of the connection merged into one, at the end: each would wake all
-        streams.
+        """Yield the events, with all window updates of the connection replaced by one wake-up of its streams at the
+        end.
         """
         can_send = False
         for event in events:
@@ -184,7 +185,7 @@ class Http2(ClientConnection):
             self._refuse_malformed(event, f"the head of the request is malformed: {error}")
             return
         if event.stream_id not in self.h2.streams:
-            return  # its client has taken it back since
+            return  # the client has reset the stream since
         request = Http2Request(self, head, event.stream_id, has_body=event.stream_ended is None)
         self._streams[event.stream_id] = request
         if event.stream_ended is not None:
@@ -192,7 +193,7 @@ class Http2(ClientConnection):
         request.start(self._serve)
 
     def _answer(self, number: int, why: str, *, is_head: bool, is_last: bool = True) -> None:
-        """Refuse a request of which no flow is made, unless its client has taken it back since."""
+        """Refuse a request for which no flow exists. Do nothing if the client has reset the stream."""
         headers = [(b":status", b"400"), (b"content-type", b"application/json")]
         with contextlib.suppress(ProtocolError):
             self.h2.send_headers(number, headers, end_stream=is_head and is_last)
@@ -200,7 +201,7 @@ class Http2(ClientConnection):
                 self.h2.send_data(number, error_body(400, why), end_stream=is_last)
 
     def _refuse_malformed(self, event: RequestReceived, why: str) -> None:
-        """Send the reason, and have the stream end with an error (RFC 9113, 8.1.1)."""
+        """Send the reason, then reset the stream with PROTOCOL_ERROR (RFC 9113, 8.1.1)."""
         number = event.stream_id
         self._answer(number, why, is_head=(b":method", b"HEAD") in event.headers, is_last=False)
         with contextlib.suppress(ProtocolError):
@@ -219,7 +220,7 @@ class Http2(ClientConnection):
     # -- the end
 
     def over(self, request: ServedRequest) -> None:
-        """End the stream, also of a request that still comes although its answer has gone (RFC 9113, 8.1)."""
+        """Close the stream when its task ends. Reset it if the answer or the request is incomplete (RFC 9113, 8.1)."""
         assert isinstance(request, Http2Request)
         if self._streams.pop(request.number, None) is None or self.transport is None:
             return
@@ -236,10 +237,11 @@ class Http2(ClientConnection):
 
 
 def _request_of(event: RequestReceived) -> http.Request:
-    """A request's head; ProtocolError or ValueError where it is malformed (RFC 9113, 8.1.1)."""
+    """Parse and validate a request's head. ProtocolError or ValueError if it is malformed (RFC 9113, 8.1.1)."""
     for _ in validate_headers(event.headers, OF_REQUESTS):
-        pass  # each is looked at as it is taken
-    # h2 compares the length with a body alone. A server of HTTP/1.1 would take the next request for the body.
+        pass  # the generator validates each header as it yields it
+    # h2 compares the length only with a body that is there. A server of HTTP/1.1 would take the next request for the
+    # body.
     lengths = [value for name, value in event.headers if name == b"content-length"]
     if event.stream_ended is not None and any(length.strip(b"0") for length in lengths):
         raise ValueError("the request promises a body, and has none")
@@ -249,7 +251,7 @@ def _request_of(event: RequestReceived) -> http.Request:
 
 
 class Http2Request(ServedRequest):
-    """Writes an answer as frames."""
+    """A request whose answer is sent in HTTP/2 frames."""
 
     connection: Http2
 
@@ -259,13 +261,13 @@ class Http2Request(ServedRequest):
         self._h2 = connection.h2
         self._stream = connection.h2.streams[number]
         self._untaken = 0
-        """Bytes of the window that were read and are not acknowledged yet."""
+        """Bytes of the stream's window that the hub has consumed and not yet acknowledged."""
         self._may_continue = head.headers.get("expect", "").lower() == "100-continue"
 
     # -- the body
 
     def came(self, piece: bytes, size: int) -> None:
-        """Take a piece that has `size` bytes of the stream's window, with its padding."""
+        """Queue a received piece. `size` is its size in the stream's window, padding included."""
         self._untaken += size - len(piece)
         if piece:
             self.inbox.put(piece)
@@ -281,7 +283,9 @@ class Http2Request(ServedRequest):
         return piece
 
     def acknowledge(self, at_least: int) -> None:
-        """Open the window by the bytes read, where they are more than this; and by unread ones, at the end."""
+        """Open the stream's window by the consumed bytes if they exceed `at_least`. With 0, drop and acknowledge unread
+        bytes too.
+        """
         if not at_least:
             self._untaken += self.inbox.clear()
         if self._untaken > at_least:
@@ -312,7 +316,7 @@ class Http2Request(ServedRequest):
 
     @property
     def window(self) -> int:
-        """Bytes that the client takes now."""
+        """Bytes that the client's flow-control windows accept now."""
         return min(self._stream.outbound_flow_control_window, self._h2.outbound_flow_control_window)
 
     def can_send(self, size: int) -> bool:
@@ -324,7 +328,7 @@ class Http2Request(ServedRequest):
         return size <= self.window
 
     def send_now(self, data: bytes) -> None:
-        """Send DATA frames as h2 makes them (RFC 9113, 6.1). They change nothing of an open stream but the windows."""
+        """Send DATA frames (RFC 9113, 6.1) without h2: on an open stream they change only the two windows."""
         if self.is_head or not data:
             return
         self._stream.outbound_flow_control_window -= len(data)

@@ -1,7 +1,7 @@
 """Bounds of the clients at one address of one listener, over all their connections.
 
-That is connections, requests under way, bodies of requests, unread bytes of answers, and scheduling. Each address has a
-bound, and so has each listener: pods take nothing that the node's components need.
+Bounded are connections, open requests, request bodies, unread bytes of answers, and scheduling. Each address and each
+listener has its own bounds, so that pods cannot exhaust resources that the node's components need.
 """
 
 from __future__ import annotations
@@ -16,93 +16,99 @@ from addons.server.limits.client_scheduler import ClientScheduler
 from kube.errors import StatusError, entity_too_large, too_many_requests
 
 MAX_CONNECTIONS = 256
-"""Connections from one address to one listener that is not the plain port."""
+"""Maximum connections from one address to one listener; the plain port has no such bound."""
 MAX_REQUESTS = 4_000
-"""Open requests from one address to one listener."""
+"""Maximum open requests from one address to one listener."""
 COMMON_HEAD = 2 * 1024
-"""Bytes of a request's head, which the hub keeps to the end. One with a token of a service account has some 1,700."""
+"""Bytes of a request head that count as one request: the hub holds a head until the request ends. A head with a service
+account's token has some 1,700.
+"""
 HEAD_SHARE = 512
-"""Bytes beyond that for each of which it counts as one request more."""
+"""Bytes beyond COMMON_HEAD that count as one more request."""
 MAX_UNREAD = 4 * 1024 * 1024
-"""Bytes that all client connections may hold; beyond, addresses that hold more than an even share lose streams."""
+"""Bytes that the hub holds for all clients that do not read. Above it, addresses with more than an even share lose
+streams.
+"""
 STREAM_UNREAD = 64 * 1024
-"""Bytes of one request that wait for its client or its server, before the other side must stop."""
+"""Bytes buffered for the receiver of one request's body or answer, above which the hub stops reading from the
+sender.
+"""
 FAIR_UNREAD = 1024 * 1024
-"""Bytes that the connections from one address may hold whatever others hold."""
+"""Unread bytes that the connections from one address may always have, whatever other addresses have."""
 MAX_REQUEST_BODY = 3 * 1024 * 1024
-"""Bytes of a request's body that the hub collects: as much as kube-apiserver takes."""
+"""Maximum bytes of a request body that the hub buffers: kube-apiserver's own limit."""
 MAX_BODIES = 24 * 1024 * 1024
-"""Bytes of bodies that the hub holds at one time for one listener."""
+"""Maximum bytes of request bodies that the hub buffers at a time for one listener."""
 MAX_BODIES_OF_ADDRESS = 12 * 1024 * 1024
-"""Bytes of these for the clients at one address."""
+"""Maximum of these bytes for the clients at one address."""
 MAX_ANSWERS = 64 * 1024 * 1024
-"""Bytes of servers' answers that the hub collects at one time for one listener."""
+"""Maximum bytes of servers' answers that the hub buffers at a time for one listener."""
 MAX_ANSWERS_OF_ADDRESS = 24 * 1024 * 1024
-"""Bytes of these for the clients at one address."""
+"""Maximum of these bytes for the clients at one address."""
 MAX_UNSENT = 24 * 1024 * 1024
-"""Bytes of streamed bodies that wait for servers, of all clients of one listener."""
+"""Maximum bytes of streamed bodies that wait for servers, for all clients of one listener."""
 MAX_UNSENT_OF_ADDRESS = 8 * 1024 * 1024
-"""Bytes of these for the clients at one address."""
+"""Maximum of these bytes for the clients at one address."""
 RETRY_AFTER = 1
-"""Seconds; a body is held until its request is answered, mostly for milliseconds."""
+"""Seconds after which a refused client may retry; the hub holds most bodies for milliseconds."""
 
 
 class ConnectedClient(Protocol):
-    """A client's connection."""
+    """A client's connection, for its addresses."""
 
     @property
     def sockname(self) -> tuple[Any, ...]:
-        """The hub's end: address and port first."""
+        """The hub's socket address: address and port come first."""
 
     @property
     def peername(self) -> tuple[Any, ...]:
-        """The client's end."""
+        """The client's socket address."""
 
 
 class ServedClient(Protocol):
-    """A client's connection that speaks HTTP."""
+    """A client's connection that speaks HTTP, for the bounds."""
 
     @property
     def count(self) -> int:
-        """The open requests."""
+        """Number of open requests."""
 
     @property
     def weight(self) -> int:
-        """The open requests, each by the weight of its head."""
+        """Sum of the weights of the open requests."""
 
     @property
     def held(self) -> int:
         """Bytes that the hub holds because the client does not read."""
 
     def end_least_read(self) -> None:
-        """Soon, end the request of which the client leaves most unread, if its address still leaves too much."""
+        """Schedule an abort of the request with the most unread bytes, if the address exceeds its share by then."""
 
 
 class Upload(Protocol):
-    """A request whose body goes to its server as it comes."""
+    """A request whose body is streamed to its server."""
 
     def abort_upload(self) -> None:
-        """End the request: among too many bodies that wait for servers, most waits of this one."""
+        """Abort the request: the hub buffers too many request bytes for slow servers, and most for this body."""
 
 
 class HeldBytes:
-    """Bytes of one kind that the hub holds for the clients of a listener."""
+    """Counter of the bytes of one kind that the hub holds for the clients of a listener."""
 
     def __init__(self) -> None:
         self.size = 0
 
 
 class AddressBytes(HeldBytes):
-    """The unread bytes of answers for the clients at one address."""
+    """Counter of the bytes of one kind that the hub holds for the clients at one address."""
 
     def __init__(self, of_listener: HeldBytes) -> None:
         super().__init__()
         self._of_listener = of_listener
 
     def try_add(self, more: int, limit: int, limit_of_listener: int) -> bool:
-        """Add what fits; else add nothing.
+        """Add `more` bytes and return True, or add nothing and return False if they exceed a bound.
 
-        An address gets at most half of the free bytes, so that three cannot take all.
+        An address gets at most half of the listener's free bytes, so that a few addresses cannot take all.
         """
         left = limit_of_listener - self._of_listener.size - more
         if more > 0 and self.size + more > min(limit, left):
@@ -113,7 +119,7 @@ class AddressBytes(HeldBytes):
 
 
 class ListenerClients:
-    """The bounds of all clients of one listener. The hub itself never waits for other listeners' clients."""
+    """The counters and the scheduler of one listener's clients. Listeners share none of them."""
 
     def __init__(self) -> None:
         self.bodies, self.answers, self.unsent = HeldBytes(), HeldBytes(), HeldBytes()
@@ -121,26 +127,29 @@ class ListenerClients:
 
 
 class ClientAddress:
-    """The clients at one address of one listener. Its connections and requests hold a reference to it."""
+    """The counters of the clients at one address of one listener. Its connections and requests hold a reference to
+    it.
+    """
 
     def __init__(self, listener: ListenerClients) -> None:
         self.listener = listener
         self.connections = 0
         self.bodies = AddressBytes(listener.bodies)
-        """Bodies of requests that the hub collects."""
+        """Bytes of request bodies that the hub buffers."""
         self.answers = AddressBytes(listener.answers)
-        """Answers of servers that it collects."""
+        """Bytes of servers' answers that the hub buffers."""
         self.unsent = AddressBytes(listener.unsent)
-        """Streamed bodies that wait for servers."""
+        """Bytes of streamed bodies that wait for servers."""
         self._uploads: dict[Upload, int] = {}
-        """How many of these each has that has any."""
+        """The unsent bytes of each request that has any."""
         self.served: WeakSet[ServedClient] = WeakSet()
         self._certain = 0
-        """How many more requests fit even if none ends. To count all of them at each request would cost more than some
-        requests do."""
+        """Weight of further requests that surely fits, even if no open request ends. A full count for each request
+        would cost more than some requests.
+        """
 
     def begin_request(self, target: bytes, fields: Iterable[tuple[bytes, bytes]]) -> int:
-        """Note the head of a further request; as how many requests it counts."""
+        """Count a new request, and return its weight: the number of requests as which its head counts."""
         head = len(target) + sum([len(name) + len(value) for name, value in fields])
         weight = 1 + max(0, head - COMMON_HEAD) // HEAD_SHARE
         self._certain -= weight
@@ -148,24 +157,24 @@ class ClientAddress:
 
     @property
     def requests(self) -> int:
-        """Open requests."""
+        """Number of open requests."""
         return sum(client.count for client in self.served)
 
     @property
     def has_capacity(self) -> bool:
-        """Whether the address may have its latest request."""
+        """Whether the open requests, the latest one included, are within MAX_REQUESTS."""
         if self._certain < 0:
             self._certain = MAX_REQUESTS - sum(client.weight for client in self.served)
         return self._certain >= 0
 
     @property
     def unread(self) -> int:
-        """Bytes that the hub holds for clients that do not read."""
+        """Bytes that the hub holds for clients at this address that do not read."""
         return sum(client.held for client in self.served)
 
     @property
     def leaves_too_much(self) -> bool:
-        """Whether all addresses together leave too much unread, and this one more than an even share of that."""
+        """Whether all addresses together exceed MAX_UNREAD, and this one exceeds an even share of it."""
         if self.unread <= FAIR_UNREAD:
             return False
         unread = [address.unread for address in _addresses.values()]
@@ -174,11 +183,13 @@ class ClientAddress:
 
     @property
     def least_read(self) -> ServedClient:
-        """The connection whose client leaves most unread: others at the address lose nothing for it."""
+        """The connection with the most unread bytes: only this one loses answers."""
         return max(self.served, key=lambda client: client.held)
 
     def resize_body(self, held: int, wanted: int) -> StatusError | None:
-        """Count `wanted` bytes for a request that held `held`; the reason why it may not have them."""
+        """Change a request body's counted size from `held` to `wanted` bytes. Return the error if that exceeds a bound,
+        else None.
+        """
         if wanted > MAX_REQUEST_BODY:
             return entity_too_large(f"limit is {MAX_REQUEST_BODY}")
         if self.bodies.try_add(wanted - held, MAX_BODIES_OF_ADDRESS, MAX_BODIES):
@@ -186,11 +197,13 @@ class ClientAddress:
         return too_many_requests("the hub holds too many bodies of requests", RETRY_AFTER)
 
     def resize_answer(self, held: int, wanted: int) -> bool:
-        """Count `wanted` bytes of an answer of which `held` were counted; False where it may not have them."""
+        """Change an answer's counted size from `held` to `wanted` bytes. Return False if that exceeds a bound."""
         return self.answers.try_add(wanted - held, MAX_ANSWERS_OF_ADDRESS, MAX_ANSWERS)
 
     def hold_unsent(self, upload: Upload, size: int) -> None:
-        """Note how much of a body waits for its server. The longest ones end where that is too much."""
+        """Record how many bytes of a body wait for its server. Abort the largest uploads while the sum exceeds a
+        bound.
+        """
         self._count_unsent(upload, size)
         while self.unsent.size > MAX_UNSENT_OF_ADDRESS:
             self._end_longest()
@@ -212,12 +225,14 @@ class ClientAddress:
 
 
 listeners: defaultdict[int, ListenerClients] = defaultdict(ListenerClients)
-"""By port."""
+"""The counters of each listener, by its port."""
 _addresses: WeakValueDictionary[tuple[int, str], ClientAddress] = WeakValueDictionary()
 
 
 def address_of(client: ConnectedClient) -> ClientAddress:
-    """Where a client is, and which listener it uses: components on loopback do not count for pods on it."""
+    """Return the counters for a client's address at its listener. Listeners count separately: pods and components may
+    share loopback.
+    """
     port, address = 0, ""
     with contextlib.suppress(TypeError, IndexError):
         port, address = client.sockname[1], client.peername[0]

@@ -1,7 +1,7 @@
-"""Schedules the handling of clients' input, so that others come between.
+"""Schedules the handling of clients' input, so that no client monopolizes the event loop.
 
-A client may send 2,000 requests in a packet, each of a millisecond of the event loop. With that, or with a packet in
-each of many connections, a pod could make kubelet wait for seconds.
+A packet may contain 2,000 requests, each a millisecond of work. With such packets on many connections, a pod could make
+kubelet wait for seconds.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from collections.abc import Callable
 class ClientScheduler:
     """Schedules the clients of a listener one at a time, round robin by address.
 
-    The event loop looks for other ready work between two steps. So every waiter for the loop, kubelet at another
-    listener too, waits for one step, however many clients have sent something, and however slow the machine is.
+    The event loop polls for other ready work between two steps. So any other work, also kubelet's at another listener,
+    waits for one step at most, however many clients have sent something.
     """
 
     def __init__(self) -> None:
         self._waiting: dict[object, deque[Callable[[], None]]] = {}
-        """The requested callbacks, by address; the next address comes first."""
+        """Scheduled callbacks, by address, in the order in which the addresses are served."""
         self._is_taken = False
-        """A client's step is due in this iteration of the loop."""
+        """Whether a step runs, or is scheduled, in this iteration of the event loop."""
 
     def ask(self, address: object, go: Callable[[], None]) -> None:
-        """Schedule a client of the address: at once if no other was served in this iteration of the loop."""
+        """Schedule a client of the address. Call `go` at once if no other step has run in this iteration of the event
+        loop.
+        """
         if self._is_taken:
             self._waiting.setdefault(address, deque()).append(go)
             return
@@ -41,6 +43,6 @@ class ClientScheduler:
         waiting = self._waiting.pop(address)
         go = waiting.popleft()
         if waiting:
-            self._waiting[address] = waiting  # behind all others
+            self._waiting[address] = waiting  # served after all other addresses
         asyncio.get_running_loop().call_soon(self._pass_on)
         go()

@@ -1,4 +1,4 @@
-"""Frames of HTTP/2 as a client sends them: how many are handled in one go, and which are too large."""
+"""Splits HTTP/2 input into frames, limits the frames per step, and rejects frames that are too large."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from hpack import Encoder
 from addons.telemetry import metrics
 
 AT_ONCE = 4
-"""Requests of one client's connection of HTTP/2 that are handled in one go."""
+"""Maximum requests of one HTTP/2 connection that are handled in one step."""
 MAX_FRAME = 16 * 1024
-"""Bytes of a frame, HTTP/2's default (RFC 9113, 4.2)."""
+"""Maximum bytes of a frame: HTTP/2's default (RFC 9113, 4.2)."""
 MAX_HEAD = 256 * 1024
-"""Bytes of the frames of one head, as they come: as many as its headers may have when they are unpacked."""
+"""Maximum compressed bytes of one head: no more than its headers may have uncompressed."""
 LONGEST_CODED = 2048
-"""Bytes of a header's value up to which its head is packed by Huffman's code, which takes 0.5 ms then. A token of a
-service account has some 1,200."""
+"""Maximum bytes of a header value in a head that is sent Huffman-coded, which takes 0.5 ms then. A service account's
+token has some 1,200.
+"""
 MAX_TABLE = 4096
-"""Bytes of the heads that a connection remembers for HPACK: the default of clients that set none."""
+"""Maximum bytes of a connection's HPACK table for heads that the hub sends: HTTP/2's default."""
 PREFACE = 24
-"""Bytes that a client begins with (RFC 9113, 3.4)."""
+"""Bytes of a client's connection preface (RFC 9113, 3.4)."""
 _OTHERS = 40
-"""Frames that cost as much as a request: a PING, SETTINGS, a window's update."""
+"""Number of PING, SETTINGS or WINDOW_UPDATE frames that cost as much as one request."""
 _HEAD = 9
-"""Bytes of a frame's head: its length, type, flags and stream (RFC 9113, 4.1)."""
+"""Bytes of a frame's header: its length, type, flags and stream (RFC 9113, 4.1)."""
 _HEADERS, _SETTINGS, _CONTINUATION = 1, 4, 9
 _ACK, _END_HEADERS = 1, 4
 _SETTING = 6
@@ -33,19 +34,23 @@ _KNOWN = frozenset(int(code) for code in SettingCodes)
 
 
 class FrameTooLarge(Exception):
-    """A frame, or a head, that is larger than a bound. The connection ends."""
+    """Raised for a frame or a head that is larger than its bound. The connection closes."""
 
 
 class Frames:
-    """Takes complete frames out of received bytes. h2 looks at a frame's size when all of it has come."""
+    """Extracts complete frames from received bytes. h2 alone checks a frame's size only once the whole frame has
+    arrived.
+    """
 
     def __init__(self) -> None:
         self._is_greeted = False
         self._head = 0
-        """Bytes of the head whose frames come."""
+        """Compressed bytes of the incomplete head so far."""
 
     def next_frames(self, came: bytearray) -> tuple[bytes, bool]:
-        """The frames for one step, and whether there are more of them. FrameTooLarge as defined there."""
+        """Remove the frames for one step from `came`. Return them, and whether more input can be handled. FrameTooLarge
+        beyond a bound.
+        """
         at, requests, taken = 0, 0.0, bytearray()
         if not self._is_greeted:
             if len(came) < PREFACE:
@@ -75,9 +80,9 @@ class Frames:
 
 
 def _known(frame: bytearray) -> bytes:
-    """A frame of settings without those that no side knows (RFC 9113, 6.5.2). h2 keeps each: 65,000 were 56 MB."""
+    """Return a SETTINGS frame without unknown settings (RFC 9113, 6.5.2). h2 stores each of them: 65,000 took 56 MB."""
     if (len(frame) - _HEAD) % _SETTING:
-        return bytes(frame)  # malformed, as h2 will report
+        return bytes(frame)  # malformed: h2 reports it
     settings = [bytes(frame[at : at + _SETTING]) for at in range(_HEAD, len(frame), _SETTING)]
     known = b"".join(setting for setting in settings if int.from_bytes(setting[:2]) in _KNOWN)
     return len(known).to_bytes(3) + bytes(frame[3:_HEAD]) + known
@@ -89,10 +94,10 @@ def _too_large(what: str) -> FrameTooLarge:
 
 
 class HeadEncoder(Encoder):
-    """Sends a head with a long value as it is. hpack's time for Huffman's code is quadratic: 0.5 s for one of 60 KB.
+    """Sends a head with a long value without Huffman coding. hpack's coding takes quadratic time: 0.5 s for 60 KB.
 
-    It remembers MAX_TABLE bytes of heads, also for a client that allows 4 GiB: hpack keeps them for the connection's
-    life, and searches all of them for each field.
+    The table of sent heads has at most MAX_TABLE bytes, also for a client that allows 4 GiB: hpack stores the table as
+    long as the connection is open, and searches it for each field.
     """
 
     @property
@@ -103,7 +108,8 @@ class HeadEncoder(Encoder):
     def header_table_size(self, value: int) -> None:
         self.header_table.maxsize = min(value, MAX_TABLE)
         if self.header_table.resized:
-            # The next head names these two (RFC 7541, 4.2). hpack keeps all names that a client has ever sent.
+            # The next head sends the smallest and the last size (RFC 7541, 4.2). hpack would store every size that a
+            # client ever sent.
             least = min([self.header_table.maxsize, *self.table_size_changes])
             self.table_size_changes[:] = [least, self.header_table.maxsize]
 

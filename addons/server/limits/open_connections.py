@@ -1,7 +1,7 @@
-"""The number of the hub's connections, of an address and of the process, and whether one more fits.
+"""Counts open connections, by address and in the process, and decides whether one more fits.
 
-One port may not use up all: a quarter of the descriptors is left to the plain port, where kubelet is, and to the hub's
-own connections, disk and log.
+The TLS and peer ports cannot exhaust the file descriptors: a quarter is reserved for the plain port, which kubelet
+uses, and for the hub's own connections, disk and log.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from addons.server.limits.client_addresses import MAX_CONNECTIONS, ClientAddress
 from addons.telemetry import metrics
 
 RESERVED_SHARE = 4
-"""One part in so many of the descriptors is out of reach for the TLS port's clients."""
+"""Divisor: one in so many descriptors is reserved, and not available to clients of the TLS and peer ports."""
 OWN_DESCRIPTORS = 64
-"""Descriptors that no client's connection gets: listeners, disk, log."""
+"""Descriptors reserved for the hub itself: listeners, disk, log."""
 
 
 class OpenConnections:
-    """Counts connections as they come and go."""
+    """Counts open connections."""
 
     def __init__(self, descriptors: int) -> None:
-        """`descriptors` is how many the process may have."""
+        """`descriptors`: maximum open file descriptors of the process."""
         self._descriptors = descriptors
         self._clients: dict[str, ClientAddress] = {}
-        """From where each client connected, by the connection's id."""
+        """The address counters of each open client connection, by its id."""
         self._own: Callable[[], int] = lambda: 0
-        """How many connections to servers the hub's own client has."""
+        """Returns the number of the hub's own connections to servers."""
 
     def opened(self, client_id: str, listener: Listener | None, address: ClientAddress) -> str:
-        """Count a client's connection; why it must end, "" if it may stay."""
+        """Count a new client connection. Return why it must close, or "" if it may stay."""
         self._clients[client_id] = address
         address.connections += 1
         if _is_bounded(listener) and address.connections > MAX_CONNECTIONS:
@@ -42,21 +42,23 @@ class OpenConnections:
         return ""
 
     def closed(self, client_id: str) -> None:
-        """Count a client's connection no longer."""
+        """Stop counting a client's connection."""
         if (address := self._clients.pop(client_id, None)) is not None:
             address.connections -= 1
 
     def count_own(self, own: Callable[[], int]) -> None:
-        """Count the connections of the hub's own client among all others."""
+        """Set the function that returns the number of the hub's own connections to servers."""
         self._own = own
 
     def has_capacity(self, listener: Listener | None) -> bool:
-        """Whether one more connection fits, of a client of this listener or to a server for it."""
+        """Whether one more connection fits: from a client of this listener, or to a server on its behalf."""
         used = len(self._clients) + self._own() + OWN_DESCRIPTORS
         reserved = self._descriptors // RESERVED_SHARE if _is_bounded(listener) else 0
         return used <= self._descriptors - reserved
 
 
 def _is_bounded(listener: Listener | None) -> bool:
-    """Whether descriptors are out of reach for a listener's clients, which are not of the plain port."""
+    """Whether connections of this listener are limited per address and barred from reserved descriptors. The plain port
+    is exempt: only components of this node use it.
+    """
     return listener in (Listener.TLS, Listener.PEER)

@@ -1,7 +1,7 @@
-"""Validates heads of requests, and makes the heads to send on. Pure: names and values as bytes.
+"""Validates request heads, and builds the heads to send upstream. Pure: names and values are bytes.
 
-mitmproxy accepts values that HTTP/2 can carry and HTTP/1.1 cannot: a method with a space becomes another request line,
-and the next server may read a NUL or a carriage return in a value in its own way (RFC 9112, 11.1 and 11.2).
+mitmproxy accepts values that HTTP/2 can carry and HTTP/1.1 cannot: a space in a method yields another request line, and
+a server may interpret a NUL or a carriage return in a value differently (RFC 9112, 11.1 and 11.2).
 """
 
 from __future__ import annotations
@@ -14,24 +14,27 @@ from kube.errors import StatusError, bad_request
 from kube.http.transport.request_fields import NOT_SENT, HeaderFields
 
 MAX_HEADERS = 64 * 1024
-"""Bytes of a request's headers, names and values. Kubernetes' clients send less than 8 KiB."""
+"""Maximum bytes of a request's header names and values. Kubernetes clients send less than 8 KiB."""
 MAX_FIELDS = 1_000
-"""Fields of a request's headers. Each of some thirty looks at a header goes through all of them. Clients of Kubernetes
-send a dozen, and one for each group that they impersonate."""
+"""Maximum header fields of a request. Each of some thirty header look-ups scans all of them. Kubernetes clients send a
+dozen, and one for each group that they impersonate.
+"""
 MAX_TARGET = 8 * 1024
-"""Bytes of a request's target, path and query. client-go keeps its selectors well below."""
+"""Maximum bytes of a request target: path and query. Selectors of client-go stay well below it."""
 
 MAX_METHOD = 32
-"""Characters of a request's method; the longest of any registry has 17."""
+"""Maximum characters of a request method; the longest registered one has 17."""
 
 FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 WITH_BODY = (b"POST", b"PUT", b"PATCH")
-"""Methods whose requests have a body, were it an empty one (RFC 9110, 8.6)."""
+"""Methods whose requests always have a body, possibly an empty one (RFC 9110, 8.6)."""
 ESSENTIAL_FIELDS = FRAMING | {b"authorization"}
-"""Fields without which a request would be another one, even where `Connection` names them."""
+"""Fields that are sent upstream even if `Connection` names them, because the request means something else without
+them.
+"""
 
 type FieldPairs = Sequence[tuple[bytes, bytes]]
-"""Names and values of header fields, as they came."""
+"""Names and values of header fields, in their order."""
 
 _METHOD = re.compile(rb"[!#$%%&'*+.^_`|~0-9A-Za-z-]{1,%d}" % MAX_METHOD)
 _NO_TARGET = re.compile(rb"[^\x21-\x7e]")
@@ -40,7 +43,7 @@ _NO_VALUE = re.compile(rb"[\x00\r\n]")
 
 
 def fault_of(method: bytes, target: bytes, authority: bytes, fields: FieldPairs) -> StatusError | None:
-    """The reason why a request with this head is refused; None for a valid one."""
+    """Return the error for which a request with this head is refused; None if the head is valid."""
     if len(target) > MAX_TARGET:
         return target_too_long()
     if not _METHOD.fullmatch(method):
@@ -54,7 +57,7 @@ def fault_of(method: bytes, target: bytes, authority: bytes, fields: FieldPairs)
 
 
 def fields_fault_of(fields: FieldPairs) -> StatusError | None:
-    """The error in the headers of a request or response; None for none."""
+    """Return the error in the header fields of a request or response; None if they are valid."""
     names, values = [name for name, _ in fields], [value for _, value in fields]
     all_names, all_values = b"".join(names), b"".join(values)
     if len(fields) > MAX_FIELDS or len(all_names) + len(all_values) > MAX_HEADERS:
@@ -67,7 +70,7 @@ def fields_fault_of(fields: FieldPairs) -> StatusError | None:
 
 
 def is_upgrade(fields: FieldPairs) -> bool:
-    """Whether a request asks for another protocol on its connection (RFC 9110, 7.8)."""
+    """Whether a request asks to change the protocol of its connection (RFC 9110, 7.8)."""
     if b"upgrade" not in {name.lower() for name, _ in fields}:
         return False
     return b"upgrade" in connection_options(
@@ -78,10 +81,10 @@ def is_upgrade(fields: FieldPairs) -> bool:
 def fields_to_send(
     method: bytes, target: bytes, fields: FieldPairs, server: ServerConnections, length: int | None
 ) -> HeaderFields:
-    """The head of a request in the form of HTTP/2; `length` is that of a complete body.
+    """Build the head of the upstream request in HTTP/2 form. `length` is the size of a complete body; None for a
+    streamed one.
 
-    Fields of its own connection are left out (RFC 9110, 7.6.1): a client names them freely, and the next server might
-    believe them.
+    Hop-by-hop fields are dropped (RFC 9110, 7.6.1): the client names them, and the server might trust them.
     """
     host = f"[{server.host}]" if ":" in server.host else server.host
     head = [
@@ -117,17 +120,17 @@ def fields_to_send(
 
 
 def connection_options(connection: bytes) -> set[bytes]:
-    """The options that a field `Connection` has, in lower case."""
+    """Return the options of a `Connection` field, in lower case."""
     return {option.strip().lower() for option in connection.split(b",")}
 
 
 def target_too_long() -> StatusError:
-    """414, with the reason of a bad request: Kubernetes has none of its own."""
+    """Return a 414 with the reason BadRequest: Kubernetes defines no reason for 414."""
     return StatusError(414, "BadRequest", f"the request's target is longer than {MAX_TARGET} bytes")
 
 
 def headers_too_large() -> StatusError:
-    """431, as above."""
+    """Return a 431 with the reason BadRequest: Kubernetes defines no reason for 431."""
     return StatusError(
         431,
         "BadRequest",

@@ -1,4 +1,4 @@
-"""Tunnel to the cloud that the peer port lends to another hub."""
+"""Tunnel to the cloud that this hub lends to another hub through the peer port."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kube.http.proxies import END
 
 METHOD = b"CONNECT "
 MAX_HEAD = 8 * 1024
-"""Bytes of the head of a CONNECT: a borrower sends a hundred."""
+"""Maximum bytes of a CONNECT's head. A borrowing hub sends a hundred."""
 _CONNECT = re.compile(rb"CONNECT (\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._-]+):([0-9]{1,5}) HTTP/1\.1")
 OPENED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
@@ -28,21 +28,21 @@ logger = logging.getLogger(__name__)
 
 
 class Lent(NamedTuple):
-    """The link that a connection of the peer port is lent."""
+    """The link that this hub lends to one connection of the peer port."""
 
     open: Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
-    """A connection to the server; OSError where there is none."""
+    """Opens a connection to the server. OSError if that fails."""
     pace: Callable[[str, int], Awaitable[None]]
-    """Returns when so many bytes may be sent. The direction is up, to the cloud, or down."""
+    """Waits until so many bytes may be sent in a direction: "up" to the cloud, or "down"."""
 
 
 @dataclass(slots=True)
 class TunnelRequest:
-    """A hub's request for a tunnel, and its result: a tunnel, or a refusal."""
+    """Another hub's request for a tunnel, with its result: a link or a refusal."""
 
     client_id: str
     address: str
-    """The requesting hub's address."""
+    """Address of the requesting hub."""
     headers: tuple[tuple[str, str], ...]
     host: str
     port: int
@@ -51,7 +51,7 @@ class TunnelRequest:
 
 
 def parse_connect(client_id: str, address: str, head: bytes) -> TunnelRequest:
-    """StatusError 400 or 431 for anything but the head of a CONNECT, with nothing behind it."""
+    """Parse the head of a CONNECT. StatusError 400 or 431 if it is anything else, or if bytes follow it."""
     head, end, rest = head.partition(END)
     if not end or len(head) > MAX_HEAD:
         raise headers_too_large()
@@ -69,53 +69,54 @@ def parse_connect(client_id: str, address: str, head: bytes) -> TunnelRequest:
 
 
 class Borrower(Protocol):
-    """The handler of the borrower's connection."""
+    """The handler of the borrowing hub's connection."""
 
     is_full: Callable[[], bool]
-    """Whether reading from the borrower is paused."""
+    """Returns whether reading from the borrower must be paused."""
 
     def server_writable(self) -> None:
-        """Look again whether it is."""
+        """Pause or resume reading from the borrower, according to `is_full`."""
 
     async def drained(self) -> None:
         """Return when the borrower's socket has space. ClientLeft if the borrower has left."""
 
 
 class LentTunnel:
-    """Copies between a borrower and the server of its lent link, at the pace of that link.
+    """Copies bytes between a borrower and a server, at the rate limit of the lent link, with back-pressure in both
+    directions.
 
-    The next bytes are read from the borrower when the server has taken the former ones, and from the server no more
-    than one read while the borrower takes the former piece.
+    The next bytes are read from the borrower once the server has taken the former ones. From the server at most one
+    read is made while the borrower takes the former piece.
     """
 
     def __init__(
         self, lent: Lent, borrower: Borrower, tell: Callable[[bytes, bool], Awaitable[None]]
     ) -> None:
-        """`tell` sends bytes to the borrower, with whether they are the last."""
+        """`tell` sends bytes to the borrower; its second argument is whether they are the last."""
         self._lent = lent
         self._borrower = borrower
         self._tell = tell
         self._said: asyncio.Queue[bytes] = asyncio.Queue()
-        """The bytes from the borrower."""
+        """Bytes received from the borrower."""
         self._is_full = True
-        """The server has not taken all of that, or is not there yet."""
+        """Whether the server has not taken all bytes, or is not connected yet."""
         self._carrying: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """Open the connection, and read nothing from the borrower before it is open."""
+        """Start to connect to the server. Nothing is read from the borrower before the connection is open."""
         self._borrower.is_full = lambda: self._is_full
-        # Not at once, as mitmproxy's tasks begin: the layers are at work.
+        # Not eagerly: the caller must finish its own set-up first.
         self._carrying = asyncio.Task(
             self._carry(), loop=asyncio.get_running_loop(), name="carries over a lent way", eager_start=False
         )
 
     def send(self, data: bytes) -> None:
-        """Take the borrower's bytes."""
+        """Queue bytes from the borrower for the server."""
         self._is_full = True
         self._said.put_nowait(data)
 
     def close(self) -> None:
-        """The borrower has left."""
+        """Close the tunnel: the borrower has left."""
         if self._carrying is not None:
             self._carrying.cancel()
 
@@ -136,12 +137,13 @@ class LentTunnel:
                 await self._carry_down(reader)
                 up.cancel()
         finally:
-            # Not closed in order: a server that does not read would keep the socket of a tunnel that counts no more.
+            # Abort rather than close: a server that does not read would hold the socket open after the tunnel is
+            # uncounted.
             writer.transport.abort()
         await self._tell(b"", True)
 
     async def _carry_up(self, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):  # that the server has left is learned by reading
+        with contextlib.suppress(OSError):  # `_carry_down` notices that the server has left
             while True:
                 if self._said.empty():
                     self._is_full = False

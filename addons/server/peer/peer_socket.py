@@ -1,4 +1,4 @@
-"""The peer port: the CONNECT of another hub, which may borrow this node's link to the cloud, or HTTP.
+"""A connection to the peer port: a CONNECT by which another hub borrows this node's link to the cloud, or HTTP.
 
 Only the first message of a connection can open a tunnel, by HTTP/1.1. A later CONNECT is refused as malformed.
 """
@@ -23,13 +23,15 @@ from kube.http.proxies import END
 
 @dataclass
 class OpenTunnelHook(Hook):
-    """Another hub of the pool asks for a link to the cloud."""
+    """Another hub of the pool requests a tunnel to the cloud."""
 
     asked: TunnelRequest
 
 
 class PeerSocket(asyncio.Protocol):
-    """Lends a link where a CONNECT comes first, else has HTTP served. It is the tunnel's borrower."""
+    """Opens a tunnel if the connection begins with a CONNECT, otherwise serves HTTP. Implements the tunnel's
+    `Borrower`.
+    """
 
     def __init__(
         self,
@@ -46,7 +48,7 @@ class PeerSocket(asyncio.Protocol):
         self._writable.set()
         self.is_full: Callable[[], bool] = bool
         self.is_open = False
-        """The link leads to a server."""
+        """Whether the tunnel is connected to its server."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
