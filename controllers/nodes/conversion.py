@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from controllers.nodes.waves import Waves
@@ -33,13 +33,18 @@ class Stage(StrEnum):
     """The Job is to be made."""
     RUN = "run"
     """The Job was made."""
+    BLOCKED = "blocked"
+    """The Job's pod does not start, for a reason that kubelet or the Job controller has told."""
     CHECK = "check"
     """The Job has succeeded, or is gone: the node's return decides."""
     DONE = "done"
     FAILED = "failed"
 
 
-IN_PROGRESS = (Stage.START, Stage.RUN, Stage.CHECK)
+IN_PROGRESS = (Stage.START, Stage.RUN, Stage.BLOCKED, Stage.CHECK)
+NO_POD = "its Job has no pod"
+POD_TIMEOUT = timedelta(minutes=1)
+"""The time in which the Job controller must have created a Job's pod."""
 
 
 class JobState(StrEnum):
@@ -101,6 +106,10 @@ class EdgeNode:
     rollback: str = ""
     """The reason why its hub runs in place of another one, as reported."""
     job: JobState = JobState.NONE
+    waiting: str | None = None
+    """Why the Job's pod does not start; "" for one that starts, None without a pod."""
+    message: str = ""
+    """The message of the node's condition."""
     leads: bool = False
     can_lead: bool = False
 
@@ -160,7 +169,15 @@ class MakeJob:
     phase: Phase
 
 
-type Action = Move | MakeJob
+@dataclass(frozen=True, slots=True)
+class EndJob:
+    """End the Job of this round early: it fails, unless it completes before."""
+
+    node: str
+    phase: Phase
+
+
+type Action = Move | MakeJob | EndJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,16 +191,19 @@ class Plan:
 REASONS = {
     (Direction.INSTALL, Stage.START): "Installing",
     (Direction.INSTALL, Stage.RUN): "Installing",
+    (Direction.INSTALL, Stage.BLOCKED): "Installing",
     (Direction.INSTALL, Stage.CHECK): "Installing",
     (Direction.INSTALL, Stage.DONE): "Installed",
     (Direction.INSTALL, Stage.FAILED): "InstallFailed",
     (Direction.UPGRADE, Stage.START): "Upgrading",
     (Direction.UPGRADE, Stage.RUN): "Upgrading",
+    (Direction.UPGRADE, Stage.BLOCKED): "Upgrading",
     (Direction.UPGRADE, Stage.CHECK): "Upgrading",
     (Direction.UPGRADE, Stage.DONE): "Upgraded",
     (Direction.UPGRADE, Stage.FAILED): "UpgradeFailed",
     (Direction.UNINSTALL, Stage.START): "Uninstalling",
     (Direction.UNINSTALL, Stage.RUN): "Uninstalling",
+    (Direction.UNINSTALL, Stage.BLOCKED): "Uninstalling",
     (Direction.UNINSTALL, Stage.CHECK): "Uninstalling",
     (Direction.UNINSTALL, Stage.DONE): "Uninstalled",
     (Direction.UNINSTALL, Stage.FAILED): "UninstallFailed",
@@ -224,21 +244,57 @@ def _next(node: EdgeNode, waves: Waves, now: datetime) -> tuple[Action | None, d
     if phase.stage is Stage.FAILED and phase.version and phase.version != node.wanted_version:
         # The pool asks for another version now, and that failure holds nothing up any more.
         return _move(node, Phase(Direction.INSTALL, Stage.DONE, now, now)), None
-    if phase.stage not in IN_PROGRESS or node.job is JobState.RUNNING:
+    if phase.stage not in IN_PROGRESS:
         return None, None
+    if node.job is JobState.RUNNING:
+        return _next_of_job(node, phase, waves, now)
     if node.job is JobState.FAILED:
         return _move(node, phase.at(Stage.FAILED, now)), None
-    if phase.stage is Stage.RUN:
+    if phase.stage is not Stage.CHECK:
         return _move(node, phase.at(Stage.CHECK, now)), None
     if node.is_ready and _is_as_asked(node, phase):
         return _move(node, phase.at(Stage.DONE, now)), None
     if not node.is_heard:
         return None, None
-    deadline = max(phase.since, node.heard_since or phase.since) + waves.ready_timeout
-    if now < deadline:
+    if now < (deadline := _deadline(node, phase, waves)):
         return None, deadline
     late = f"{_missing(node, phase)}, {waves.ready_timeout} after its Job"
     return _move(node, phase.at(Stage.FAILED, now), late), None
+
+
+def _next_of_job(
+    node: EdgeNode, phase: Phase, waves: Waves, now: datetime
+) -> tuple[Action | None, datetime | None]:
+    """The next action of a node whose Job runs, and the deadline of a pod that does not start.
+
+    An image is pulled for as long as its link takes: only a reason why it is not counts.
+    """
+    if phase.stage is Stage.RUN:
+        waiting = node.waiting
+        if waiting is None:
+            waiting = NO_POD if now >= phase.since + POD_TIMEOUT else ""
+        return _move(node, phase.at(Stage.BLOCKED, now), waiting) if waiting else None, None
+    if phase.stage is not Stage.BLOCKED:
+        return None, None
+    if node.waiting == "":
+        return _move(node, phase.at(Stage.RUN, now)), None
+    if not _is_still_asked(node, phase):
+        return EndJob(node.name, phase), None
+    if not node.is_heard:
+        return None, None
+    deadline = _deadline(node, phase, waves)
+    return (EndJob(node.name, phase), None) if now >= deadline else (None, deadline)
+
+
+def _deadline(node: EdgeNode, phase: Phase, waves: Waves) -> datetime:
+    """The end of this stage, or of one that began when the node came back."""
+    return max(phase.since, node.heard_since or phase.since) + waves.ready_timeout
+
+
+def _is_still_asked(node: EdgeNode, phase: Phase) -> bool:
+    """Whether label and version still ask for this round."""
+    is_asked = node.wants_hub != (phase.direction is Direction.UNINSTALL)
+    return is_asked and phase.version in ("", node.wanted_version)
 
 
 def _is_as_asked(node: EdgeNode, phase: Phase) -> bool:
@@ -258,9 +314,7 @@ def _missing(node: EdgeNode, phase: Phase) -> str:
 
 
 def _next_of_start(node: EdgeNode, phase: Phase, now: datetime) -> Action | None:
-    is_asked = node.wants_hub != (phase.direction is Direction.UNINSTALL)
-    is_asked = is_asked and phase.version in ("", node.wanted_version)
-    if not is_asked and node.job is JobState.NONE:
+    if not _is_still_asked(node, phase) and node.job is JobState.NONE:
         # The label or the version has changed before anything was done: the node is as before this round.
         before = (
             None if phase.direction is Direction.INSTALL else Phase(Direction.INSTALL, Stage.DONE, now, now)

@@ -8,13 +8,14 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import partial
 
-from controllers.cluster.jobs import COMPLETE, JOB_NAME, JOBS, Job
+from controllers.cluster.jobs import COMPLETE, JOB, JOB_NAME, JOBS, Job
 from controllers.cluster.kinds import NODES, PODS, Node
 from controllers.cluster.node_pools import NODEPOOLS, NodePool, with_condition
 from controllers.nodes.conversion import (
     PHASE,
     Direction,
     EdgeNode,
+    EndJob,
     JobState,
     MakeJob,
     Move,
@@ -23,12 +24,12 @@ from controllers.nodes.conversion import (
     plan,
     read_phase,
 )
-from controllers.nodes.node_job import name_of, node_job, termination_message
+from controllers.nodes.node_job import DUTY, END_JOB, name_of, node_job, termination_message, waiting_reason
 from controllers.nodes.pool_progress import Progress, progress
 from controllers.nodes.waves import image_of, read_waves
 from controllers.runtime import metrics
 from controllers.runtime.controller import Context, Controller, own_key
-from controllers.runtime.unstructured import timestamp
+from controllers.runtime.unstructured import metadata, texts, timestamp
 from controllers.runtime.write_client import ObjectReference
 from kube.errors import StatusError
 from kube.fleet import HUBS_INSTALLED, FleetHub, fleet
@@ -85,6 +86,9 @@ class NodesController(Controller):
             if isinstance(action, MakeJob):
                 image = image_of(self._image, versions[action.node])
                 await self._make_job(by_name[action.node], action.phase, image, now)
+            elif isinstance(action, EndJob):
+                name = name_of(action.node, action.phase)
+                await self.patch(self._jobs, (self._namespace, name), END_JOB)
             else:
                 await self._move(by_name[action.node], action)
         found = progress(edge_nodes, waves)
@@ -110,6 +114,8 @@ class NodesController(Controller):
             _asks_for_hub(name in wanting, phase) for name, phase in phases.items()
         )
         hubs = await self._hubs(now) if asks else {}
+        jobs = {name: self._job_state(name, phase) for name, phase in phases.items()}
+        waiting = await self._waiting() if JobState.RUNNING in jobs.values() else {}
         return [
             EdgeNode(
                 name=node.name,
@@ -122,7 +128,9 @@ class NodesController(Controller):
                 version=hub.status.version if hub is not None else "",
                 wanted_version=version,
                 rollback=hub.status.rollback if hub is not None else "",
-                job=self._job_state(node.name, phases[node.name]),
+                job=jobs[node.name],
+                waiting=waiting.get(name_of(node.name, phase)) if (phase := phases[node.name]) else None,
+                message=node.hub[2],
                 leads=node.name in leaders,
                 can_lead=node.annotations.get(PEER_ANNOTATION, "") not in ("", CLOSED),
             )
@@ -133,6 +141,20 @@ class NodesController(Controller):
         """The hubs that report, by node."""
         leases = await self._context.informers.list_now(LEASES, LEASE_NAMESPACE)
         return {hub.node: hub for hub in fleet(leases, {}, now)}
+
+    async def _waiting(self) -> dict[str, str]:
+        """Why the pods of Jobs that have not ended do not start, by Job; "" for one that starts."""
+        pods = await self._context.informers.list_now(
+            PODS.type,
+            self._namespace,
+            labelSelector=f"{JOB}={DUTY}",
+            fieldSelector="status.phase!=Succeeded,status.phase!=Failed",
+        )
+        return {
+            texts(metadata(pod).get("labels")).get(JOB_NAME, ""): waiting_reason(pod)
+            for pod in pods
+            if "deletionTimestamp" not in metadata(pod)
+        }
 
     def _job_state(self, node: str, phase: Phase | None) -> JobState:
         job = self._jobs.get((self._namespace, name_of(node, phase))) if phase is not None else None
@@ -160,7 +182,9 @@ class NodesController(Controller):
             assert phase is not None
             selector = f"{JOB_NAME}={name_of(node.name, phase)}"
             pods = await self._context.informers.list_now(PODS.type, self._namespace, labelSelector=selector)
-            message = termination_message(pods) or f"the Job {name_of(node.name, phase)} failed"
+            message = (
+                termination_message(pods) or node.hub[2] or f"the Job {name_of(node.name, phase)} failed"
+            )
         # The condition first: the steps follow the phase.
         await self._tell_node(node, move.reason, message, is_failed=is_failed)
         await self._annotate(node, phase)

@@ -16,6 +16,10 @@ DEADLINE = 60 * 60
 """Seconds that a Job may take, from its start on the node."""
 TTL = 24 * 60 * 60
 """Seconds for which a finished Job stays, so that people can see why it failed."""
+END_JOB: Json = {"spec": {"activeDeadlineSeconds": 1}}
+"""The patch by which a Job ends."""
+STARTS = ("", "ContainerCreating", "PodInitializing")
+"""Reasons of a waiting container that is about to start: its image may be pulled for long."""
 LONGEST_MESSAGE = 1000
 """Characters of a Job's last output in a condition."""
 PROGRAM = "/opt/edgehub-{version}/bin/edgehub"
@@ -91,4 +95,23 @@ def termination_message(pods: list[Json]) -> str:
                 return message[-LONGEST_MESSAGE:]
         if message := text(mapping(pod.get("status")).get("message")).strip():
             return message[:LONGEST_MESSAGE]
+    return ""
+
+
+def waiting_reason(pod: Json) -> str:
+    """Return why a pod does not start, as kubelet or the scheduler says; "" for one that starts or runs."""
+    status = mapping(pod.get("status"))
+    waiting = [
+        mapping(mapping(each.get("state")).get("waiting"))
+        for each in objects(status.get("containerStatuses"))
+    ]
+    unscheduled = [
+        each
+        for each in objects(status.get("conditions"))
+        if each.get("type") == "PodScheduled" and each.get("status") == "False"
+    ]
+    for found in (*waiting, *unscheduled):
+        if (reason := text(found.get("reason"))) not in STARTS:
+            why = text(found.get("message")).strip()
+            return f"its Job does not start: {reason}: {why}"[:LONGEST_MESSAGE]
     return ""

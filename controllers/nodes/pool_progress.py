@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from controllers.nodes.conversion import Direction, EdgeNode, Stage
@@ -23,6 +23,8 @@ class Progress:
 
 NAMED = 5
 """Nodes that a message names of each kind."""
+LONGEST_REASON = 200
+"""Characters of a node's message in that of its pool."""
 
 
 def progress(nodes: Sequence[EdgeNode], waves: Waves) -> Progress:
@@ -31,6 +33,9 @@ def progress(nodes: Sequence[EdgeNode], waves: Waves) -> Progress:
     joined = [node for node in wanted if _has_joined(node)]
     failed = [node.name for node in nodes if node.has_failed]
     in_progress = [node.name for node in nodes if node.is_in_progress and node.is_heard]
+    reasons = {
+        node.name: node.message for node in nodes if node.message and (node.has_failed or node.is_in_progress)
+    }
     away = [
         node.name
         for node in nodes
@@ -44,7 +49,7 @@ def progress(nodes: Sequence[EdgeNode], waves: Waves) -> Progress:
     for state, names in (("under way", in_progress), ("waiting for the node", away), ("failed", failed)):
         if names:
             more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-            parts.append(f"{state}: {', '.join(sorted(names)[:NAMED])}{more}")
+            parts.append(f"{state}: {', '.join(sorted(names)[:NAMED])}{more}{_why(names, reasons)}")
     if waves.error:
         return Progress("InvalidAnnotation", waves.error)
     if failed:
@@ -52,6 +57,13 @@ def progress(nodes: Sequence[EdgeNode], waves: Waves) -> Progress:
     if not left:
         return Progress("Complete", "; ".join(parts))
     return Progress("Waiting" if len(away) == len(left) else "Progressing", "; ".join(parts))
+
+
+def _why(names: Sequence[str], reasons: Mapping[str, str]) -> str:
+    """The message of the first of these nodes that has one, in a line."""
+    name = min(reasons.keys() & names, default="")
+    text = " ".join(reasons.get(name, "").split())
+    return f" ({name}: {text[:LONGEST_REASON]})" if text else ""
 
 
 def _has_joined(node: EdgeNode) -> bool:

@@ -11,6 +11,7 @@ import pytest
 from controllers.nodes.conversion import (
     Direction,
     EdgeNode,
+    EndJob,
     JobState,
     MakeJob,
     Move,
@@ -21,7 +22,7 @@ from controllers.nodes.conversion import (
     read_phase,
 )
 from controllers.nodes.pool_progress import progress
-from controllers.nodes.waves import Waves, image_of, read_waves
+from controllers.nodes.waves import Waves
 
 NOW = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
 BEFORE = NOW - timedelta(minutes=1)
@@ -43,8 +44,9 @@ def node(
 
 def said(found: Plan) -> list[str]:
     """The actions in short."""
+    names = {MakeJob: "job", EndJob: "end job"}
     return [
-        f"{action.node} job" if isinstance(action, MakeJob) else f"{action.node} {_named(action)}"
+        f"{action.node} {_named(action) if isinstance(action, Move) else names[type(action)]}"
         for action in found.actions
     ]
 
@@ -66,7 +68,7 @@ RUNNING, COMPLETE, FAILED, NONE = JobState.RUNNING, JobState.COMPLETE, JobState.
         (node(at="install/start"), ["n1 job"]),
         (node(at="install/start", is_heard=False), []),
         (node(at="install/start", wants=False), ["n1 none"]),
-        (node(at="install/run", job=RUNNING), []),
+        (node(at="install/run", job=RUNNING, since=NOW), []),
         (node(at="install/run", job=COMPLETE), ["n1 install/check"]),
         (node(at="install/run", job=FAILED), ["n1 install/failed"]),
         (node(at="install/run", job=NONE), ["n1 install/check"]),
@@ -79,6 +81,18 @@ RUNNING, COMPLETE, FAILED, NONE = JobState.RUNNING, JobState.COMPLETE, JobState.
         (node(at="install/check", job=COMPLETE, since=LONG_AGO), ["n1 install/failed"]),
         (node(at="install/check", job=COMPLETE, since=LONG_AGO, is_heard=False, is_ready=False), []),
         (node(at="install/check", job=COMPLETE, since=LONG_AGO, heard_since=BEFORE), []),
+        (node(at="install/run", job=RUNNING, waiting=""), []),
+        (node(at="install/run", job=RUNNING, waiting="", since=LONG_AGO), []),
+        (node(at="install/run", job=RUNNING, since=LONG_AGO), ["n1 install/blocked"]),
+        (node(at="install/run", job=RUNNING, waiting="ErrImagePull"), ["n1 install/blocked"]),
+        (node(at="install/blocked", job=RUNNING, waiting="ErrImagePull"), []),
+        (node(at="install/blocked", job=RUNNING, waiting=""), ["n1 install/run"]),
+        (node(at="install/blocked", job=RUNNING, since=LONG_AGO), ["n1 end job"]),
+        (node(at="install/blocked", job=RUNNING, since=LONG_AGO, is_heard=False), []),
+        (node(at="install/blocked", job=RUNNING, since=LONG_AGO, heard_since=BEFORE), []),
+        (node(at="install/blocked", job=RUNNING, wants=False), ["n1 end job"]),
+        (node(at="install/blocked", job=FAILED), ["n1 install/failed"]),
+        (node(at="install/blocked", job=COMPLETE), ["n1 install/check"]),
         (node(at="install/done"), []),
         (node(at="install/done", wants=False), ["n1 uninstall/start"]),
         (node(at="install/failed"), []),
@@ -119,7 +133,9 @@ def to(wanted: str, at: str = "install/done", **more: Any) -> EdgeNode:
         (to("2", "upgrade/start 2", wants=False), ["n1 install/done"]),
         # The manager ended between the Job and the phase.
         (to("3", "upgrade/start 2", job=RUNNING), ["n1 job"]),
-        (to("2", "upgrade/run 2", job=RUNNING), []),
+        (to("2", "upgrade/run 2", job=RUNNING, waiting=""), []),
+        (to("2", "upgrade/blocked 2", job=RUNNING), []),
+        (to("3", "upgrade/blocked 2", job=RUNNING), ["n1 end job"]),
         (to("2", "upgrade/run 2", job=FAILED), ["n1 upgrade/failed"]),
         (to("2", "upgrade/run 2", job=COMPLETE), ["n1 upgrade/check"]),
         (to("2", "upgrade/check 2"), []),
@@ -164,22 +180,6 @@ def test_a_rolled_back_hub_is_reported_with_the_reason() -> None:
     assert move.message == (
         "its hub has version 1 and not 2 (rolled back from hub:2: it ended), 0:05:00 after its Job"
     )
-
-
-@pytest.mark.parametrize(
-    ("image", "expected"),
-    [
-        ("edgehub:0.2.0", "edgehub:0.3.0"),
-        ("edgehub", "edgehub:0.3.0"),
-        ("r.example:5000/a/edgehub:0.2.0", "r.example:5000/a/edgehub:0.3.0"),
-        ("r.example:5000/a/edgehub", "r.example:5000/a/edgehub:0.3.0"),
-        ("r.example/edgehub@sha256:00", "r.example/edgehub:0.3.0"),
-        ("r.example/edgehub:0.2.0@sha256:00", "r.example/edgehub:0.3.0"),
-    ],
-)
-def test_the_image_of_a_version(image: str, expected: str) -> None:
-    assert image_of(image, "0.3.0") == expected
-    assert image_of(image, "") == image
 
 
 def names(*given: str, **more: Any) -> list[EdgeNode]:
@@ -290,44 +290,6 @@ def test_a_phase_is_read_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotations", "expected"),
-    [
-        ({}, Waves()),
-        (
-            {
-                "edgehub.io/max-unavailable": "20%",
-                "edgehub.io/wave-pause": "10m",
-                "edgehub.io/ready-timeout": "90s",
-            },
-            Waves("20%", timedelta(minutes=10), timedelta(seconds=90)),
-        ),
-        ({"edgehub.io/wave-pause": "-1s"}, Waves()),
-        ({"edgehub.io/hub-version": "0.3.0-rc.1"}, Waves(version="0.3.0-rc.1")),
-    ],
-)
-def test_annotations_of_waves_are_read(annotations: dict[str, str], expected: Waves) -> None:
-    assert read_waves(annotations) == expected
-
-
-@pytest.mark.parametrize(
-    "annotations",
-    [
-        {"edgehub.io/max-unavailable": "all"},
-        {"edgehub.io/max-unavailable": "9999999"},
-        {"edgehub.io/wave-pause": "1d"},
-        {"edgehub.io/ready-timeout": ""},
-        {"edgehub.io/hub-version": "evil.example/hub:1"},
-        {"edgehub.io/hub-version": "../../tmp"},
-        {"edgehub.io/hub-version": "1 2"},
-    ],
-)
-def test_annotations_that_cannot_be_followed(annotations: dict[str, str]) -> None:
-    found = read_waves(annotations)
-    assert next(iter(annotations)) in found.error
-    assert progress(names("n1"), found).reason == "InvalidAnnotation"
-
-
-@pytest.mark.parametrize(
     ("nodes", "reason", "message"),
     [
         ([node("n1", "install/done"), node("n2", "install/done")], "Complete", "2 of 2 nodes have a hub"),
@@ -341,7 +303,21 @@ def test_annotations_that_cannot_be_followed(annotations: dict[str, str]) -> Non
             "Waiting",
             "1 of 2 nodes have a hub; waiting for the node: n2",
         ),
-        ([node("n1", "install/failed"), node("n2")], "Stopped", "0 of 2 nodes have a hub; failed: n1"),
+        (
+            [node("n1", "install/failed"), node("n2")],
+            "Stopped",
+            "0 of 2 nodes have a hub; failed: n1",
+        ),
+        (
+            [node("n1", "install/failed"), node("n2", "install/failed", message="it has\nno disk")],
+            "Stopped",
+            "0 of 2 nodes have a hub; failed: n1, n2 (n2: it has no disk)",
+        ),
+        (
+            [node("n1", "install/blocked", message="ErrImagePull: gone")],
+            "Progressing",
+            "0 of 1 nodes have a hub; under way: n1 (n1: ErrImagePull: gone)",
+        ),
         ([node("n1", "uninstall/done", wants=False)], "Complete", "0 of 0 nodes have a hub"),
         (
             [node(f"n{number}", "install/run") for number in range(7)],

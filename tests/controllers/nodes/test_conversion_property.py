@@ -8,7 +8,18 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controllers.nodes.conversion import Direction, EdgeNode, JobState, MakeJob, Plan, Stage, plan, read_phase
+from controllers.nodes.conversion import (
+    Direction,
+    EdgeNode,
+    EndJob,
+    JobState,
+    MakeJob,
+    Move,
+    Plan,
+    Stage,
+    plan,
+    read_phase,
+)
 from controllers.nodes.waves import Waves
 
 NOW = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
@@ -19,7 +30,7 @@ EVENTS = st.lists(
         st.sampled_from(
             [
                 *("label", "no label", "complete", "fail", "delete job", "away", "back", "no hub", "retry"),
-                *("version 1", "version 2", "any version"),
+                *("version 1", "version 2", "any version", "no image"),
             ]
         ),
         AT,
@@ -49,8 +60,9 @@ class Pool:
         changes: dict[str, EdgeNode] = {
             "label": replace(node, wants_hub=True),
             "no label": replace(node, wants_hub=False),
-            "complete": _with_hub(replace(node, job=JobState.COMPLETE)) if runs else node,
-            "fail": replace(node, job=JobState.FAILED) if runs else node,
+            "complete": _with_hub(replace(node, job=JobState.COMPLETE, waiting=None)) if runs else node,
+            "fail": replace(node, job=JobState.FAILED, waiting=None) if runs else node,
+            "no image": replace(node, waiting="ErrImagePull") if runs else node,
             "delete job": replace(node, job=JobState.NONE),
             "away": replace(node, is_ready=False, is_heard=False),
             "back": node
@@ -79,8 +91,14 @@ class Pool:
             at = int(action.node.removeprefix("n"))
             if isinstance(action, MakeJob):
                 self.nodes[at] = replace(
-                    self.nodes[at], phase=action.phase.at(Stage.RUN, self.now), job=JobState.RUNNING
+                    self.nodes[at],
+                    phase=action.phase.at(Stage.RUN, self.now),
+                    job=JobState.RUNNING,
+                    waiting="",
                 )
+            elif isinstance(action, EndJob):
+                assert self.nodes[at].waiting, "no Job is ended that has started"
+                self.nodes[at] = replace(self.nodes[at], job=JobState.FAILED, waiting=None)
             else:
                 is_new = action.phase is not None and action.phase.stage is Stage.START
                 job = JobState.NONE if is_new else self.nodes[at].job
@@ -94,7 +112,7 @@ class Pool:
             if isinstance(action, MakeJob):
                 assert (action.node, action.phase.round) not in self.rounds, "a round makes one Job"
                 self.rounds.add((action.node, action.phase.round))
-            elif action.phase is not None and action.phase.stage is Stage.START:
+            elif isinstance(action, Move) and action.phase is not None and action.phase.stage is Stage.START:
                 starting.append(node)
         if starting:
             assert not any(node.has_failed for node in self.nodes), "a pool that has stopped begins nothing"

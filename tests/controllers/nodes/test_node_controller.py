@@ -212,6 +212,40 @@ def test_a_node_that_does_not_come_back_stops_its_pool(cloud: RealCloud, start: 
         assert "its hub does not say that it is well" in found["message"]
 
 
+def test_an_image_that_cannot_be_pulled_stops_its_pool_until_another_version_is_asked_for(
+    cloud: RealCloud, start: Start
+) -> None:
+    """The Job ends in its time, or at once when the pool asks for another version, and the reason is told."""
+
+    def why(node: str) -> str:
+        found = condition(cloud.admin.get(f"{NODES}/{node}"), "HubInstalled")
+        return f"{found['reason']}: {found.get('message', '')}"
+
+    with ConvertedNodes(cloud, 2, ready_timeout="5m") as scene:
+        scene.missing.update({"0.4.0", "0.4.1"})
+        first, second = sorted(scene.members)
+        start()
+        scene.label(scene.members)
+        scene.until(lambda: scene.pool_condition()[0] == "Complete")
+        scene.ask_for("0.4.0")
+        blocked = "its Job does not start: ErrImagePull: edgehub:0.4.0: not found"
+        scene.until(lambda: scene.phases() == {first: "upgrade/blocked", second: "install/done"})
+        assert why(first) == f"Upgrading: {blocked}"
+        scene.until(lambda: f"under way: {first} ({first}: {blocked})" in fleet(cloud))
+
+        scene.ask_for("0.4.1")
+        scene.until(lambda: "0.4.1" in why(first))
+        scene.annotate({"edgehub.io/ready-timeout": "1s"})
+        scene.until(lambda: scene.pool_condition()[0] == "Stopped")
+        assert why(first) == f"UpgradeFailed: {blocked.replace('0.4.0', '0.4.1')}"
+        assert scene.phases()[second] == "install/done"
+        assert f"failed: {first} ({first}: its Job does not start" in fleet(cloud)
+
+        scene.ask_for("0.4.2")
+        scene.until(lambda: scene.pool_condition()[0] == "Complete")
+        assert scene.upgraded() == [first, second]
+
+
 def test_a_pool_of_another_is_not_held_up(cloud: RealCloud, start: Start) -> None:
     with ConvertedNodes(cloud, 1) as broken, ConvertedNodes(cloud, 1) as well:
         broken.fails.update(broken.members)

@@ -7,7 +7,15 @@ from datetime import UTC, datetime, timedelta
 from addons.install.commands import make_parser
 from controllers.cluster.jobs import LONGEST_NAME
 from controllers.nodes.conversion import Direction, Phase, Stage
-from controllers.nodes.node_job import LONGEST_MESSAGE, arguments, name_of, node_job, termination_message
+from controllers.nodes.node_job import (
+    LONGEST_MESSAGE,
+    arguments,
+    name_of,
+    node_job,
+    termination_message,
+    waiting_reason,
+)
+from kube.json_type import Json
 
 NOW = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
 ROUND = Phase(Direction.INSTALL, Stage.START, NOW, NOW)
@@ -55,3 +63,20 @@ def test_the_message_of_a_failed_job() -> None:
     assert len(termination_message([pod("x" * 5000)])) == LONGEST_MESSAGE
     refused = {"status": {"phase": "Failed", "reason": "Evicted", "message": "The node was low on disk."}}
     assert termination_message([refused]) == "The node was low on disk."
+
+
+def test_why_a_job_does_not_start() -> None:
+    def pod(reason: str, message: str = "") -> dict[str, object]:
+        waiting = {"reason": reason, "message": message}
+        return {"status": {"containerStatuses": [{"state": {"waiting": waiting}}]}}
+
+    states: list[Json] = [{}, {"waiting": {"reason": "ContainerCreating"}}, {"running": {}}]
+    for state in states:
+        assert waiting_reason({"status": {"containerStatuses": [{"state": state}]}}) == ""
+    assert (
+        waiting_reason(pod("ErrImagePull", "not found\n"))
+        == "its Job does not start: ErrImagePull: not found"
+    )
+    assert len(waiting_reason(pod("ErrImagePull", "x" * 5000))) == LONGEST_MESSAGE
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no node"}
+    assert "Unschedulable: no node" in waiting_reason({"status": {"conditions": [condition]}})

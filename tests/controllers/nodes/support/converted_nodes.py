@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.cloud.real import RealCloud
-from tests.controllers.nodes.support.simulated_node import PODS, SimulatedNode, now
+from tests.controllers.nodes.support.simulated_node import PODS, SimulatedNode, image_of, now
 from tests.controllers.support.scene import NODES, POOLS, Scene, condition
 from tests.support.worker import Worker
 
@@ -26,7 +26,7 @@ class ConvertedPool(Scene):
         super().__init__(cloud, [])
         self.name_of_pool = self.pool(**spec)
         self.members: list[str] = []
-        self._annotate(annotations)
+        self.annotate(annotations)
 
     def label(self, nodes: list[str], value: str | None = "true") -> None:
         for node in nodes:
@@ -34,7 +34,7 @@ class ConvertedPool(Scene):
 
     def ask_for(self, version: str | None) -> None:
         """Set the version that the pool's hubs are to have."""
-        self._annotate({"edgehub.io/hub-version": version})
+        self.annotate({"edgehub.io/hub-version": version})
 
     def try_again(self, node: str) -> None:
         """Make the manager try a node again that has failed."""
@@ -67,7 +67,7 @@ class ConvertedPool(Scene):
             if pod["nodeName"] in self.members and action in ("", pod["containers"][0]["args"][0])
         )
 
-    def _annotate(self, annotations: dict[str, str] | dict[str, str | None]) -> None:
+    def annotate(self, annotations: dict[str, str] | dict[str, str | None]) -> None:
         self.admin.patch(f"{POOLS}/{self.name_of_pool}", {"metadata": {"annotations": annotations}})
 
 
@@ -91,6 +91,8 @@ class ConvertedNodes(Worker, ConvertedPool):
         """Nodes whose hub never says that it is well."""
         self.bad: set[str] = set()
         """Versions whose hub fails, so that the former one comes back."""
+        self.missing: set[str] = set()
+        """Versions whose image cannot be pulled."""
         self.ran: list[tuple[str, str]] = []
         """The action of each Job, and its node."""
 
@@ -120,6 +122,9 @@ class ConvertedNodes(Worker, ConvertedPool):
             for pod in self._client.get(PODS, labelSelector=JOBS_PODS)["items"]:
                 node = pod["spec"]["nodeName"]
                 if node in self.members and node not in self.holds and pod["status"]["phase"] == "Pending":
+                    if image_of(pod).rpartition(":")[2] in self.missing:
+                        self._nodes[node].refuse_image(pod)
+                        continue
                     fails, is_silent = node in self.fails, node in self.silent
                     action = self._nodes[node].run(pod, fails=fails, bad=self.bad, is_silent=is_silent)
                     self.ran.append((action, node))

@@ -50,6 +50,16 @@ class SimulatedNode:
         self._client.patch(f"{PODS}/{pod['metadata']['name']}/status", ended)
         return action
 
+    def refuse_image(self, pod: Json) -> None:
+        """Say as kubelet does that the image of a pod cannot be pulled, until the pod is deleted."""
+        path = f"{PODS}/{pod['metadata']['name']}"
+        if "deletionTimestamp" in pod["metadata"]:
+            self._client.request("DELETE", path, body={"gracePeriodSeconds": 0})
+            return
+        waiting = {"reason": "ErrImagePull", "message": f"{image_of(pod)}: not found"}
+        status = {"containerStatuses": [container_status({"waiting": waiting})]}
+        self._client.patch(f"{path}/status", {"status": status})
+
     def say(self, version: str, rollback: str = "") -> None:
         """Report a hub of this version from now on; "" for none."""
         self._version, self._rollback = version, rollback
@@ -69,15 +79,25 @@ class SimulatedNode:
 
 def failed(message: str) -> Json:
     """The status of a pod whose program has failed with this termination message."""
-    status = {
+    ended = {"terminated": {"exitCode": 1, "message": message}}
+    return {"status": {"phase": "Failed", "containerStatuses": [container_status(ended)]}}
+
+
+def container_status(state: Json) -> Json:
+    """The status of a Job's container in this state."""
+    return {
         "name": "edgehub",
-        "state": {"terminated": {"exitCode": 1, "message": message}},
+        "state": state,
         "image": "",
         "imageID": "",
         "ready": False,
         "restartCount": 0,
     }
-    return {"status": {"phase": "Failed", "containerStatuses": [status]}}
+
+
+def image_of(pod: Json) -> str:
+    """The image of a Job's pod."""
+    return str(pod["spec"]["containers"][0]["image"])
 
 
 def now(*, micro: bool = False) -> str:
