@@ -42,18 +42,28 @@ def open_page(
     if not url.startswith(("http://", "https://")):
         raise NoAnswer(f"{admin} is no http URL")
     headers = {"Accept": accept, **({"Content-Type": kind} if body is not None else {})}
-    request = Request(url, data=body, headers=headers)  # noqa: S310 - the scheme was looked at
+    try:
+        request = Request(url, data=body, headers=headers)  # noqa: S310 - the scheme was looked at
+    except ValueError:
+        raise NoAnswer(f"{admin} is no http URL") from None
     # The admin port is on this node: a proxy that the environment names does not reach it.
     opener = build_opener(ProxyHandler({}))
     try:
         with opener.open(request, timeout=TIMEOUT) as answer:
+            found = answer.headers.get_content_type()
+            if found == "text/html" or (accept == JSON and "json" not in found):
+                raise NoAnswer(f"{admin} is no admin port of a hub: --admin names the port of one")
             yield answer
     except HTTPError as error:
         raise NoAnswer(f"the hub at {admin} refuses: {_message(error)}") from None
+    except BrokenPipeError:
+        raise  # the caller's own output: urllib wraps those of the connection
     except (URLError, HTTPException, TimeoutError, ConnectionError) as error:
         why = error.reason if isinstance(error, URLError) else error
         if isinstance(why, ConnectionRefusedError):
             why = "nothing listens there: does a hub run here? --admin names another port of it"
+        elif isinstance(why, OSError):
+            why = why.strerror or why
         raise NoAnswer(f"the hub at {admin} does not answer: {why}") from None
 
 

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -60,15 +61,7 @@ def query_of(options: argparse.Namespace) -> dict[str, str]:
 
 
 def show_lines(lines: Iterable[bytes], output: str) -> None:
-    """Print the lines of a hub as they come, until there are no more, or their reader ends, such as `| head`."""
-    try:
-        _print_lines(lines, output)
-    except BrokenPipeError:
-        # Python would report it once more when it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _print_lines(lines: Iterable[bytes], output: str) -> None:
+    """Print the lines of a hub as they come, until there are no more."""
     has_colours = sys.stdout.isatty()
     for raw in lines:
         if not raw.strip():
@@ -97,14 +90,23 @@ type Asked = argparse.Namespace
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one subcommand; the exit status, 1 when the hub cannot be asked. Bad flags end the process with status 2."""
+    """Run one subcommand; the exit status, 1 when the hub cannot be asked. Bad flags end the process with status 2.
+
+    If the reader of its output ends first, such as `| head`, it ends silently, with a shell's status for SIGPIPE.
+    """
     parser = make_parser()
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
         options.own.error(f"unrecognized arguments: {' '.join(unknown)}")
     do: Callable[[Asked], int] = options.do
     try:
-        return do(options)
+        status = do(options)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        # Python would report it once more when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except NoAnswer as error:
         print(printable(str(error)), file=sys.stderr)
         return 1

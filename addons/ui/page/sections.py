@@ -143,7 +143,7 @@ def _trial(trial: Row) -> str:
         parts.append(_difference(row))
     for resource in trial["unseen"]:
         change = f"{text(resource['before'] or NO_FILTER)} becomes {text(resource['after'] or NO_FILTER)}"
-        parts.append(f"<p>{text(resource['component'])} asked for nothing yet: {change}</p>")
+        parts.append(f"<p>{text(resource['component'])} has not asked for what they filter: {change}</p>")
     for kind, consequence in (("gained", "will be kept for an outage"), ("lost", "will no longer be kept")):
         if trial["cached"][kind]:
             parts.append(f"<p>Reads of {text(trial['cached'][kind])} {consequence}.</p>")

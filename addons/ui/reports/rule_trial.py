@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections import UserString
-from collections.abc import Callable, Mapping
+from collections import Counter, UserString
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -40,6 +40,9 @@ MAX_DEPTH = 20
 """Collections within each other. libyaml's composer calls itself for each, and ends the process when the stack ends."""
 MAX_NODES = 50_000
 """Keys, values and collections: read within a second or two."""
+
+OWN = "kube-system", "yurt-hub-cfg"
+"""The namespace and name of the rules of a hub without options of its own."""
 
 type Chains = tuple[tuple[Filter, ...], tuple[Filter, ...]]
 """The filters by the rules in force, and by the edit."""
@@ -83,7 +86,8 @@ class Difference:
 
 async def try_text(hub: RunningHub, text: bytes) -> dict[str, Any]:
     """`try_rules` of a person's text; ValueError as in `read_rules`."""
-    return await try_rules(hub, await asyncio.to_thread(read_rules, text))
+    own = hub.settings.namespace, hub.settings.configmap
+    return await try_rules(hub, await asyncio.to_thread(read_rules, text, own))
 
 
 async def try_rules(hub: RunningHub, data: Mapping[str, str] | None) -> dict[str, Any]:
@@ -105,7 +109,7 @@ async def try_rules(hub: RunningHub, data: Mapping[str, str] | None) -> dict[str
     named = (now.components | edited.components) - {ANY, HUB}
     unseen = [
         {"component": name, "before": before, "after": after}
-        for name in sorted(named - seen)
+        for name in sorted(named - {row["component"] for row in rows})
         if (before := bound_filters(now, name)) != (after := bound_filters(edited, name))
     ]
     untried = sorted({f"{row['component']} {row['resource']}" for row in rows if not row["copy"]})
@@ -226,8 +230,14 @@ class Texts(yaml.CSafeLoader):
     """Reads only text.
 
     PyYAML raises for a date that no calendar has, and takes a minute for a number of sixties (1:1:1…) as long as a
-    ConfigMap.
+    ConfigMap. It takes the last of two values of a key, and kubectl's readers may not.
     """
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        keys = Counter(str(key.value) for key, _ in node.value)
+        if keys and keys.most_common(1)[0][1] > 1:
+            raise ValueError(f"the key {keys.most_common(1)[0][0]} stands twice")
+        return super().construct_mapping(node, deep)
 
 
 for _tag in ("bool", "int", "float", "binary", "timestamp"):
@@ -238,11 +248,11 @@ Texts.yaml_implicit_resolvers = {
 }
 
 
-def read_rules(text: bytes) -> dict[str, str] | None:
+def read_rules(text: bytes, own: tuple[str, str] = OWN) -> dict[str, str] | None:
     """The data of the ConfigMap in a text of one or more documents; None for one without data.
 
-    ValueError in the reader's words where the text is no ConfigMap. It takes some seconds for the longest text, so a
-    thread should run it.
+    ValueError in the reader's words where the text is no ConfigMap, or one of another namespace or name than `own`. It
+    takes some seconds for the longest text, so a thread should run it.
     """
     if len(text) > MAX_TEXT:
         raise ValueError(f"the text is longer than {MAX_TEXT} bytes")
@@ -259,6 +269,7 @@ def read_rules(text: bytes) -> dict[str, str] | None:
     if len(configmaps) > 1:
         raise ValueError("the text has more than one ConfigMap")
     if configmaps:
+        _check_name(configmaps[0].get("metadata"), own)
         return _data(configmaps[0].get("data"))
     if len(documents) == 1 and isinstance(documents[0], dict) and "kind" not in documents[0]:
         # `data:` in front of the entries, as in a ConfigMap: no entry is a mapping.
@@ -278,6 +289,16 @@ def _check_size(text: bytes) -> None:
             raise ValueError("the text refers to itself (*name): write it out")
         if depth > MAX_DEPTH or nodes > MAX_NODES:
             raise ValueError(f"the text has more than {MAX_NODES} nodes, or {MAX_DEPTH} within each other")
+
+
+def _check_name(metadata: Any, own: tuple[str, str]) -> None:
+    """ValueError for the metadata of another ConfigMap; what is not named is not checked."""
+    given = metadata if isinstance(metadata, dict) else {}
+    found = given.get("namespace") or own[0], given.get("name") or own[1]
+    if found != own:
+        raise ValueError(
+            f"the text is ConfigMap {'/'.join(map(str, found))}, and the rules are {'/'.join(own)}"
+        )
 
 
 def _data(configmap: Any) -> dict[str, str] | None:

@@ -221,7 +221,8 @@ def trial_text(report: Row) -> str:
         lines.append(_difference(row))
     for row in report["unseen"]:
         lines.append(
-            f"{row['component']}: {_chain(row['before'])} becomes {_chain(row['after'])}; it asked for nothing yet\n"
+            f"{row['component']}: {_chain(row['before'])} becomes {_chain(row['after'])}; "
+            "it has not asked for what they filter\n"
         )
     for kind, phrase in (("gained", "are kept for an outage from now on"), ("lost", "are no longer kept")):
         if report["cached"][kind]:

@@ -161,7 +161,7 @@ async def test_a_trial(hub: RunningHub) -> None:
     assert "default/lb" in html
     assert "&lt;i&gt;" in html
     assert "<i>" not in html
-    assert "later asked for nothing yet" in html
+    assert "later has not asked for what they filter" in html
     assert "Reads of z will be kept" in html
     same = await tried(hub, ReportQueue(), b"discardcloudservice: chosen")
     assert "the same as the rules in force" in same

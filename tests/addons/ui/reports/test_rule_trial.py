@@ -125,6 +125,13 @@ async def test_a_resource_without_a_copy(hub: RunningHub) -> None:
     assert "not tried, for the hub has no copy of what they read: reader endpoints" in trial_text(trial)
 
 
+async def test_a_component_that_has_not_read_what_an_edit_filters_is_named(hub: RunningHub) -> None:
+    """It has read Services alone."""
+    hub.traffic.began("reader", "services", is_error=False, is_watch=False)
+    trial = await try_rules(hub, {**IN_FORCE, "endpoints": "reader"})
+    assert {"component": "reader", "before": [], "after": ["endpoints"]} in trial["unseen"]
+
+
 async def test_where_no_component_has_asked_for_anything_nothing_is_tried(parts: HubWorld) -> None:
     hub = parts.running_hub(IN_FORCE)
     trial = await try_rules(hub, {**IN_FORCE, "servicetopology": "envoy"})
@@ -163,6 +170,12 @@ def test_a_configmap_or_its_data(text: str, data: dict[str, str] | None) -> None
         (b"- x\n", "no ConfigMap"),
         ((MAP + "---\n" + MAP).encode(), "more than one"),
         ((MAP + "data: [x]\n").encode(), "no mapping"),
+        (b"endpoints: x\nendpoints: y\n", "endpoints stands twice"),
+        (
+            b"kind: ConfigMap\nmetadata: {name: other}\n",
+            "ConfigMap kube-system/other, and the rules are kube-sys",
+        ),
+        (b"kind: ConfigMap\nmetadata: {namespace: default}\n", "default/yurt-hub-cfg"),
         (b"endpoints: 7\n", "data.endpoints is no text but 7: put it in quotation marks"),
         (b"a: !!bool x\n", "data.a is no text but x: put it in quotation marks"),
         (b"a: 1" + b":1" * 20_000, "data.a is no text but 1:1:1"),
