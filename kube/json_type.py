@@ -1,13 +1,13 @@
-"""The type of a JSON object once it is parsed, and its equality."""
+"""The type of a parsed JSON object, and equality of JSON values."""
 
 from typing import Any
 
 type Json = dict[str, Any]
-"""An API object in JSON. Its values have any JSON type: a reader checks the type that it expects."""
+"""A parsed API object. Its values may have any JSON type, so readers check for the type that they expect."""
 
 
 def same_json(left: Any, right: Any) -> bool:
-    """Whether two values are equal in JSON, where `true` is not 1."""
+    """True if two values are equal JSON: unlike in Python, `true` is not 1."""
     match left, right:
         case dict(), dict():
             return left.keys() == right.keys() and all(same_json(left[key], right[key]) for key in left)

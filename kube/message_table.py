@@ -1,6 +1,6 @@
-"""Messages of Kubernetes' own kinds, read from a text that `scripts/schemas` writes.
+"""The protobuf messages of Kubernetes' own kinds, read from a text that `scripts/schemas` generates.
 
-`kube/schemas/messages.txt.gz` has every message that Kubernetes publishes, `kube/wire/messages.txt` the fields of them
+`kube/schemas/messages.txt.gz` has every message that Kubernetes publishes, `kube/wire/messages.txt` only the fields
 that filters and codecs read. A line is parsed when its message is first used.
 """
 
@@ -18,7 +18,7 @@ _WIRE_TYPES = {"b": _VARINT, "i": _VARINT, "l": _VARINT, "d": _FIXED_64}
 
 
 class FieldCardinality(Enum):
-    """How often a field occurs; the value is its sign in the file."""
+    """How often a field occurs. The value is its symbol in the file."""
 
     ONE = ""
     LIST = "["
@@ -26,7 +26,7 @@ class FieldCardinality(Enum):
 
 
 class MessageField(NamedTuple):
-    """A field. `name` is that of JSON, "" where JSON shows the fields of the message in its place."""
+    """A field. `name` is its JSON name, "" if JSON inlines the fields of the message."""
 
     number: int
     name: str
@@ -34,7 +34,8 @@ class MessageField(NamedTuple):
     kind: str
     """b, d, i, l, s, y: bool, double, int32, int64, string, bytes; else the full name of a message."""
     is_pointer: bool
-    """Whether JSON shows the field wherever it is on the wire, even zero. Servers write other fields, set or not."""
+    """True if JSON shows the field whenever it is on the wire, even zero. Servers write non-pointer fields even if
+    unset."""
     omit: str
     """? for omitempty, ! for omitzero."""
 
@@ -44,18 +45,18 @@ class MessageField(NamedTuple):
 
     @property
     def hides_zero(self) -> bool:
-        """Whether JSON leaves out a zero that is on the wire. A struct is not empty for Go's omitempty."""
+        """True if JSON omits a zero that is on the wire. Go's omitempty does not apply to structs."""
         return self.omit == "!" or (self.omit == "?" and not self.is_pointer and not self.is_message)
 
     @property
     def is_always_there(self) -> bool:
-        """Whether JSON has the field when it is not on the wire."""
+        """True if JSON has the field even if it is not on the wire."""
         is_struct = self.is_message and self.cardinality is FieldCardinality.ONE and not self.is_pointer
         return not self.omit or (self.omit == "?" and is_struct)
 
 
 class Message:
-    """A message: its fields by the tag that they have on the wire, and those that JSON always has."""
+    """A message: its fields by wire tag, and the fields that JSON always has."""
 
     __slots__ = ("always", "fields", "name")
 
@@ -73,7 +74,7 @@ def _tag(field: MessageField) -> int:
 
 
 class Messages:
-    """The lines of such a text by message, and the messages parsed so far."""
+    """The lines of such a text by message name, and the messages parsed so far."""
 
     def __init__(self, text: str) -> None:
         self._lines: dict[str, str] = {}
@@ -94,19 +95,20 @@ class Messages:
 
     @property
     def kinds(self) -> frozenset[tuple[str, str]]:
-        """apiVersion and kind of all that are known."""
+        """apiVersion and kind of all messages."""
         return frozenset(self._kinds)
 
     def __iter__(self) -> Iterator[Message]:
         return map(self.message, self._lines)
 
     def of_kind(self, api_version: str, kind: str) -> Message | None:
-        """The message of a kind, or of one that every group has, as a Status; None for a kind that is unknown."""
+        """The message of a kind; kinds that every group has, such as Status, count for any group. None for an unknown
+        kind."""
         name = self._kinds.get((api_version, kind)) or self._kinds.get((META_GROUP_VERSION, kind))
         return self.message(name) if name is not None else None
 
     def message(self, name: str) -> Message:
-        """The message of that full name; LookupError where there is none."""
+        """The message with this full name; LookupError if there is none."""
         message = self._made.get(name)
         if message is None:
             package = name.rpartition(".")[0]

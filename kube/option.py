@@ -1,7 +1,7 @@
-"""An option of a program is declared once, as a field of the program's settings.
+"""Declares each option of a program once, as a field of the program's settings.
 
-Flags, the options of mitmproxy, the settings, `--help`, shell completion, man pages and the tables of `docs/` are all
-made from these fields. A mistyped flag is reported in one line.
+Flags, mitmproxy's options, the settings, `--help`, shell completion, man pages and the tables of `docs/` are all
+generated from these fields. A mistyped flag is reported in one line.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin, get_
 from urllib.parse import urlsplit
 
 VERSION = "0.2.0"
-"""The version of both programs; pyproject.toml reads it here. importlib.metadata is slower than to bind all ports."""
+"""The version of both programs, which pyproject.toml reads here. To ask importlib.metadata takes longer than to bind
+all ports."""
 
 type Parse = Callable[[str, Any], Any]
-"""Makes the setting of an option's name and its value as typed; ValueError in the operator's words."""
+"""Parses an option from its name and its value as typed; ValueError in the operator's terms."""
 
 _TRUE, _FALSE = frozenset({"1", "t", "true"}), frozenset({"0", "f", "false"})
 _LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
@@ -30,18 +31,18 @@ _LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 
 @dataclass(slots=True)
 class Option:
-    """One option. `options_of` adds the field's name, and by its type the parser of a value."""
+    """One option. `options_of` adds the field's name, and the parser for the field's type."""
 
     default: Any
-    """The default as typed: a string, a whole number or a boolean."""
+    """The default as typed: a string, an integer or a boolean."""
     text: str
-    """Its purpose, in sentences of Markdown with links as in `docs/`."""
+    """The help text: sentences in Markdown, with links as in `docs/`."""
     name: str
-    """With underscores; the flag has dashes."""
+    """The name with underscores; the flag has dashes."""
     shown: str
-    """The default in words, where that is a rule and no value."""
+    """A description of the default, if it is computed."""
     group: str
-    """The heading under which `--help` and the docs have the option."""
+    """The heading under which `--help` and the docs list the option."""
     field: str = dataclasses.field(default="", init=False)
     parse: Parse = dataclasses.field(default=lambda _name, value: value, init=False)
     choices: tuple[str, ...] = dataclasses.field(default=(), init=False)
@@ -56,34 +57,33 @@ class Option:
 
     @property
     def plain_text(self) -> str:
-        """The text for a terminal."""
+        """The help text without Markdown, for a terminal."""
         return _LINK.sub(r"\1", self.text).replace("`", "")
 
     @property
     def default_text(self) -> str:
-        """The default for people; "" where there is none."""
+        """The default as shown in help and docs; "" if there is none."""
         return self.shown or ("" if self.default in ("", False) else str(self.default))
 
     def default_setting(self) -> Any:
         return self.parse(self.name, self.default)
 
     def from_text(self, text: str) -> Any:
-        """The value of NAME=VALUE, as mitmproxy's `--set` takes it."""
+        """Parse the value of NAME=VALUE, as mitmproxy's `--set` does."""
         return text in ("", "true") if self.kind is bool else self.kind(text)
 
 
 def option(default: Any, text: str, *, name: str = "", shown: str = "", begins: str = "") -> Any:
-    """A field of settings that is an option, by the field's name or `name`.
+    """Declare a field of settings as an option, called by the field's name or `name`.
 
-    `begins` is the heading of the group that begins here. The function that
-    the field's type is annotated with reads a value.
+    `begins` starts a new group with this heading. The function in the field's type annotation parses values.
     """
     made = Option(default, text, name, shown, begins)
     return dataclasses.field(default_factory=made.default_setting, metadata={"option": made})
 
 
 def options_of(settings: type) -> tuple[Option, ...]:
-    """The options of a class of settings, in their order."""
+    """The options of a class of settings, in order."""
     group = ""
     hints = get_type_hints(settings, include_extras=True)
     options = []
@@ -102,9 +102,9 @@ def options_of(settings: type) -> tuple[Option, ...]:
 
 
 def read[T](settings: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
-    """The settings of `{option name: value as typed}`; missing ones have their defaults.
+    """Parse settings from `{option name: value as typed}`; missing options have their defaults.
 
-    ValueError for the first value that cannot be used; it names the option with `prefix`.
+    ValueError for the first invalid value; the message has the option's name with `prefix`.
     """
     known = options_of(settings)
     given = [option for option in known if option.name in values]
@@ -114,7 +114,7 @@ def read[T](settings: type[T], values: Mapping[str, Any], prefix: str = "") -> T
 
 
 def grouped(options: Iterable[Option]) -> Iterator[tuple[str, list[Option]]]:
-    """The options by their headings, both in the order in which they come first."""
+    """The options by group, both in the order in which they first occur."""
     groups: dict[str, list[Option]] = {}
     for option in options:
         groups.setdefault(option.group, []).append(option)
@@ -122,7 +122,7 @@ def grouped(options: Iterable[Option]) -> Iterator[tuple[str, list[Option]]]:
 
 
 def add_flags(parser: argparse.ArgumentParser, options: Sequence[Option]) -> None:
-    """Give a parser a flag for each option. Flags that were not typed are not in the result."""
+    """Add a flag for each option. The parser's result has only flags that were typed."""
     for heading, those in grouped(options):
         group = parser.add_argument_group(heading)
         for option in those:
@@ -146,7 +146,7 @@ def add_flags(parser: argparse.ArgumentParser, options: Sequence[Option]) -> Non
 
 
 def add_commands(parser: argparse.ArgumentParser, *others: argparse.ArgumentParser) -> None:
-    """List the subcommands of other parsers, which the program leads to by itself, in the help of this one."""
+    """List the subcommands of other parsers in this parser's help. The program dispatches them itself."""
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for action in (action for other in others for action in other._actions):
         if isinstance(action, argparse._SubParsersAction):
@@ -164,12 +164,12 @@ def add_commands(parser: argparse.ArgumentParser, *others: argparse.ArgumentPars
 
 
 def as_flags(text: str) -> str:
-    """A message about options of mitmproxy, in the flags of `edgehub`: `hub_tls_cert` is `--tls-cert`."""
+    """Replace mitmproxy's option names in a message by the flags of `edgehub`: `hub_tls_cert` becomes `--tls-cert`."""
     return re.sub(r"\bhub_[a-z_]+", lambda match: "--" + match[0][4:].replace("_", "-"), text)
 
 
 class FlagParser(argparse.ArgumentParser):
-    """argparse's own prints all flags before its error, which is then hard to find."""
+    """A parser that reports an error without the list of all flags, in which it would be hard to find."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message}; `{self.prog} --help` names all flags\n")
@@ -181,7 +181,7 @@ class FlagParser(argparse.ArgumentParser):
 
 
 def boolean(text: str) -> bool:
-    """A boolean as Go's flags take it, in any case; ValueError for any other text."""
+    """Parse a boolean as Go's flags do, in any case; ValueError for any other text."""
     entry = text.lower()
     if entry not in _TRUE | _FALSE:
         raise ValueError(text)
@@ -189,7 +189,7 @@ def boolean(text: str) -> bool:
 
 
 def split_list(text: str) -> Iterator[str]:
-    """The parts of an option that lists several, separated by commas."""
+    """Split a comma-separated option."""
     return (entry.strip() for entry in text.split(",") if entry.strip())
 
 
@@ -235,7 +235,7 @@ def _address(name: str, text: str) -> str:
 
 
 def addresses(name: str, text: str) -> tuple[str, ...]:
-    """IP addresses, separated by commas; none of ""."""
+    """Parse comma-separated IP addresses; "" has none."""
     return tuple(_address(name, address or " ") for address in text.split(",")) if text else ()
 
 
@@ -252,7 +252,7 @@ def _from_zero(unit: str, name: str, number: int) -> int:
 
 
 def one_of(choices: tuple[str, ...], name: str, text: str) -> str:
-    """One of some words."""
+    """Check that the text is one of the choices."""
     if text not in choices:
         raise ValueError(f"{name} is one of {', '.join(choices)}, not {text!r}")
     return text
@@ -261,7 +261,7 @@ def one_of(choices: tuple[str, ...], name: str, text: str) -> str:
 Port = Annotated[int, _port]
 Seconds = Annotated[int, partial(_above_zero, "seconds")]
 SecondsOrNone = Annotated[int, partial(_from_zero, "seconds")]
-"""Seconds, where 0 is no bound."""
+"""Seconds; 0 means unlimited."""
 Days = Annotated[int, partial(_above_zero, "days")]
 Kilobytes = Annotated[int, partial(_above_zero, "kilobytes")]
 IpAddress = Annotated[str, _address]

@@ -1,4 +1,4 @@
-"""The text of an object as a store keeps it: packed, because JSON repeats names and values in each object."""
+"""Compresses an object's text in memory, because JSON repeats names and values in each object."""
 
 from __future__ import annotations
 
@@ -7,27 +7,29 @@ from threading import Lock
 import zstandard
 
 LEVEL = 1
-"""zstd's fastest level packs a slice of 50 endpoints, 10 KB, in 20 µs to a thirteenth, and unpacks it in 8 µs. Parsing
-its text takes ten times as long."""
+"""The zstd level. The fastest one compresses a slice of 50 endpoints, 10 KB, in 20 µs to a thirteenth, and
+decompresses it in 8 µs. To parse its text takes ten times as long."""
 WORTH_PACKING = 1024
-"""From this size in bytes packing saves half or more."""
+"""The least bytes to compress: from this size on, compression saves half or more."""
 
 type StoredText = bytes | PackedText
-"""An object as a store keeps it: `len` is the size of its raw form, `bytes` the raw form itself."""
+"""An object in a store. `len` is the size of its uncompressed bytes, `bytes` returns them."""
 
 
 class PackedText:
-    """An immutable text, packed in memory."""
+    """An immutable text, compressed in memory."""
 
     __slots__ = ("_packed", "_size", "type_size")
 
     def __init__(self, text: bytes, type_size: int = 0) -> None:
-        """`type_size` is that of `kube.wire.json_fields.size_of_type`, which needs no unpacking then."""
+        """Compress a text. `type_size` is the result of `kube.wire.json_fields.size_of_type`, stored to save a
+        decompression."""
         self.type_size = type_size
         self._size = len(text)
         with _lock:
             result = _packer.compress(text)
-        # The result keeps zstd's buffer, which has the size of the whole text. The copy has its own size.
+        # The result holds zstd's buffer, which is as large as the uncompressed text. The copy is only as large as
+        # needed.
         self._packed = bytes(memoryview(result))
 
     def __len__(self) -> int:
@@ -38,16 +40,16 @@ class PackedText:
             return _unpacker.decompress(self._packed)
 
     def __sizeof__(self) -> int:
-        """Bytes of memory, with the packed text."""
+        """Bytes of memory, with the compressed text."""
         return object.__sizeof__(self) + self._packed.__sizeof__()
 
 
 def packed(text: bytes, type_size: int = 0) -> StoredText:
-    """A text as it is best kept, with its `PackedText.type_size`."""
+    """Compress a text if that saves memory. `type_size` as in `PackedText`."""
     return PackedText(text, type_size) if len(text) >= WORTH_PACKING else text
 
 
 _lock = Lock()
-"""One zstd context for each thread: other threads decode long lists and write copies to the disk."""
+"""Guards the zstd contexts, because other threads decode long lists and write copies to the disk."""
 _packer = zstandard.ZstdCompressor(LEVEL)
 _unpacker = zstandard.ZstdDecompressor()

@@ -1,50 +1,51 @@
-"""The conventions of hub and manager: the form of a node's identity, and the signers of nodes' certificates."""
+"""Conventions that hub and manager share: how a node is identified, and who signs nodes' certificates."""
 
 import re
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import NamedTuple
 
 NODE_PREFIX = "system:node:"
-"""The user name of a node begins with this; the node's own name follows."""
+"""The prefix of a node's user name; the node's name follows."""
 NODES_GROUP = "system:nodes"
 """The group of all nodes' users."""
 PEER_ANNOTATION = "edgehub.io/peer"
-"""On a Node: the port at which its hub serves the pool. On a CertificateSigningRequest, "true": a hub has sent it."""
+"""On a Node: the port at which its hub serves the pool. On a CertificateSigningRequest: "true" if a hub has sent
+it."""
 CLOSED = "0"
-"""The port of a hub that serves no pool. A node without the annotation may have a hub of another make."""
+"""The port of a hub that serves no pool. A node without the annotation may run another vendor's hub."""
 MAX_HUBS = 100
-"""Hubs of a pool that report their pods to each other while the cloud is away: each has a watch open at each other."""
+"""The most hubs of a pool that watch each other's pod reports while the cloud is away: each watches all others."""
 SERVING_SIGNER = "kubernetes.io/kubelet-serving"
 """The signer of serving certificates of nodes; kube-controller-manager signs approved requests."""
 LOCALHOST = (ip_address("127.0.0.1"), ip_address("::1"))
-"""Where clients of every machine call their own, such as a load balancer for the API server."""
+"""Loopback addresses, at which clients on any machine reach their own, such as a load balancer for the API server."""
 METADATA = ip_network("169.254.169.0/24")
-"""Services of clouds at link-local addresses, which machines do ask over the network."""
+"""Link-local metadata services of cloud providers, which machines reach over the network."""
 LONGEST_NODE_NAME = 253
-"""Characters of a node's name."""
+"""The most characters of a node's name."""
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _NODE_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 
 
 def is_node_name(name: str) -> bool:
-    """Whether kube-apiserver takes a name for a Node: a DNS subdomain of RFC 1123.
+    """True if kube-apiserver accepts the name for a Node: a DNS subdomain of RFC 1123.
 
-    ConfigMaps of pools and headers of the peer port join the names of nodes with commas and slashes. No node's name
-    has either.
+    ConfigMaps of pools and headers of the peer port join node names with commas and slashes, which no valid name
+    contains.
     """
     return len(name) <= LONGEST_NODE_NAME and _NODE_NAME.fullmatch(name) is not None
 
 
 class LeaderHub(NamedTuple):
-    """A node whose hub reads for its pool, or serves it, and the IP address at which the other hubs reach it."""
+    """A node whose hub is a leader of its pool, or a relay for it, and the IP address for the other hubs."""
 
     node: str
     address: str
 
 
 def parse_leader_hub(entry: str) -> LeaderHub:
-    """The hub of `NODE/ADDRESS`; ValueError otherwise. Names stand in the log and in metrics' labels."""
+    """Parse `NODE/ADDRESS`; ValueError otherwise. The names are used in logs and metric labels."""
     node, _, address = entry.strip().partition("/")
     try:
         hub = LeaderHub(node, str(parse_hub_address(address)))
@@ -56,10 +57,10 @@ def parse_leader_hub(entry: str) -> LeaderHub:
 
 
 def parse_hub_address(text: str) -> IPv4Address | IPv6Address:
-    """The IP address of a hub, as other hubs reach it; ValueError for any other text.
+    """Parse the IP address at which other hubs reach a hub; ValueError for any other text.
 
-    The zone of an IPv6 address may hold any text, commas and line breaks too. A zone names an interface of one machine,
-    so it means nothing to another.
+    IPv6 zones are refused: a zone may hold any text, commas and line breaks too, and names an interface of one machine
+    only.
     """
     address = ip_address(text)
     if "%" in text:
@@ -68,10 +69,10 @@ def parse_hub_address(text: str) -> IPv4Address | IPv6Address:
 
 
 def is_link_local(name: str) -> bool:
-    """Whether a name is an address that leads only to the node itself, such as the hub's for pods (RFC 3927).
+    """True if a name is an address that leads only to the node itself, such as the hub's address for pods (RFC 3927).
 
-    The cluster certifies these for a hub beside the Node's own addresses, and no others. Link-local addresses of IPv6
-    are neighbours on a network.
+    The cluster certifies these for a hub in addition to the Node's own addresses, and no others. IPv6 link-local
+    addresses are excluded, because they reach neighbours on the network.
     """
     try:
         address = ip_address(name)
@@ -81,10 +82,11 @@ def is_link_local(name: str) -> bool:
 
 
 def may_be_certified(name: str, node: str) -> bool:
-    """Whether a hub asks for a name that its Node has, and the manager approves it: the node's name, or an address.
+    """True if a hub may request, and the manager approve, a certificate for a name of its Node: the node's name, or an
+    address.
 
-    A kubelet writes its Node freely. An IPv4 address in the form of IPv6 is left out, because clients take both forms
-    for the same.
+    A kubelet can write any address to its Node. IPv4-mapped IPv6 addresses are refused, because clients treat both
+    forms as equal.
     """
     try:
         address = ip_address(name)

@@ -1,10 +1,11 @@
-"""The conditions by which a manager and hubs agree on the update of a pod: OpenYurt's, of whatever make either is."""
+"""The pod conditions by which manager and hubs coordinate an update. OpenYurt defines them, so either side may be
+OpenYurt's."""
 
 from __future__ import annotations
 
 NEED_UPGRADE = "PodNeedUpgrade"
-"""Whether the pod's DaemonSet has a newer template, of the revision that the message names."""
+"""True if the pod's DaemonSet has a newer template. The message names its revision."""
 IMAGE_READY = "PodImageReady"
-"""Whether the images of the revision that the message names are on the node: False asks for them."""
+"""True if the images of the revision in the message are on the node. False requests them."""
 VERSION_PREFIX = "controllerrevision: "
-"""The prefix of the revision's hash in a message."""
+"""Precedes the revision's hash in a message."""

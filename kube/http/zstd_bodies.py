@@ -1,4 +1,4 @@
-"""Packs and unpacks bodies in zstd, which hubs send each other. A kube-apiserver knows gzip alone."""
+"""Compresses and decompresses bodies with zstd, between hubs. kube-apiserver supports only gzip."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from kube.http.gzip_bodies import one_at_a_time
 from kube.http.session import BodyTooLarge
 
 LEVEL = 3
-"""zstd's own default."""
+"""zstd's default level."""
 IN_LOOP = 64 * 1024
-"""Packed bytes up to which the event loop unpacks a body itself, if it is of UNPACKED_IN_LOOP at most: in some
-milliseconds. A thread does the rest."""
+"""Compressed bytes up to which the event loop decompresses a body itself, if the result has at most UNPACKED_IN_LOOP:
+a few milliseconds. A thread does longer ones."""
 UNPACKED_IN_LOOP = 1024 * 1024
 
 
 def pack(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
-    """The pieces of a body of `size` bytes as one zstd frame, made as they are taken."""
+    """Compress the pieces of a body of `size` bytes to one zstd frame, lazily."""
     packer = zstandard.ZstdCompressor(LEVEL, write_checksum=True).compressobj(size=size)
     for piece in pieces:
         if packed := packer.compress(piece):
@@ -30,14 +30,14 @@ def pack(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
 
 
 async def unpack(body: bytes, limit: int) -> bytes:
-    """The unpacked body; BodyTooLarge beyond `limit` bytes, another OSError where it is damaged or cut off."""
+    """Decompress a body. BodyTooLarge beyond `limit` bytes, another OSError if it is damaged or truncated."""
     if len(body) <= IN_LOOP and _unpacked_size(body) <= UNPACKED_IN_LOOP:
         return unpack_up_to(body, limit)
     return await one_at_a_time(partial(unpack_up_to, body, limit))
 
 
 def unpack_up_to(body: bytes, limit: int) -> bytes:
-    """The same, at once."""
+    """Decompress a body as `unpack` does, in the calling thread."""
     if _unpacked_size(body) > limit:
         raise BodyTooLarge(f"a packed body is over the limit of {limit} bytes")
     try:
@@ -47,7 +47,7 @@ def unpack_up_to(body: bytes, limit: int) -> bytes:
 
 
 def _unpacked_size(body: bytes) -> int:
-    """The unpacked size in a frame's header; 0 where it has none."""
+    """The decompressed size in a frame's header; 0 if the header has none."""
     try:
         size: int = zstandard.get_frame_parameters(body).content_size
     except zstandard.ZstdError:

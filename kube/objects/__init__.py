@@ -1,1 +1,1 @@
-"""Writes to objects, with the results of a kube-apiserver: patches, and updates of a status. Pure."""
+"""Applies writes to objects as kube-apiserver does: patches, and status updates. Pure."""

@@ -1,7 +1,6 @@
-"""Patches of parsed JSON: JSON patch (RFC 6902), merge patch and strategic merge patch, as a kube-apiserver does.
+"""Applies JSON patch (RFC 6902), merge patch and strategic merge patch to parsed JSON, as kube-apiserver does.
 
-A kube-apiserver lets `replace` of a JSON patch name a member that does not exist, and counts a negative index from the
-end of an array.
+Unlike the RFC, kube-apiserver lets `replace` name a missing member, and counts negative indices from the end.
 """
 
 import copy
@@ -20,16 +19,16 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 
 MAX_OPERATIONS = 10_000
-"""In one patch (apiserver, maxJSONPatchOperations)."""
+"""The most operations in one patch (apiserver, maxJSONPatchOperations)."""
 MAX_COPIED = 3 * 1024 * 1024
-"""Bytes that all `copy` operations of a patch may add (apiserver, JSONPatchMaxCopyBytes)."""
+"""The most bytes that the `copy` operations of a patch may add (apiserver, JSONPatchMaxCopyBytes)."""
 
 
 def apply_patch(content_type: str, document: Json, patch: bytes, kind: str) -> Json:
-    """The patched object; the given one stays as it is, and the two may share parts.
+    """Return the patched object. The input is not changed, and the two may share parts.
 
     `content_type` is the header's value. StatusError 400 for a malformed patch, 413 and 422 for one that is too large
-    or does not apply, 415 for another type, also for server-side apply.
+    or does not apply, 415 for another type, including server-side apply.
     """
     media_type = content_type.partition(";")[0].strip().lower()
     if media_type == JSON_PATCH:
@@ -45,7 +44,7 @@ def apply_patch(content_type: str, document: Json, patch: bytes, kind: str) -> J
 
 
 def merge_patch(document: Json, patch: Json) -> Json:
-    """RFC 7386 for two objects. As in the server, objects inside of an array lose their nulls."""
+    """Apply RFC 7386 to two objects. As in kube-apiserver, objects inside arrays lose their nulls."""
     merged = dict(document)
     for name, value in patch.items():
         if value is None:
@@ -91,7 +90,7 @@ def _an_object(patched: Any) -> Json:
 
 
 def apply_json_patch(document: Json, operations: object) -> Any:
-    """The document after the operations; the given one stays as it is.
+    """Return the document after the operations. The input is not changed.
 
     StatusError 400 for a malformed patch, 413 for too many operations, 422 for one that does not apply.
     """
@@ -108,14 +107,15 @@ def apply_json_patch(document: Json, operations: object) -> Any:
 
 
 class JsonPatching:
-    """Applies operations one by one to `document`, which changes."""
+    """Applies operations one by one to `document`, in place."""
 
     def __init__(self, document: Any) -> None:
         self.document = document
         self._copied = 0
 
     def apply(self, operation: Json) -> None:
-        """Apply one operation. StatusError 422 if it does not apply: then the document is as before, but for `move`."""
+        """Apply one operation. StatusError 422 if it does not apply; then the document is unchanged, except after a
+        `move`."""
         kind, path = operation.get("op"), _parts(operation, "path")
         match kind:
             case "add":
@@ -177,7 +177,7 @@ class JsonPatching:
             raise _refused(f"unable to remove nonexistent key: {part}")
 
     def _container(self, path: list[str]) -> Any:
-        """The object or array that holds the value at a path."""
+        """The object or array that contains the value at a path."""
         value = self.document
         for part in path[:-1]:
             if isinstance(value, dict):
@@ -190,7 +190,7 @@ class JsonPatching:
 
 
 def _parts(operation: Json, name: str) -> list[str]:
-    """A JSON pointer as its unescaped parts."""
+    """The unescaped parts of a JSON pointer."""
     pointer = operation.get(name)
     if not isinstance(pointer, str):
         raise _refused(f"an operation has no {name}")
@@ -200,9 +200,9 @@ def _parts(operation: Json, name: str) -> list[str]:
 
 
 def _index(part: str, size: int) -> int:
-    """The index in an array of this size that a part of a pointer names."""
+    """Parse an array index in a JSON pointer, for an array of this size."""
     digits = part.removeprefix("-")
-    # The limit keeps int() from a megabyte of digits.
+    # The limit avoids int() on a megabyte of digits.
     if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
         raise _refused(f"{quoted(part)} is no index of an array")
     index = int(part)

@@ -1,5 +1,5 @@
-"""The JSON of a Node's and a Pod's status, as a kube-apiserver would send it: values have the API's types, and empty
-fields are there or not as in the server's JSON.
+"""Converts a Node's or Pod's status to the JSON that kube-apiserver would send: values have the API's types, and empty
+fields are present or omitted as the server does.
 """
 
 import re
@@ -19,7 +19,7 @@ SCALARS: Mapping[str, tuple[str, Any]] = {
     "l": ("int64", 0),
     "b": ("bool", False),
 }
-"""The name and the zero value of a field's type, by the field's kind."""
+"""The name and the zero value of each scalar field type."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
@@ -28,9 +28,9 @@ _LIMITS: dict[str, int] = {"i": 2**31, "l": 2**63}
 
 
 def canonical(name: str, document: object, path: str = "") -> Json:
-    """The JSON of a message of `kube.schemas.published`; ValueError where a value is not of the field's type.
+    """Convert the JSON of a message of `kube.schemas.published`; ValueError if a value has the wrong type.
 
-    Unknown fields are a newer server's, and stay as they are.
+    Unknown fields, which a newer server may send, stay unchanged.
     """
     if document is None:
         document = {}
@@ -54,7 +54,7 @@ def _canonical_field(field: MessageField, value: Any, path: str) -> Any:
         return _canonical_map(field.kind, value, path)
     if field.cardinality is FieldCardinality.ONE:
         return None if value is None and field.is_pointer else _canonical_value(field.kind, value, path)
-    # An empty slice of Go is null once it was protobuf.
+    # An empty slice of Go becomes null when it passes through protobuf.
     if value is None or value == []:
         return None
     if not isinstance(value, list):
@@ -94,7 +94,7 @@ def _text(value: Any, path: str) -> str:
 
 
 def _quantity(value: Any, path: str) -> str:
-    """A quantity as text. A number becomes its text, as in the server."""
+    """A quantity as text. A number becomes text, as in kube-apiserver."""
     text = (
         str(value) if isinstance(value, int | float) and not isinstance(value, bool) else _text(value, path)
     )
@@ -106,7 +106,7 @@ def _quantity(value: Any, path: str) -> str:
 
 
 def read_time(value: object, path: str) -> int:
-    """Seconds since 1970 of an RFC 3339 text; fractions are cut off, as the API's JSON does."""
+    """Parse an RFC 3339 time to seconds since 1970, without fractions, as in the API's JSON."""
     match = _TIME.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         raise ValueError(f"{path}: expected a time, got {_text_of(value)}")

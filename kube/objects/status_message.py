@@ -1,8 +1,8 @@
-"""Reads messages of a Node's and a Pod's metadata and status as the API's JSON, and writes such JSON in place.
+"""Converts the metadata and status of Node and Pod messages to JSON, and writes JSON into such messages in place.
 
-A write keeps every other field, unknown ones included, in the message and in each remaining element of a list. The
-protobuf runtime knows the fields of `kube.schemas.published`, and keeps those of later servers. `kube.wire.schema`
-has the fields of these kinds that filters read.
+A write preserves every other field, unknown ones included, in the message and in each remaining element of a list. The
+protobuf runtime knows the fields of `kube.schemas.published`, and preserves those of newer servers. `kube.wire.schema`
+has the fields that filters read.
 """
 
 from collections import deque
@@ -25,12 +25,12 @@ from kube.wire.schema import message_classes
 CORE = "api.core.v1"
 
 _LEFT_OUT = frozenset({"spec", "managedFields"})
-"""Messages that no client writes with a status. They stay unknown fields."""
+"""Messages that status writes never change. They stay unknown fields."""
 
 
 @cache
 def _classes() -> Mapping[str, Any]:
-    """The classes of Node, Pod and all messages in them."""
+    """The protobuf classes of Node, Pod and all messages in them."""
     return message_classes(_reached([f"{CORE}.Node", f"{CORE}.Pod"]))
 
 
@@ -52,7 +52,7 @@ def new_message(name: str) -> Any:
 
 
 def parse_message(name: str, raw: bytes) -> Any:
-    """The message in `raw`; raises ValueError when it is none."""
+    """Parse a message; ValueError if it is malformed."""
     try:
         return _classes()[name].FromString(raw)
     except DecodeError as error:
@@ -60,7 +60,7 @@ def parse_message(name: str, raw: bytes) -> Any:
 
 
 def read_message(name: str, message: Any) -> Json:
-    """The JSON of a message's known fields; ValueError for a time that JSON cannot express."""
+    """Convert a message's known fields to JSON; ValueError for a time that JSON cannot express."""
     known = new_message(name)
     known.CopyFrom(message)
     known.DiscardUnknownFields()
@@ -68,7 +68,7 @@ def read_message(name: str, message: Any) -> Json:
 
 
 def write_message(name: str, message: Any, document: Json, keys: MergeKeys, path: str) -> None:
-    """Write canonical JSON into a message; equal fields are not touched."""
+    """Write canonical JSON into a message. Fields with equal values are not touched."""
     before = read_message(name, message)
     for field in messages().message(name).fields.values():
         value = document.get(field.name)
@@ -89,7 +89,7 @@ def _write_field(field: MessageField, message: Any, value: Any, keys: MergeKeys,
     elif value is None and (field.is_message or field.is_pointer):
         message.ClearField(field.name)
     elif not field.is_message:
-        # Zero is written out, as the server writes it.
+        # kube-apiserver writes zeros explicitly.
         setattr(message, field.name, type(getattr(message, field.name))() if value is None else value)
     else:
         child = getattr(message, field.name)
@@ -101,7 +101,7 @@ def _write_field(field: MessageField, message: Any, value: Any, keys: MergeKeys,
 
 
 def _write_map(kind: str, entries: Any, values: dict[str, str]) -> None:
-    """Write a map of strings, or of quantities, which are messages with a string."""
+    """Write a map of strings, or of quantities, which are messages with one string."""
     old = {read_text(entry.key): entry for entry in entries}
     count = len(entries)
     for key, value in values.items():
@@ -118,7 +118,8 @@ def _write_map(kind: str, entries: Any, values: dict[str, str]) -> None:
 def _elements(
     name: str, elements: Iterable[Any], documents: list[Json], keys: MergeKeys, path: str
 ) -> list[Any]:
-    """An element for each document: the old one with the same merge key or, in lists without one, the same content."""
+    """Return a message for each document: the existing one with the same merge key (or, in lists without merge key,
+    the same content), or a new one."""
     key = keys.get(path)
     old: dict[bytes, deque[Any]] = {}
     for item in elements:
@@ -134,5 +135,5 @@ def _elements(
 
 
 def _identity(document: Json, key: str | None) -> bytes:
-    """The value by which a document and an old element are matched."""
+    """The value by which documents and existing elements are matched."""
     return orjson.dumps(document if key is None else document[key], option=orjson.OPT_SORT_KEYS)

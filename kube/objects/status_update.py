@@ -1,7 +1,7 @@
-"""Applies a PATCH or PUT of nodes/status or pods/status to an object in either encoding, as a kube-apiserver does.
+"""Applies a PATCH or PUT of nodes/status or pods/status to an object in either encoding, as kube-apiserver does.
 
-Only labels, annotations and status change. The rest of the object stays, unknown fields and its version included. The
-cloud may still refuse the same write when the hub replays it.
+Only labels, annotations and status change. All else stays, unknown fields and resourceVersion included. The cloud may
+still refuse the same write when the hub replays it.
 """
 
 from collections import deque
@@ -20,13 +20,13 @@ from kube.wire.protobuf_codec import open_envelope
 _TYPES = {("v1", "Node"): f"{CORE}.NodeStatus", ("v1", "Pod"): f"{CORE}.PodStatus"}
 _METADATA = f"{META}.ObjectMeta"
 WRITTEN = ("labels", "annotations")
-"""Metadata that a write of a status may change."""
+"""Metadata that a status write may change."""
 
 
 def status_document(encoding: Encoding, api_version: str, kind: str, raw: bytes) -> Json:
-    """An object as parsed JSON; of a protobuf object only type, metadata without managedFields, and status.
+    """Convert an object to JSON. Of a protobuf object: only its type, metadata without managedFields, and status.
 
-    ValueError when the bytes are malformed, LookupError for a kind without a table.
+    ValueError if the bytes are malformed, LookupError for a kind without a schema.
     """
     status_type = _status_type(api_version, kind)
     if encoding is Encoding.JSON:
@@ -41,9 +41,9 @@ def status_document(encoding: Encoding, api_version: str, kind: str, raw: bytes)
 
 
 def with_status(encoding: Encoding, api_version: str, kind: str, raw: bytes, document: Json) -> bytes:
-    """The object with the labels, annotations and status of a document.
+    """Return the object with the labels, annotations and status of a document.
 
-    Returns the same bytes when nothing changes. ValueError when a value is not of its field's type.
+    Returns the same bytes if nothing changes. ValueError if a value has the wrong type.
     """
     status_type = _status_type(api_version, kind)
     sent = _metadata(document)
@@ -65,10 +65,10 @@ def with_status(encoding: Encoding, api_version: str, kind: str, raw: bytes, doc
 def updated(
     encoding: Encoding, api_version: str, kind: str, raw: bytes, method: str, content_type: str, body: bytes
 ) -> bytes:
-    """The object after a PATCH or PUT of its status, with the same resourceVersion.
+    """Return the object after a PATCH or PUT of its status, with the same resourceVersion.
 
-    StatusError 400, 413, 415 or 422 for an invalid body, 409 for a body with another uid or version than the object's.
-    ValueError for a malformed object, LookupError for a kind without a table.
+    StatusError 400, 413, 415 or 422 for an invalid body, 409 for a body with another uid or resourceVersion than the
+    object's. ValueError for a malformed object, LookupError for a kind without a schema.
     """
     document = status_document(encoding, api_version, kind, raw)
     if method == "PATCH":
@@ -103,7 +103,7 @@ def _with_json(raw: bytes, wanted: Json, status: Json) -> bytes:
 
 
 def _sent(content_type: str, body: bytes, api_version: str, kind: str) -> Json:
-    """The object in the body of a PUT."""
+    """Parse the object in the body of a PUT."""
     media_type = content_type.partition(";")[0].strip().lower() or Encoding.JSON
     if media_type not in list(Encoding):
         raise unsupported_media_type(
@@ -117,7 +117,7 @@ def _sent(content_type: str, body: bytes, api_version: str, kind: str) -> Json:
             sent |= {"apiVersion": sent_version, "kind": sent_kind}
         else:
             sent = parse_object(body)
-        # An object may leave out its type, which the path of the request implies.
+        # An object may omit its type, which the request's path implies.
         for name, expected in (("apiVersion", api_version), ("kind", kind)):
             if sent.get(name) not in (None, "", expected):
                 raise ValueError(f"its {name} is {sent[name]}")
@@ -127,19 +127,20 @@ def _sent(content_type: str, body: bytes, api_version: str, kind: str) -> Json:
 
 
 def _check_identity(kind: str, document: Json, wanted: Json) -> None:
-    """Refuse a request that names another object, or another version of this one."""
+    """Refuse a write that names another object, or another resourceVersion of this one."""
     old, new = _metadata(document), _metadata(wanted)
     name = old.get("name")
     if new.get("name") != name:
         raise bad_request(
             f"the name of the object ({new.get('name') or ''}) does not match the name on the URL ({name})"
         )
-    # The server drops a namespace that is given for an object without one.
+    # kube-apiserver drops the namespace of a cluster-scoped object.
     if old.get("namespace") and new.get("namespace") not in (None, "", old["namespace"]):
         raise bad_request(
             "the namespace of the provided object does not match the namespace sent on the request"
         )
-    # The server answers a PUT so, and a patch with 422 (immutable field). In both the body means another object.
+    # kube-apiserver answers 409 to a PUT, and 422 to a patch (immutable field). Either way the body is for another
+    # object.
     if new.get("uid") and new["uid"] != old.get("uid"):
         raise _conflict(
             kind,
@@ -170,7 +171,7 @@ def _conflict(kind: str, name: object, why: str) -> StatusError:
 
 
 def _prepared_node(status: Json, before: Json) -> Json:
-    """The status of a node as the server completes it (SetDefaults_NodeStatus, nodeStatusStrategy)."""
+    """Complete a Node's status as kube-apiserver does (SetDefaults_NodeStatus, nodeStatusStrategy)."""
     prepared = dict(status)
     if "capacity" in status:
         prepared.setdefault("allocatable", status["capacity"])
@@ -180,7 +181,7 @@ def _prepared_node(status: Json, before: Json) -> Json:
 
 
 def _prepared_pod(status: Json, before: Json) -> Json:
-    """The status of a pod as the server completes it (conversion of podIP, podStatusStrategy)."""
+    """Complete a Pod's status as kube-apiserver does (conversion of podIP, podStatusStrategy)."""
     prepared = dict(status)
     for name in ("qosClass", "observedGeneration"):
         if name not in prepared and name in before:
@@ -197,7 +198,7 @@ def _prepared_pod(status: Json, before: Json) -> Json:
 
 
 def _with_generations(conditions: list[Json], before: list[Json]) -> list[Json]:
-    """The conditions; one without an observedGeneration keeps its old one."""
+    """Set the previous observedGeneration on conditions that have none."""
     known: dict[str, deque[int]] = {}
     for condition in before:
         known.setdefault(condition["type"], deque()).append(condition.get("observedGeneration", 0))

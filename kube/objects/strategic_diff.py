@@ -1,4 +1,4 @@
-"""The strategic merge patch between two parsed JSON objects, with their differences alone."""
+"""Computes the strategic merge patch between two parsed JSON objects."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,9 +11,9 @@ _REPLACE = {DIRECTIVE: "replace"}
 
 
 def strategic_diff(before: Json, after: Json, kind: str, or_before: Iterable[Json] = ()) -> Json:
-    """The patch that turns `before`, and each of `or_before`, into `after`, up to the order in merged lists.
+    """Return a patch that turns `before`, and each of `or_before`, into `after`, up to the order of merged lists.
 
-    The patch leaves out fields and elements that are equal in all objects, so it also applies to an object that
+    The patch has no fields and elements that are equal in all objects, so that it also applies to an object that
     another client has changed meanwhile. A null counts as an absent field, as everywhere in the API.
     """
     keys = merge_keys_of(kind)
@@ -24,7 +24,7 @@ def strategic_diff(before: Json, after: Json, kind: str, or_before: Iterable[Jso
 
 
 def emptied(patch: Json, kind: str) -> Json:
-    """The patch that removes each field that `patch` sets."""
+    """Return the patch that removes each field that `patch` sets."""
     return _emptied(patch, merge_keys_of(kind), "")
 
 
@@ -37,7 +37,7 @@ def _emptied(patch: Json, keys: MergeKeys, path: str) -> Json:
         if isinstance(value, dict):
             fields[name] = _emptied(value, keys, field_path)
         elif isinstance(value, list) and keys.get(field_path) and (named := _by_key(value, keys[field_path])):
-            # A list whose elements repeat a key, or have a directive, is removed as a whole.
+            # A list is removed as a whole if its elements repeat a key, or have a directive.
             key = keys[field_path]
             fields[name] = [
                 {**_emptied(element, keys, field_path), key: element[key]} for element in named.values()
@@ -48,7 +48,7 @@ def _emptied(patch: Json, keys: MergeKeys, path: str) -> Json:
 
 
 def _united(one: Json, other: Json, keys: MergeKeys, path: str) -> Json:
-    """Two patches with the same result, as one. Where both set a field, they set it to the same value."""
+    """Unite two patches with the same result. Fields that both set have the same value."""
     united = dict(one)
     for name, new in other.items():
         field_path = below(path, name)
@@ -93,7 +93,7 @@ def _changes(before: Json, after: Json, keys: MergeKeys, path: str) -> Json:
             case list(), list() if field_path in keys:
                 patch |= _texts(name, old, new)
             case _, dict():
-                # The patch may meet an object that has a value there.
+                # The object that the patch meets may have a value there.
                 patch[name] = _changes({}, new, keys, field_path)
             case _:
                 patch[name] = new
@@ -101,7 +101,7 @@ def _changes(before: Json, after: Json, keys: MergeKeys, path: str) -> Json:
 
 
 def _elements(before: list[Any], after: list[Any], keys: MergeKeys, path: str) -> list[Any]:
-    """The changes of a list with a merge key; the full list where two elements share a key."""
+    """The changes of a list with a merge key; the full list if two elements share a key."""
     key = keys[path]
     old, new = _by_key(before, key), _by_key(after, key)
     if old is None or new is None:
@@ -116,7 +116,7 @@ def _elements(before: list[Any], after: list[Any], keys: MergeKeys, path: str) -
 
 
 def _by_key(elements: list[Any], key: str) -> dict[str, Json] | None:
-    """The elements by their keys; None where two share a key, or one has none."""
+    """The elements by merge key; None if two share a key, or one has none."""
     named: dict[str, Json] = {}
     for element in elements:
         identity = element.get(key) if isinstance(element, dict) else None
@@ -127,7 +127,7 @@ def _by_key(elements: list[Any], key: str) -> dict[str, Json] | None:
 
 
 def _texts(name: str, before: list[Any], after: list[Any]) -> Json:
-    """The additions and the deletions in a list of texts."""
+    """The additions to and deletions from a list of strings."""
     had, has = {_hashable(text) for text in before}, {_hashable(text) for text in after}
     gained = [text for text in after if _hashable(text) not in had]
     lost = [text for text in before if _hashable(text) not in has]
@@ -136,5 +136,5 @@ def _texts(name: str, before: list[Any], after: list[Any]) -> Json:
 
 
 def _hashable(value: Any) -> Any:
-    """A text itself, or the JSON of another value, which the API does not allow in such a list."""
+    """The string itself, or the JSON of another value, which the API does not allow in such lists."""
     return value if isinstance(value, str) else write_json(value)

@@ -40,7 +40,7 @@ DELETE_FROM = "$deleteFromPrimitiveList/"
 
 
 def merge_keys_of(kind: str) -> MergeKeys:
-    """The merged lists of a kind; a kind without an entry has those of metadata."""
+    """The merged lists of a kind; only those of metadata for a kind without an entry."""
     return _KINDS.get(kind, _METADATA)
 
 
@@ -50,7 +50,7 @@ def below(path: str, name: str) -> str:
 
 
 def strategic_merge(original: Json, patch: Json, keys: MergeKeys, path: str = "") -> Json:
-    """The patched object; StatusError 400 for a patch that misuses a directive."""
+    """Return the patched object. StatusError 400 for a patch that misuses a directive."""
     if DIRECTIVE in patch:
         return _directed(patch)
     merged, rest = _retained(original, patch), dict(patch)
@@ -80,7 +80,7 @@ def _directed(patch: Json) -> Json:
 
 
 def _retained(original: Json, patch: Json) -> Json:
-    """A copy of the object, with only the keys that `$retainKeys` names where the patch has that directive."""
+    """A copy of the object; if the patch has `$retainKeys`, with only the keys that it names."""
     if RETAIN_KEYS not in patch:
         return dict(original)
     retained = patch[RETAIN_KEYS]
@@ -105,7 +105,7 @@ def _merge_field(merged: Json, field: str, value: Any, keys: MergeKeys, path: st
 
 
 def _put(merged: Json, field: str, value: Any) -> None:
-    """Set a field that has nothing to merge with, without directives and nulls."""
+    """Set a field that has nothing to merge with; directives and nulls are removed from the value."""
     if isinstance(value, dict) and DIRECTIVE in value:
         merged.pop(field, None)
     else:
@@ -140,7 +140,7 @@ def _delete_from(merged: Json, field: str, value: Any) -> None:
 
 
 def _merge_in_order(merged: Json, rest: Json, field: str, keys: MergeKeys, path: str) -> None:
-    """Apply one `$setElementOrder/…` and its list, and take both out of `rest`."""
+    """Apply one `$setElementOrder/…` and its list, and remove both from `rest`."""
     malformed = "invalid patch format of setElementOrder list"
     order = _list(rest.pop(field), malformed)
     name = field.removeprefix(SET_ORDER)
@@ -163,9 +163,9 @@ def _merge_in_order(merged: Json, rest: Json, field: str, keys: MergeKeys, path:
 
 
 def _live(original: list[Any], patch: list[Any], key: str) -> list[Any]:
-    """The order in which the server is taken to have the elements.
+    """The order in which the server is assumed to have the elements.
 
-    With deletions, added elements take the places that became free: apimachinery writes them there in its array.
+    Added elements fill the positions of deleted ones, because apimachinery writes them there in its array.
     """
     directives = [element for element in patch if isinstance(element, dict) and DIRECTIVE in element]
     if not original or not directives or any(directive[DIRECTIVE] != "delete" for directive in directives):
@@ -187,7 +187,7 @@ def _check_order(patch: Sequence[Any], order: Sequence[Any], key: str) -> None:
     for element in patch:
         if isinstance(element, dict) and DIRECTIVE in element:
             continue
-        if _identity(element, key) not in wanted:  # reads on to the next that is the same
+        if _identity(element, key) not in wanted:  # advances to the next equal element
             raise bad_request("the order of the patch's list is not that of its $setElementOrder list")
 
 
@@ -205,7 +205,7 @@ def _merged_list(original: list[Any], patch: list[Any], keys: MergeKeys, path: s
 
 
 def _without_special(original: list[Any], patch: list[Any], key: str) -> tuple[list[Any], list[Any]]:
-    """Both lists once the directives among the patch's elements are applied."""
+    """Apply the directives among the patch's elements to both lists."""
     plain: list[Any] = []
     deleted = set()
     replace = False

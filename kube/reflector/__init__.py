@@ -1,1 +1,1 @@
-"""Keeps a store equal to the cloud: lists, watches, the choice of a server, and the check for a restored cloud."""
+"""Keeps a store equal to the cloud: list and watch, server selection, and detection of a restored cloud."""

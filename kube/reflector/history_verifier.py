@@ -1,9 +1,9 @@
-"""Checks whether the cloud still has the history of a store, or was restored from a backup meanwhile.
+"""Checks that the cloud still has the history of a store, and was not restored from a backup meanwhile.
 
-A restored cloud counts its versions up again, and accepts a watch from a version that now means something else. Once it
-has been written past a store's version, the number alone does not show it, and a watch from that version never brings
-the differences. So after each break a reflector has the cloud prove its history: by an event that the store has seen,
-or by names and versions.
+A restored cloud reuses version numbers, so a watch from an old version succeeds although the version now means another
+state. Once the restored cloud is past a store's version, the number no longer reveals this, and the watch never sends
+the differences. So after each break the reflector verifies the history: by an event that the store has seen, or by the
+names and versions of all objects.
 """
 
 from __future__ import annotations
@@ -15,24 +15,25 @@ from kube.store.history import LastSeenEvent, Standing
 from kube.store.store import Item, Key, Store
 
 FEW = 50
-"""The names and versions of up to so many objects are listed: they take less than one full object of other kinds."""
+"""The most objects whose names and versions are listed without trying other proofs: they take less than one full
+object of other kinds."""
 LAST_EVENT_WAIT = 10.0
-"""Seconds for the event that proves the cloud's history. After them names and versions are asked for."""
+"""Seconds to wait for the event that proves the history, before names and versions are listed."""
 
 
 PERMANENT: Mapping[str, Key] = {"Service": ("default", "kubernetes"), "Namespace": ("", "kube-system")}
-"""By kind, an object that each cluster has from its beginning to its end: its uid tells one cluster from another."""
+"""By kind, an object that lives as long as its cluster: its uid identifies the cluster."""
 
 
 class Comparison(Enum):
-    """The verdict of the cloud's state on a store."""
+    """The result of comparing a store with the cloud."""
 
     SAME = "same"
     """The store has the cloud's state, or a later one."""
     BEHIND = "behind"
-    """Events that are still to come can make the store equal."""
+    """Later events can make the store equal to the cloud."""
     DISPROVED = "disproved"
-    """No event can: the store is of another history."""
+    """No event can make the store equal to the cloud: the store has another history."""
 
 
 def compare(
@@ -44,9 +45,9 @@ def compare(
 ) -> Comparison:
     """Compare a store with the versions of all objects that the cloud had at `version`.
 
-    `given` is the newest version that clients had been given before the cloud was asked. `concerns` returns whether an
-    object of the store is among the requested ones. Versions count up in one resource, and a watch is in their order:
-    up to the store's version nothing can be missing or wrong.
+    `given` is the newest version that clients had before the cloud was asked. `concerns` returns whether the request
+    covered an object. Within a resource, versions increase and a watch is in their order, so up to the store's version
+    nothing may be missing or different.
     """
     if version < given:
         return Comparison.DISPROVED
@@ -71,11 +72,12 @@ def compare(
 
 
 class HistoryDiverged(Exception):
-    """The cloud's history is not that of the store."""
+    """The cloud has another history than the store."""
 
 
 class Miscounted(Exception):
-    """The cloud has another number of objects than the store. It need not be exact."""
+    """The cloud has another number of objects than the store. The count may be inexact, so this alone proves
+    nothing."""
 
 
 class HistoryVerifier:
@@ -84,42 +86,43 @@ class HistoryVerifier:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.is_broken = False
-        """There was a break, in which the cloud may have been restored from a backup."""
+        """True after a break, during which the cloud may have been restored from a backup."""
         self._resumed_at = 0
         self._last_event: LastSeenEvent | None = None
         self._expected: tuple[int, Mapping[Key, int], int] | None = None
         self._counted: tuple[int, int] | None = None
-        """A version of the cloud, and how many objects it has there."""
+        """A version of the cloud, and the number of objects at it."""
         self._is_list = False
-        """The last event is the newest object of a list, which does not prove that nothing was deleted since."""
+        """True if the last event is only the newest object of a list, which does not prove that nothing was deleted
+        since."""
         self._passing: set[Key] = set()
-        """The objects that came since, and must go before the version of the list."""
+        """Objects that were created since, and must be deleted before the version of the list."""
         self.may_count = True
-        """The number of objects can prove deletions."""
+        """True if the number of objects may prove deletions."""
 
     @property
     def awaits_last_event(self) -> bool:
-        """Whether the watch must first bring an event that the store has seen."""
+        """True if the watch must first send an event that the store has seen."""
         return self._last_event is not None
 
     @property
     def is_verified(self) -> bool:
-        """Whether the cloud has shown all that it must."""
+        """True if the cloud's history is completely verified."""
         is_shown = self._last_event is None and self._expected is None and self._counted is None
         return not self.is_broken and is_shown and not self._passing
 
     @property
     def last_event_wait(self) -> float | None:
-        """Seconds in which that event must come; None where none is awaited."""
+        """Seconds to wait for that event; None if none is awaited."""
         return LAST_EVENT_WAIT if self.awaits_last_event else None
 
     @property
     def watch_from(self) -> int:
-        """The version to watch from."""
+        """The version from which to watch."""
         return self._last_event.version - 1 if self._last_event is not None else self._store.version
 
     def begin(self) -> None:
-        """The store was just listed, so the cloud has nothing to prove."""
+        """Start unbroken: the store was just listed, so there is nothing to verify."""
         self._forget()
         self._resumed_at, self.may_count = 0, True
 
@@ -128,10 +131,10 @@ class HistoryVerifier:
         self._is_list, self._passing = False, set()
 
     def expect_last_event(self) -> bool:
-        """Begin the watch with the last event of the store; False where names are the cheaper proof, or are needed at
-        once, because another store was disproved.
+        """Start the watch at the last event of the store. Return False if names are the cheaper proof, or needed at
+        once because another store was disproved.
 
-        A history that has this event is the same up to it, and the store lacks nothing up to it.
+        A cloud that has this event has the same history up to it, and the store lacks nothing up to it.
         """
         self._forget()
         self._resumed_at = self._store.version
@@ -141,7 +144,7 @@ class HistoryVerifier:
 
     @property
     def can_count(self) -> bool:
-        """Whether the newest object and the number of all are the cheaper proof, where no event is known."""
+        """True if, without a known event, the newest object and the number of objects are the cheaper proof."""
         is_cheaper = len(self._store) > FEW and self._store.standing is not Standing.DOUBTED
         return self.may_count and is_cheaper and self._newest.version > 1
 
@@ -151,22 +154,23 @@ class HistoryVerifier:
         return LastSeenEvent(newest.key, newest.version)
 
     def expect_count(self, version: int, count: int) -> None:
-        """Begin the watch with the newest object of the list: the cloud has this many at this version.
+        """Start the watch at the newest object of the list, given the number of objects that the cloud has at a
+        version.
 
-        A history that has this object is the same up to it. Since then, until the list, things can only have gone:
-        where any of them had not, there would be more objects.
+        A cloud that has this object has the same history up to it. From there to the list's version, only deletions
+        can have happened; if the store missed one, it has more objects than the cloud.
         """
         self._last_event, self._is_list = self._newest, True
         self._counted = version, count
 
     def forget_last_event(self) -> None:
-        """The cloud no longer has the event, or has not sent it in time."""
+        """Give up on the event: the cloud no longer has it, or has not sent it in time."""
         self._forget()
         self._store.last_event = None
         self.may_count = False
 
     def compare(self, version: int, names: Mapping[Key, int], given: int) -> None:
-        """Take the cloud's names at a version. HistoryDiverged where no event can bring the store there.
+        """Compare the names that the cloud has at a version. HistoryDiverged if no event can make the store equal.
 
         `given` as in `compare` of this module.
         """
@@ -180,9 +184,10 @@ class HistoryVerifier:
             self._expected = version, names, given
 
     def listed(self, version: int, items: Mapping[Key, Item], given: int) -> None:
-        """Check a list before the store takes it, unless it begins a history. HistoryDiverged and `given` as `compare`.
+        """Check a list before the store takes it, unless it begins a history. HistoryDiverged and `given` as in
+        `compare`.
 
-        The versions of another cluster may all be above the store's, as if everything had been written since.
+        The versions of another cluster may all exceed the store's, as if all objects had been written since.
         """
         if self._store.complete and self._store.standing is not Standing.DISPROVED:
             key = PERMANENT.get(self._store.kind, ("", ""))
@@ -192,10 +197,10 @@ class HistoryVerifier:
             self.compare(version, {key: item.version for key, item in items.items()}, given)
 
     def event(self, key: Key, version: int, *, is_clouds: bool = True, has_gone: bool = False) -> bool:
-        """Check an event of the watch before the store takes it; return whether it is to take it.
+        """Check an event of the watch before the store takes it; return whether the store may take it.
 
         HistoryDiverged for an event that contradicts the store. Miscounted as in `progress`. A leader may correct its
-        follower by events of any version.
+        follower with events of any version.
         """
         if self._last_event is not None:
             if self._last_event != (key, version):
@@ -203,7 +208,8 @@ class HistoryVerifier:
                     f"version {self._last_event.version} is not of {'/'.join(self._last_event.key)}"
                 )
             self._last_event = None
-            # Of a list the store has the object, and it is no event that all later ones are known after.
+            # The store has the list's objects, but the newest object of a list does not prove that all later events
+            # are known.
             return not self._is_list
         if not is_clouds or not version or version > self._resumed_at:
             if is_clouds and version:
@@ -217,9 +223,9 @@ class HistoryVerifier:
         return False
 
     def progress(self) -> None:
-        """Compare again once the store has reached the version of the names, or of the number.
+        """Compare again once the store has reached the version of the names or of the count.
 
-        HistoryDiverged where names still differ; Miscounted where the number does, which names are to explain.
+        HistoryDiverged if names still differ; Miscounted if the count does, so that names must be compared.
         """
         if self._expected is not None and self._store.version >= self._expected[0]:
             self.compare(*self._expected)
@@ -229,14 +235,14 @@ class HistoryVerifier:
             self._count(self._store.version)
 
     def _passed(self, version: int) -> None:
-        """Check the store, of which the cloud has shown everything up to a version past that of its list."""
+        """Check the store after the cloud has sent everything up to a version past that of its list."""
         if self._passing:
             raise HistoryDiverged(f"{'/'.join(min(self._passing))} is there, of which the store has nothing")
         self._is_list = False
         self._count(version)
 
     def _count(self, version: int) -> None:
-        """Compare the number of objects where the store is at the version of the cloud's."""
+        """Compare the number of objects if the store is at the version of the cloud's count."""
         if self._counted is not None and version >= self._counted[0]:
             counted, self._counted = self._counted, None
             if counted[1] != len(self._store):

@@ -1,6 +1,6 @@
-"""Reads the cloud's answers for a store: lists page by page, within bounds, and watches in whichever coding.
+"""Reads the cloud's responses for a store: lists page by page, within bounds, and watches in any coding.
 
-A long list takes a thread, so the event loop keeps serving.
+A thread decodes long lists, so that the event loop keeps serving.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from kube.wire.codec_base import MAX_ITEMS, Peeks
 from kube.wire.encoding import Encoding
 
 PAGE = 500
-"""Objects of a page, as in client-go's pager. The page bounds the memory that one response takes."""
+"""Objects of a page, as in client-go's pager. It bounds the memory of one response."""
 MAX_LIST = 512 * 1024 * 1024
-"""Bytes of all pages of a list, in case a server always has a next page."""
+"""The most bytes of all pages of a list, in case a server never ends it."""
 OF_A_PAGE = 64 * 1024
-"""Bytes that each page counts more: one of no objects has a hundred."""
+"""Bytes that each page counts in addition to its own, because a server could send empty pages forever."""
 LONG_LIST = 1000
-"""Lists of more objects are decoded in a thread. So many cost the event loop some milliseconds."""
+"""The most objects that are decoded in the event loop, in some milliseconds. A thread decodes longer lists."""
 
 type Ask = Callable[[Mapping[str, str]], Awaitable[ApiResponse]]
-"""Sends the request for a page, which has this query."""
+"""Sends the request for a page with this query."""
 
 
 class Malformed(Exception):
-    """A response that breaks the protocol. The store keeps its objects, and the reflector lists again."""
+    """A response violates the protocol. The store keeps its objects, and the reflector lists again."""
 
 
 async def read_pages(
     ask: Ask, query: Mapping[str, str], came: Callable[[int], None]
 ) -> tuple[Codec, list[ListPage[StoredText]]]:
-    """All pages of the list that `query` selects. `came` gets the bytes so far with each page.
+    """Read all pages of the list that `query` selects. `came` is called after each page with the bytes so far.
 
-    Errors: those of `ask`; Malformed for a page that cannot be read, TooLarge for a list over the bounds.
+    Raises the errors of `ask`; Malformed for a page that cannot be parsed, TooLarge for a list over the bounds.
     """
     pages: list[ListPage[StoredText]] = []
     size = 0
@@ -50,7 +50,7 @@ async def read_pages(
         except StatusError as error:
             if error.code != 410 or not pages:
                 raise
-            # The snapshot of the pages is too old: ask for the whole list at once, as client-go's pager does.
+            # The snapshot of the pages has expired, so request the full list at once, as client-go's pager does.
             pages.clear()
             size, page_query = 0, dict(query)
             continue
@@ -62,7 +62,7 @@ async def read_pages(
         came(size)
         if not pages[-1].continue_token:
             return codec, pages
-        # The token has the version: as client-go's pager, for a kube-apiserver refuses both beside it (422).
+        # The continue token has the version, and kube-apiserver refuses both together (422).
         first_only = {"resourceVersion", "resourceVersionMatch"}
         page_query = {name: value for name, value in page_query.items() if name not in first_only}
         page_query["continue"] = pages[-1].continue_token
@@ -71,7 +71,7 @@ async def read_pages(
 async def read_items(
     store: Store, codec: Codec, raws: Sequence[StoredText], peeks: Peeks = ()
 ) -> dict[Key, Item]:
-    """The objects of a list, read for a store; ValueError when one cannot be read. `peeks` are those of a page."""
+    """Parse the objects of a list for a store; ValueError if one is malformed. `peeks` are those of the page."""
     if len(raws) < LONG_LIST:
         return store.items(codec, raws, peeks)
     return await asyncio.to_thread(store.items, codec, raws, peeks)
@@ -80,17 +80,18 @@ async def read_items(
 def joined(
     pages: Iterable[ListPage[StoredText]],
 ) -> tuple[list[StoredText], Peeks]:
-    """The items of all pages of a list, and their peeks."""
+    """Join the items of all pages of a list, and their peeks."""
     return [raw for page in pages for raw in page.items], [peek for page in pages for peek in page.peeks]
 
 
 def names_of(codec: Codec, raws: Iterable[StoredText]) -> dict[Key, int]:
-    """The versions of objects by their names; ValueError when one cannot be read."""
+    """The versions of objects by name; ValueError if one is malformed."""
     return {(peek.namespace, peek.name): peek.version for peek in map(codec.peek, map(bytes, raws))}
 
 
 async def read_names(ask: Ask, query: Mapping[str, str]) -> tuple[int, dict[Key, int]]:
-    """The version of a list, and those of its objects. Errors as in `read_pages`; Malformed for an object."""
+    """Read the version of a list, and the versions of its objects by name. Raises as `read_pages`; Malformed for a
+    malformed object."""
     codec, pages = await read_pages(ask, query, lambda _size: None)
     raws = [raw for page in pages for raw in page.items]
     try:
@@ -102,9 +103,9 @@ async def read_names(ask: Ask, query: Mapping[str, str]) -> tuple[int, dict[Key,
 
 
 async def read_version(ask: Ask, query: Mapping[str, str]) -> tuple[int, int | None]:
-    """The version that a server has reached, and the number of objects there, None where it does not give it.
+    """Read the server's current version, and the number of objects, None if the server does not give it.
 
-    From a list of one object. Errors as in `read_pages`.
+    Uses a list of one object. Raises as `read_pages`.
     """
     answer = await ask({**query, "limit": "1"})
     page = await page_of(codec_of(answer.content_type), answer)
@@ -114,7 +115,7 @@ async def read_version(ask: Ask, query: Mapping[str, str]) -> tuple[int, int | N
 
 
 def codec_of(content_type: str) -> Codec:
-    """The codec of an answer's media type; Malformed for one that the hub did not ask for."""
+    """The codec for a response's media type; Malformed for one that was not requested."""
     try:
         return codec_for(Encoding(content_type))
     except ValueError:
@@ -122,7 +123,7 @@ def codec_of(content_type: str) -> Codec:
 
 
 async def page_of(codec: Codec, answer: ApiResponse) -> ListPage[StoredText]:
-    """An answer as a page of a list; Malformed where it is none."""
+    """Parse a response as a page of a list; Malformed if it is none."""
     try:
         return await answer.decoded(codec.decode_stored)
     except ValueError as error:
@@ -130,7 +131,8 @@ async def page_of(codec: Codec, answer: ApiResponse) -> ListPage[StoredText]:
 
 
 def reader_of(stream: WatchStream, codings: str, store: Store) -> FrameReader | DifferenceReader:
-    """A reader for the coding of a watch. Malformed for one that is not among `codings`, which were asked for."""
+    """A reader for the coding of a watch. Malformed if the coding is not among `codings`, which the request
+    accepted."""
     codec = codec_of(stream.content_type)
     if not stream.coding:
         return codec.frames()

@@ -1,4 +1,4 @@
-"""The question of a reflector: the resource and scope that it lists and watches."""
+"""The resource and scope that a reflector lists and watches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kube.wire.encoding import Encoding
 
 
 class ListWatch(NamedTuple):
-    """A list and watch of one resource. The cloud evaluates the selectors, which are in their canonical form."""
+    """A list and watch of one resource. The cloud evaluates the selectors, which are in canonical form."""
 
     type: ResourceType
     namespace: str = ""
@@ -17,7 +17,7 @@ class ListWatch(NamedTuple):
     field_selector: str = ""
     encoding: Encoding = Encoding.PROTOBUF
     metadata_only: bool = False
-    """Ask for PartialObjectMetadata. Where only names and labels matter, nothing else crosses the link."""
+    """Request PartialObjectMetadata, which saves bytes if only names and labels are needed."""
 
     @property
     def path(self) -> str:
@@ -29,14 +29,14 @@ class ListWatch(NamedTuple):
         return {name: text for name, text in selectors.items() if text}
 
     def watch_query(self, version: int, seconds: int, *, bookmarks: bool) -> dict[str, str]:
-        """The query of a watch from a version that the server ends after so many seconds."""
+        """The query of a watch from a version. The server ends the watch after `seconds`."""
         asked = {"allowWatchBookmarks": "true"} if bookmarks else {}
         watch = {"watch": "true", "resourceVersion": str(version), "timeoutSeconds": str(seconds)}
         return {**self.query, **watch, **asked}
 
     @property
     def is_unfiltered(self) -> bool:
-        """Whether it reads all objects of the resource in all namespaces, and their full content."""
+        """True if it reads all objects of the resource in all namespaces, with their full content."""
         return self == ListWatch(self.type, encoding=self.encoding)
 
     @property
@@ -46,7 +46,7 @@ class ListWatch(NamedTuple):
 
     @property
     def accept_names(self) -> str:
-        """The Accept header of a list of names and versions. A leader of a pool serves whole objects alone."""
+        """The Accept header of a list of names and versions. A pool's leader serves only full objects."""
         names = self._replace(metadata_only=True).accept_as("PartialObjectMetadataList")
         return f"{names},{self.accept}"
 

@@ -1,7 +1,8 @@
-"""Learns the cloud's writes of one kind since a version, for some hundred bytes however many objects there are.
+"""Learns the cloud's writes of one kind since a version, with some hundred bytes for any number of objects.
 
-A kube-apiserver's list of one object has the cloud's version, but not the writes of this kind up to it. It sends a
-bookmark two seconds before it ends a watch, so a short watch proves: these events, and no others up to there.
+A list of one object gives kube-apiserver's current version, but not the writes of this kind up to it. kube-apiserver
+sends a bookmark two seconds before a watch ends, so a short watch proves that its events are all that there were up to
+the bookmark.
 """
 
 from __future__ import annotations
@@ -15,28 +16,29 @@ from kube.wire.api_objects import decode_object
 from kube.wire.codec import Codec, WatchFrame
 
 SECONDS = 3
-"""A watch of so many seconds has its bookmark after one. One of fewer has none."""
+"""Seconds of a short watch. Its bookmark comes after one second; a shorter watch has none."""
 MARGIN = 5.0
-"""Seconds after that time, at which the link counts as dead."""
+"""Seconds after the end of a short watch at which the link counts as dead."""
 TRIES = 2
-"""Short watches, one after the other, until a bookmark has come that is new enough.
+"""The number of short watches, in sequence, until a bookmark is new enough.
 
-Before 1.31, etcd reports its progress to a kube-apiserver every five seconds.
+Before 1.31, etcd reports its progress to kube-apiserver every five seconds.
 """
 
 
 class NoBookmark(Exception):
-    """None has come that is new enough: the server sends none, or is far behind its database."""
+    """No bookmark was new enough: the server sends none, or is far behind its database."""
 
 
 async def newest_event(
     client: Client, list_watch: ListWatch, known: int, version: int, last_event: LastSeenEvent | None = None
 ) -> tuple[int, int]:
-    """A version that the cloud has reached, `version` at least, and that of the last event up to it; `known` for none.
+    """Return a version that the cloud has reached, at least `version`, and the version of the last event up to it
+    (`known` if none).
 
-    All events up to `known` are known, and the last of them is `last_event`. The cloud must show that one first where
-    its history was not proved. HistoryDiverged where it does not; NoBookmark, ValueError for a malformed answer, and
-    the errors of the client.
+    The caller has seen all events up to `known`, the last of which is `last_event`. If the history is unverified, the
+    cloud must send that event first. Raises HistoryDiverged if it does not; NoBookmark; ValueError for a malformed
+    response; and the client's errors.
     """
     reading = _Reading(known, version, last_event)
     names = list_watch._replace(metadata_only=True)
@@ -73,7 +75,7 @@ class _Reading:
                 self.reached = self.begin = max(self.reached, found)
             return
         if self.reached >= self._version:
-            return  # behind the bookmark that counts
+            return  # older than the bookmark that counts
         peek = frame.peek or codec.peek(frame.raw)
         if self._last_event == ((peek.namespace, peek.name), peek.version):
             self._last_event, self.begin = None, self._known

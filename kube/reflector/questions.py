@@ -1,4 +1,4 @@
-"""Asks a server for the objects of a list-watch, or about them: its version, their number, their names."""
+"""Sends the requests of a list-watch: for the objects, or for their version, number or names."""
 
 from __future__ import annotations
 
@@ -17,27 +17,28 @@ from kube.wire.codec import Codec, ListPage
 from kube.wire.encoding import Encoding
 
 LIST_CODINGS = f"{CODING},zstd,{GZIP}"
-"""Accept-Encoding of a list. A hub answers a reader of differences in zstd; a kube-apiserver knows gzip alone."""
+"""Accept-Encoding of a list. A hub answers with zstd to a client that accepts differences; kube-apiserver supports
+only gzip."""
 MANY = 300
-"""The names of so many objects are asked for in JSON: a kube-apiserver packs only answers of more than 128 KiB, and
+"""From this number of objects on, names are requested in JSON: kube-apiserver compresses only responses over 128 KiB,
 then to less than a third of their size in protobuf."""
 
 QUIET = "kube-node-lease"
-"""A namespace of each cluster with Leases alone."""
+"""A namespace of each cluster that contains only Leases."""
 
 
 class Questions:
-    """The questions of one list-watch. Each raises the errors of `kube.reflector.list_pages.read_pages`."""
+    """The requests of one list-watch. Each raises the errors of `kube.reflector.list_pages.read_pages`."""
 
     def __init__(self, list_watch: ListWatch) -> None:
         self._list_watch = list_watch
         self.warning = ""
-        """The cloud's `Warning` headers on the last list or watch of the objects."""
+        """The cloud's `Warning` headers of the last list or watch."""
 
     async def objects(
         self, request: Request, at: int, came: Callable[[int], None]
     ) -> tuple[bool, Codec, list[ListPage[StoredText]]]:
-        """A list of a version where the server still has it; of its present one (True) else, or for 0.
+        """List at version `at`; at the current version (first result True) if the server no longer has it, or for 0.
 
         `came` as in `read_pages`.
         """
@@ -51,20 +52,19 @@ class Questions:
         return True, *await read_pages(ask, self._list_watch.query, came)
 
     async def version(self, request: Request, *, is_namespaced: bool = False) -> int:
-        """The version that the server has reached. It is the same of each namespace: one that has none of the objects,
-        or few, costs the fewest bytes.
-        """
+        """The server's current version. All namespaces have the same, so an empty namespace costs the fewest bytes."""
         wanted = self._list_watch
         if is_namespaced and not wanted.namespace:
             wanted = wanted._replace(namespace=QUIET)
         return (await read_version(partial(self._ask, request, wanted=wanted), wanted.query))[0]
 
     async def count(self, request: Request) -> tuple[int, int | None]:
-        """That version, and the number of objects, None where the server does not give it."""
+        """The server's current version, and the number of objects, None if the server does not give it."""
         return await read_version(partial(self._ask, request), self._list_watch.query)
 
     async def count_at(self, request: Request, version: int) -> int | None:
-        """The number of objects at a version; None where the server does not know it any more, or yet."""
+        """The number of objects at a version; None if the server no longer has that version, or does not have it
+        yet."""
         try:
             found = await read_version(partial(self._ask, request), self._exactly(version))
         except StatusError as error:
@@ -74,9 +74,10 @@ class Questions:
         return found[1] if found[0] == version else None
 
     async def names(self, request: Request, about: int) -> tuple[int, dict[Key, int]]:
-        """A version that the server has reached, and those of all objects there: `about` as many, 0 for unknown.
+        """The server's current version, and the version of each object by name. `about` is the expected number, 0 if
+        unknown.
 
-        The cloud gives the names of every kind in protobuf, a leader only what it has.
+        The cloud can send the names of every kind in protobuf, a leader only in the encoding of its store.
         """
         encoding = self._list_watch.encoding
         if about:

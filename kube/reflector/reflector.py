@@ -1,4 +1,4 @@
-"""Keeps a store equal to the cloud's objects: lists them, watches them, resumes the watch, lists again if it must.
+"""Keeps a store equal to the cloud: lists the objects, watches them, resumes the watch, and lists again if it must.
 
 The rules are those of client-go's reflector.
 """
@@ -36,19 +36,19 @@ from kube.wire.codec import WatchFrame
 from kube.wire.codec_base import HISTORY_GAP
 
 WATCH_SECONDS = (300.0, 600.0)
-"""Seconds. A watch asks the server to end it after a random time between these, as in client-go's reflector."""
+"""Each watch asks the server to end it after a random number of seconds between these, as in client-go's reflector."""
 WATCH_MARGIN, EARLY = 15.0, 30.0
-"""Seconds after that time at which the link counts as dead, and before it in which a watch may end without trouble."""
+"""Seconds after that time at which the link counts as dead, and before it at which an end of the watch is normal."""
 SHORT_WATCH = 1.0
 """Seconds. A shorter watch without an event counts as a failure, as in client-go's reflector."""
 EVENTS_AT_ONCE = 100
-"""Events of a watch that are applied before other tasks run again: some milliseconds."""
+"""The number of events that are applied before other tasks run, in some milliseconds."""
 LONG_EVENT = 128 * 1024
-"""Other tasks run before and after an event of more bytes is applied. Parsing the largest object of a cluster, 1.5 MB,
-takes up to 0.05 s, and so does each filter of it."""
+"""Bytes. Other tasks run before and after a longer event. Parsing 1.5 MB, the largest object of a cluster, takes up to
+0.05 s, and so does each filter."""
 WATCH_CODINGS = f"{CODING},{GZIP}"
 UNSERVED_DELAY = 300.0
-"""Minimum seconds until the next try for a kind that the cloud does not have. A client that asks does not wait."""
+"""The least seconds between retries for a kind that the cloud does not serve. A client's request retries at once."""
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ type Failure = StatusError | Unreachable | Malformed | UnusableRecord
 
 
 class Reflector:
-    """One task, started by `run`. `error` is why the store does not follow the cloud now, None while it does."""
+    """Runs as one task, by `run`. `error` is why the store does not follow the cloud now; None while it does."""
 
     def __init__(
         self,
@@ -66,32 +66,32 @@ class Reflector:
         backoff: Backoff | None = None,
         begin_at: int = 0,
     ) -> None:
-        """`begin_at` is the version for the first list, so that a client can resume from it; 0 for any."""
+        """Set `begin_at`, the version of the first list, so that a client can resume from it; 0 for any."""
         self.client = client
-        self.upstream: Upstream | None = None  # reads in the cloud's place, but for the cloud's version
+        self.upstream: Upstream | None = None  # instead of the cloud, except for its version
         self._list_watch = list_watch
         self._store = store
         self._backoff = backoff or Backoff()
         self._must_list = True
         self.refusal: StatusError | None = None
-        """The cloud's refusal, which clients get as it is. It holds until the cloud answers otherwise."""
+        """The cloud's refusal, which clients get unchanged until the cloud answers otherwise."""
         self._retry = asyncio.Event()
         self._begin_at = begin_at
         self.verifier = HistoryVerifier(store)
         self.questions = Questions(list_watch)
         self._bookmarks = Bookmarks(store, self.verifier)
         self._must_be_plain = False
-        """The last watch ended at a difference that did not fit. The next watch asks for whole objects."""
+        """True after a watch whose difference did not fit. The next watch requests full objects."""
         self.restored: Callable[[], None] = lambda: None
-        """Called when the cloud turns out to be restored from a backup."""
+        """Called when the reflector detects that the cloud was restored from a backup."""
         self.reached: Callable[[int], None] = lambda version: None
-        """Called with each version that the cloud has just reported as its own."""
+        """Called with each version that the cloud has just reported as current."""
         self.list_bytes = 0
-        """Bytes of the list that is read now."""
+        """Bytes of the list that is being read."""
         self.grew: Callable[[], None] = lambda: None
-        """Called with each page of a list. It may end the reflector."""
+        """Called for each page of a list. It may end the reflector."""
         self.paced: Callable[[int], Awaitable[None]] | None = None
-        """Called with the bytes of each piece of a watch; returns when more may come. It may end the reflector."""
+        """Called with each piece's size; returns when the next may be read. It may end the reflector."""
         self._round: asyncio.Task[None] | None = None
         self.state = State.STOPPED
         self.error: Failure | None = None
@@ -99,33 +99,33 @@ class Reflector:
         """Notified when `state` or `error` changes."""
         self.lists = self.watches = 0
         self.heard = 0.0
-        """When the cloud last sent a list or anything of a watch, or a watch ended; monotonic seconds, 0 for never."""
+        """Monotonic seconds when the cloud last sent a list or watch data, or a watch ended; 0 for never."""
         self.listed = 0.0
-        """When the cloud was last asked for a list that the store took; monotonic seconds, 0 for never."""
+        """Monotonic seconds when the list that the store last took was requested; 0 for never."""
         self.retry_at = 0.0
-        """When the present delay ends at the latest, in monotonic seconds."""
+        """Monotonic seconds when the current delay ends at the latest."""
 
     @property
     def is_proven(self) -> bool:
-        """Whether the cloud itself has proved, since the last break, that its history is the store's."""
+        """True if the cloud itself has verified the store's history since the last break."""
         return self._is_at_cloud and not self._must_list and self.verifier.is_verified
 
     def remember_refusal(self, refusal: StatusError) -> None:
-        """Set the refusal that an earlier process got: an outage after a 403 permits nothing."""
+        """Set a refusal from an earlier process, so that an outage after a 403 permits nothing."""
         self.refusal = refusal
         self.changed.notify()
 
     def retry_now(self) -> None:
-        """Cut the present delay short, because a client waits for the store."""
+        """End the current delay, because a client waits for the store."""
         self._retry.set()
 
     def recovered(self) -> None:
-        """A server that was down is back: retry now, and begin with short delays again."""
+        """Retry now and reset the delays, because a failed server is back."""
         self._backoff.forget()
         self.retry_now()
 
     async def run(self) -> None:
-        """List and watch until cancelled. Where the store is complete already, watch from its version."""
+        """List and watch until cancelled. A complete store is watched from its version, without a list."""
         self._must_list, self.verifier.is_broken = not self._store.complete, self._store.complete
         try:
             while True:
@@ -137,26 +137,26 @@ class Reflector:
                 except (StatusError, Unreachable, Malformed) as error:
                     await self._back_off(error)
                 except UnusableRecord as error:
-                    # The events before the misfit are right. Resume from them at once.
+                    # The events before the failed difference are valid. Resume from them at once.
                     logger.debug("%s: %s; the next watch is plain", self._list_watch.path, error)
                     self._must_be_plain = True
                     self._set_state(State.WAITING, error)
                 except Exception as error:
-                    # A bug of the hub, here or in a listener. The store may be wrong now, so list again.
+                    # A bug of the hub, here or in a listener. The store may be wrong, so list again.
                     logger.exception("%s: the reflector failed", self._list_watch.path)
                     await self._back_off(Malformed(f"{type(error).__name__}: {error}"))
         finally:
             self._set_state(State.STOPPED, self.error)
 
     def disprove(self) -> None:
-        """Another source found that the cloud was restored: list at once, and begin another history."""
+        """List at once and begin a new history, because another source found that the cloud was restored."""
         if not self._must_list:
             self._found_restored("the names of its objects are others")
             self._interrupt()
 
     def verify(self) -> None:
-        """Another source suspects a restore: the cloud must prove its history before the watch resumes."""
-        if self._store.standing is Standing.GOOD:  # also of a store that waits to be listed anew
+        """Verify the history before the watch resumes, because another source suspects a restore."""
+        if self._store.standing is Standing.GOOD:  # also if the store waits for a new list
             self._store.stand(Standing.DOUBTED)
         if self.upstream is not None:
             self.upstream.forget_version()
@@ -165,30 +165,30 @@ class Reflector:
             self._interrupt()
 
     def switch(self) -> None:
-        """Reconnect, because another server is the best now. The watch resumes if that server proves its history."""
+        """Reconnect, because another server is now preferred. The watch resumes if that server's history matches."""
         self.verifier.is_broken = True
         self.recovered()
         self._interrupt()
 
     def remind(self) -> None:
-        """Ask for a bookmark: a client gets a newer version than the store's, or a source compares versions."""
+        """Request a bookmark, because a client has a newer version than the store, or a source compares versions."""
         if not self._bookmarks.expect() and self.state is State.WATCHING:
             self._interrupt()
 
     def _interrupt(self) -> None:
-        """End the round, unless the round itself calls: it checks the next step anyway."""
+        """End the current round, unless the round itself calls this: then it decides its next step anyway."""
         if self._round is not None and self._round is not asyncio.current_task():
             self._round.cancel()
 
     async def _run_round(self) -> None:
-        """List and watch once. `disprove` and `verify` end the round. A cancellation of `run` always gets through."""
+        """List and watch once. `disprove` and `verify` end the round. A cancellation of `run` always propagates."""
         self._round = asyncio.create_task(self._list_and_watch(), name=f"watch {self._list_watch.path}")
         try:
             await asyncio.wait((self._round,))
         except asyncio.CancelledError:
             self._round.cancel()
             with contextlib.suppress(Exception, asyncio.CancelledError):
-                await self._round  # its waiter takes its error, whose frames refer to the task
+                await self._round  # awaits it: its error holds frames that refer to the task
             raise
         if not self._round.cancelled():
             self._round.result()
@@ -222,24 +222,24 @@ class Reflector:
         return self.upstream is None or not self.upstream.is_elsewhere
 
     async def _verify(self) -> None:
-        """Begin to have the cloud prove its history. HistoryDiverged where it cannot be the store's."""
+        """Begin to verify the cloud's history. HistoryDiverged if it cannot be the store's."""
         given = self._store.newest_given
         if self.upstream is not None and await self.upstream.goes_elsewhere():
-            # A leader proves its own history, and reports another one to its followers, but for one that was killed and
-            # forgot its versions. The disk's copy may be older than its report. The cloud's link carries none of it.
+            # A leader verifies its own history and reports a new one to its followers, unless it was killed and lost
+            # its versions. The copy on disk may be older than its report. This sends nothing over the cloud's link.
             self._must_list = not self.watches
             if self.watches:
                 version, names = await self.questions.names(partial(self.upstream.request, resumes=True), 0)
                 self.verifier.compare(version, names, given)
                 self._store.stand(Standing.GOOD)
         elif self.verifier.awaits_last_event and (version := await self.current_version()) < given:
-            # A quiet cloud that is behind sends nothing, and the wait for it may be interrupted again and again.
+            # A cloud that is behind and quiet sends nothing, and the wait may be interrupted again and again.
             raise HistoryDiverged(f"the cloud is at version {version}, and was at {given}")
         elif not self.verifier.expect_last_event():
             await self._compare(given)
 
     async def _compare(self, given: int) -> None:
-        """Compare the cloud with the store, by the number of objects or all names. In doubt, list it anew."""
+        """Compare the cloud with the store, by the number of objects or all names. In doubt, list again."""
         ask, at = self.client.request, self._store.version
         if self.verifier.can_count:
             same = given == at and await self.questions.count_at(ask, at) == len(self._store)
@@ -262,12 +262,12 @@ class Reflector:
 
     async def _back_off(self, error: Failure) -> None:
         is_unserved = isinstance(error, StatusError) and error.code == 404
-        # A watch may be refused so where a list is not.
+        # The cloud may refuse a watch in this way, but not a list.
         is_again = is_unserved and self.refusal is not None and self.refusal.code == 404
-        # A refusal's text is bounded already, that of an event that ends a watch is the server's.
+        # The text of a refusal is already bounded; that of an ERROR event comes from the server.
         wanted = bounded(error.retry_after or 0) if isinstance(error, StatusError) else None
         delay = self._backoff.next(UNSERVED_DELAY if is_again else wanted)
-        # Frames of the traceback hold the cloud's answer: up to MAX_LIST, for as long as the error is kept.
+        # The traceback's frames hold the cloud's response, up to MAX_LIST, for as long as the error is stored.
         error.__traceback__ = error.__cause__ = error.__context__ = None
         self.verifier.is_broken = True
         has_expired = isinstance(error, StatusError) and error.code == 410
@@ -283,7 +283,7 @@ class Reflector:
         self._set_state(state, None if is_unserved else error)
         self._retry.clear()
         self.retry_at = time.monotonic() + delay
-        # A client may cut a delay short, but not below the first one: clients in a loop must not flood the cloud.
+        # A client may shorten a delay, but not below the first one: clients in a loop must not flood the cloud.
         await asyncio.sleep(min(delay, self._backoff.first))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, delay - self._backoff.first)):
@@ -320,7 +320,7 @@ class Reflector:
         self.grew()
 
     async def current_version(self) -> int:
-        """The version that the cloud has reached. Raises a Failure where none comes."""
+        """Request the cloud's current version. Raises a Failure if there is none."""
         is_namespaced = any(item.key[0] for item in islice(self._store, 1))
         return await self.questions.version(self.client.request, is_namespaced=is_namespaced)
 
@@ -351,7 +351,7 @@ class Reflector:
                             if is_long := len(frame.raw) > LONG_EVENT:
                                 await asyncio.sleep(0)
                             self._apply(frame)
-                            del frame  # The next one may come in an hour, and this one have megabytes.
+                            del frame  # maybe megabytes, and the next may come in an hour
                             if is_long or not events % EVENTS_AT_ONCE:
                                 await asyncio.sleep(0)
                         del chunk

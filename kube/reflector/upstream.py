@@ -1,4 +1,5 @@
-"""A server that answers a reflector instead of the cloud, with the same objects at the same versions."""
+"""The interface of a server that answers a reflector instead of the cloud, with the same objects at the same
+versions."""
 
 from __future__ import annotations
 
@@ -13,31 +14,32 @@ type Request = Callable[..., Awaitable[ApiResponse]]
 
 
 class Upstream(Protocol):
-    """Asks the best of several servers for the lists and watches of one reflector.
+    """Selects the best of several servers for the lists and watches of one reflector.
 
-    It raises Switched where the reflector is to ask again at once, and then reaches the server that is the best.
+    Raises Switched if the reflector must retry at once, at the server that is best now.
     """
 
     @property
     def is_up(self) -> bool:
-        """Whether there is a server to ask besides the cloud."""
+        """True if a server other than the cloud is available."""
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether the reflector does not read from the cloud now."""
+        """True if the reflector now reads from a server other than the cloud."""
 
     @property
     def is_shared(self) -> bool:
-        """Whether hubs of a pool read this from each other, or from a relay."""
+        """True if hubs of a pool read this resource from each other, or from a relay."""
 
     async def goes_elsewhere(self) -> bool:
-        """Whether the next watch goes to another server than the cloud; chosen now.
+        """Select the server of the next watch; True if it is not the cloud.
 
-        A watch at the cloud raises Switched before this was asked: the cloud is to prove its history first.
+        Unless this was called before, a watch at the cloud raises Switched, because the cloud's history must be
+        verified first.
         """
 
     def forget_version(self) -> None:
-        """The cloud was restored from a backup. The next list may be older than the reflector's version."""
+        """Forget the reflector's version: the cloud was restored from a backup, so the next list may be older."""
 
     async def request(
         self,
@@ -49,7 +51,7 @@ class Upstream(Protocol):
         codings: str,
         resumes: bool = False,
     ) -> ApiResponse:
-        """`resumes`: only a server will do that the next watch may go to."""
+        """Send a request. `resumes` restricts it to servers that may also serve the next watch."""
 
     def watch(
         self, path: str, *, query: Mapping[str, str], accept: str, timeout: float, codings: str

@@ -1,1 +1,1 @@
-"""Requests as a kube-apiserver reads them: paths, list options, selectors, resourceVersions. Pure."""
+"""Parses requests as kube-apiserver does: paths, list options, selectors, resourceVersions. Pure."""

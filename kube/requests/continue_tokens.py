@@ -1,7 +1,7 @@
-"""Continue tokens, which name where the next page of a list begins, as a kube-apiserver writes them (apiserver,
+"""Continue tokens, which hold the position of a list's next page, as kube-apiserver writes them (apiserver,
 pkg/storage/continue.go).
 
-The hub's tokens are the cloud's, so each of them refuses a list that the other began in the words of a kube-apiserver.
+The hub writes the same form, so hub and cloud refuse each other's outdated tokens as kube-apiserver does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import orjson
 from kube.requests.quoting import quoted
 
 LATEST = -1
-"""In place of a version: continue with the newest state, although the list began with another one."""
+"""A value instead of a version: continue with the newest state, although the list began with another version."""
 _FORMAT = "meta.k8s.io/v1"
 
 
@@ -26,13 +26,13 @@ class ContinueToken(NamedTuple):
     start: str
 
     def encode(self) -> str:
-        """The token as in a list's metadata."""
+        """Encode the token for a list's metadata."""
         text = orjson.dumps({"v": _FORMAT, "rv": self.version, "start": self.start})
         return urlsafe_b64encode(text).decode().rstrip("=")
 
 
 def parse_continue(token: str) -> ContinueToken:
-    """The content of a token. ValueError in a kube-apiserver's words, but not in those of Go's JSON and base64."""
+    """Parse a token. ValueError with kube-apiserver's message, except for Go's JSON and base64 errors."""
     try:
         fields = orjson.loads(urlsafe_b64decode(token.encode() + b"=" * (-len(token) % 4)))
     except (binascii.Error, ValueError) as error:
@@ -57,7 +57,7 @@ def _invalid(why: str) -> ValueError:
 
 
 def key_text(key: tuple[str, str]) -> str:
-    """A key as people read it, and as the end of an object's key in etcd, by which kube-apiserver orders and continues
-    lists."""
+    """A key as text, for people and as the end of an object's key in etcd, by which kube-apiserver orders and
+    continues lists."""
     namespace, name = key
     return f"{namespace}/{name}" if namespace else name

@@ -1,4 +1,4 @@
-"""The conditions of a label selector, and the parser that reads them as a kube-apiserver does.
+"""The requirements of a label selector, and their parser, which accepts what kube-apiserver accepts.
 
 Source: k8s.io/apimachinery, pkg/labels/selector.go.
 """
@@ -14,7 +14,7 @@ from kube.requests.quoting import quoted
 
 
 class Operator(StrEnum):
-    """The operator of a condition. "=", "==" and "!=" parse as IN and NOT_IN of one value."""
+    """The operator of a requirement. "=", "==" and "!=" parse as IN and NOT_IN of one value."""
 
     IN = "in"
     NOT_IN = "notin"
@@ -26,19 +26,19 @@ class Operator(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class LabelRequirement:
-    """One condition. `values` are sorted and unique; GREATER and LESS have one, a decimal number."""
+    """One requirement. `values` are sorted and unique; GREATER and LESS have one, a decimal number."""
 
     key: str
     operator: Operator
     values: tuple[str, ...] = ()
     _members: frozenset[str] = field(init=False, repr=False, compare=False)
-    """`values` as a set: every object is matched against a selector that may have thousands."""
+    """`values` as a set, because a selector with thousands of values is matched against every object."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_members", frozenset(self.values))
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """NOT_IN and ABSENT hold for an object without the label, every other operator does not."""
+        """True if the labels fulfil the requirement. Without the label, only NOT_IN and ABSENT are fulfilled."""
         value = labels.get(self.key)
         if value is None:
             return self.operator is Operator.NOT_IN or self.operator is Operator.ABSENT
@@ -76,9 +76,9 @@ class LabelRequirement:
 
 
 def merged(requirements: Iterable[LabelRequirement]) -> tuple[LabelRequirement, ...]:
-    """Equivalent requirements, sorted, at most one for each key and operator.
+    """Return equivalent requirements, sorted, at most one for each key and operator.
 
-    Unsatisfiable ones are written as "key,!key".
+    Unsatisfiable ones become "key,!key".
     """
     by_key: dict[tuple[str, Operator], list[LabelRequirement]] = {}
     for requirement in requirements:
@@ -89,7 +89,7 @@ def merged(requirements: Iterable[LabelRequirement]) -> tuple[LabelRequirement, 
 
 
 def _one(key: str, operator: Operator, requirements: list[LabelRequirement]) -> Iterator[LabelRequirement]:
-    """The conjunction of several requirements of one key and operator."""
+    """Merge several requirements of one key and operator."""
     sets = [frozenset(requirement.values) for requirement in requirements]
     match operator:
         case Operator.IN:
@@ -107,12 +107,12 @@ def _one(key: str, operator: Operator, requirements: list[LabelRequirement]) -> 
 
 
 def parse_label_requirements(text: str) -> list[LabelRequirement]:
-    """The conditions of a labelSelector in the order of the text; ValueError in the words of a kube-apiserver."""
+    """Parse a labelSelector, in the order of the text; ValueError with kube-apiserver's message."""
     return _Parser(text).requirements()
 
 
-# A token with the blanks before it. In the server's lexer a NUL between two tokens ends the text. A NUL right after a
-# token ends that token, and is dropped.
+# A token with the blanks before it. In kube-apiserver's lexer, a NUL between two tokens ends the text; a NUL directly
+# after a token ends that token and is dropped.
 _PIECE = re.compile("[ \t\r\n]*(?:(==|!=|[=!(),<>]|[^=!(),<> \t\r\n\0]+)\0?)?")
 _SYMBOLS = frozenset({"==", "!=", "=", "!", "(", ")", ",", "<", ">"})
 _END = ""
@@ -128,9 +128,10 @@ _COMPARISONS = {
 
 
 class _Parser:
-    """Parses as the server does, function by function: the words of an error depend on the function that found it.
+    """Parses as kube-apiserver does, function by function, because error messages depend on the function that finds
+    the error.
 
-    A token is its text, and "" is the end of the text. "in" and "notin" are words, too: a key or value may be one.
+    A token is its text, and "" is the end of the text. "in" and "notin" may also be keys or values.
     """
 
     def __init__(self, text: str) -> None:
@@ -210,7 +211,7 @@ class _Parser:
         return values
 
     def _value_list(self) -> set[str]:
-        """The values up to the closing parenthesis. A comma with no text on one side has an empty value there."""
+        """The values up to the closing parenthesis. A comma with no text on one side adds an empty value."""
         values: set[str] = set()
         while True:
             piece = self._take()
@@ -230,7 +231,7 @@ class _Parser:
 
 
 def _pieces(text: str) -> list[str]:
-    """The tokens of a text, the last of which is _END."""
+    """Split a text into tokens, the last of which is _END."""
     pieces, at = [], 0
     while match := _PIECE.match(text, at):
         pieces.append(match[1] or _END)

@@ -1,4 +1,4 @@
-"""The syntax of label keys and values, with the errors of a kube-apiserver.
+"""The syntax of label keys and values, with kube-apiserver's error messages.
 
 Rules and wording: k8s.io/apimachinery, pkg/api/validate/content.
 """
@@ -6,9 +6,9 @@ Rules and wording: k8s.io/apimachinery, pkg/api/validate/content.
 import re
 
 MAX_NAME = 63
-"""Bytes of a key's name and of a value."""
+"""The most bytes of a key's name, and of a value."""
 MAX_PREFIX = 253
-"""Bytes of a key's DNS prefix."""
+"""The most bytes of a key's DNS prefix."""
 
 _NAME = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _VALUE = f"({_NAME})?"
@@ -40,7 +40,7 @@ _KEY_RULE = f"a valid label key {_NAME_RULE} with an optional DNS subdomain pref
 
 
 def key_faults(key: str) -> list[str]:
-    """The errors in a label's key; none for a valid one."""
+    """The errors in a label's key; empty if valid."""
     prefix, slash, name = key.rpartition("/")
     if "/" in prefix:
         return [_KEY_RULE]
@@ -62,7 +62,7 @@ def key_faults(key: str) -> list[str]:
 
 
 def value_faults(value: str) -> list[str]:
-    """The errors in a label's value; none for a valid one, and "" is valid."""
+    """The errors in a label's value; empty if valid. "" is valid."""
     faults = []
     if _bytes(value) > MAX_NAME:
         faults.append(f"must be no more than {MAX_NAME} bytes")

@@ -1,6 +1,7 @@
 """The topology labels of all nodes, which the manager writes for hubs into sixteen small objects.
 
-These change with labels alone, while a Node changes with each status."""
+These objects change only with labels, whereas a Node changes with each status update.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +14,24 @@ from kube.requests.request_info import ResourceType
 
 NODE_LABELS = ResourceType("edgehub.io", "v1", "nodelabels")
 BUCKETS = 16
-"""Number of objects. A node is in the object that the hash of its name selects."""
+"""The number of objects. The hash of a node's name selects the node's object."""
 HOSTNAME = "kubernetes.io/hostname"
-"""Not written where it is the node's name, as almost always. "" stands for none."""
+"""Omitted if the value is the node's name, as it usually is. "" means that the node has no such label."""
 ANY_ENDPOINT = "*"
-"""The last resort in an ordered list of keys: any endpoint (SuperEdge)."""
+"""The last entry in an ordered list of keys: any endpoint (SuperEdge)."""
 MAX_KEYS = 16
-"""Different keys of one Service, as in Kubernetes' former spec.topologyKeys. Each is looked for on each node."""
+"""The most keys of one Service, as in Kubernetes' former spec.topologyKeys. Each is compared on each node."""
 MAX_KEYS_TEXT = 16 * 1024
-"""Characters of their JSON text, which is parsed for each slice of the Service: some three times the longest keys."""
+"""The most characters of the keys' JSON, which is parsed for each slice of the Service: three times the longest valid
+keys."""
 
 
 def parse_topology_keys(text: str) -> tuple[str, ...] | None:
-    """Each key of the annotation `topologyKeys` once; None if it is not a JSON array of at most MAX_KEYS label keys and
-    `"*"`. `null` and `[]` are SuperEdge's values for no topology."""
+    """Parse the annotation `topologyKeys` and drop repetitions.
+
+    Returns None if the text is not a JSON array of at most MAX_KEYS label keys and `"*"`. `null` and `[]` are
+    SuperEdge's values for no topology.
+    """
     if len(text) > MAX_KEYS_TEXT:
         return None
     try:
@@ -44,18 +49,18 @@ def parse_topology_keys(text: str) -> tuple[str, ...] | None:
 
 
 def bucket_of(node: str) -> str:
-    """The name of the object that has a node."""
+    """The name of the object that contains a node."""
     return f"{zlib.crc32(node.encode()) % BUCKETS:02}"
 
 
 def written_labels(node: str, labels: Mapping[str, str], keys: Iterable[str]) -> dict[str, str]:
-    """The labels of a node with these keys, as they are written."""
+    """A node's labels with these keys, in the stored form."""
     chosen = {key: labels[key] for key in keys if key in labels and key != HOSTNAME}
     hostname = labels.get(HOSTNAME, "")
     return chosen if hostname == node else {**chosen, HOSTNAME: hostname}
 
 
 def read_labels(node: str, written: Mapping[str, str]) -> dict[str, str]:
-    """The labels of a node, as `written_labels` wrote them."""
+    """Restore a node's labels from the form of `written_labels`."""
     complete = {HOSTNAME: node, **written}
     return {key: value for key, value in complete.items() if value or key != HOSTNAME}

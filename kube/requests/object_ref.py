@@ -1,4 +1,4 @@
-"""Names the object or the objects that a request is about, in whichever version of their API. Pure."""
+"""Identifies the object or objects of a request, in any version of their API. Pure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import NamedTuple
 from kube.requests.request_info import RequestInfo, ResourceType
 
 SAME = {("events.k8s.io", "events"): ("", "events")}
-"""Resources that two groups have: a write of the one is a write of the other."""
+"""Resources that exist in two groups: a write to one is a write to the other."""
 
 
 class ObjectRef(NamedTuple):
-    """One object, or without a name all of a namespace, or without that too all of a resource."""
+    """One object; without a name all of a namespace, and without a namespace all of a resource."""
 
     group: str
     resource: str
@@ -20,18 +20,18 @@ class ObjectRef(NamedTuple):
 
     @classmethod
     def of(cls, info: RequestInfo) -> ObjectRef | None:
-        """None for a path that names no objects."""
+        """The objects of a request; None for a path that names none."""
         return cls.of_type(info.type, info.namespace, info.name) if info.type is not None else None
 
     @classmethod
     def of_type(cls, type_: ResourceType, namespace: str = "", name: str = "") -> ObjectRef:
-        """A Namespace is in no namespace, though its path says so."""
+        """The objects of a resource. The namespace of a Namespace is ignored."""
         group, resource = SAME.get((type_.group, type_.resource), (type_.group, type_.resource))
         return cls(group, resource, "" if (group, resource) == ("", "namespaces") else namespace, name)
 
     @classmethod
     def parse(cls, text: str) -> ObjectRef | None:
-        """The reference that `text` gave; None for an empty text."""
+        """Parse the reference that `text` wrote; None for an empty text."""
         return cls(*text.split("/")) if text else None
 
     @property
@@ -42,7 +42,7 @@ class ObjectRef(NamedTuple):
         return self._replace(name=name)
 
     def meets(self, other: ObjectRef) -> bool:
-        """Whether an object may belong to both."""
+        """True if some object belongs to both references."""
         same = self[:2] == other[:2]
         return same and all(
             not mine or not its or mine == its for mine, its in zip(self[2:], other[2:], strict=True)

@@ -1,7 +1,7 @@
-"""The query string as a kube-apiserver reads it: Go's rules for pairs, escapes, numbers and durations.
+"""Parses query strings as kube-apiserver does: Go's rules for pairs, escapes, numbers and durations.
 
 Go drops a malformed pair without an error. The hub must drop the same pairs, or it would answer another request than
-the cloud would.
+the cloud.
 """
 
 import re
@@ -11,12 +11,13 @@ from urllib.parse import unquote_to_bytes
 from kube.requests.quoting import quoted
 
 MAX_PAIRS = 10_000
-"""Pairs of a query. Go 1.26 refuses more (net/url, urlmaxqueryparams), and so does the hub; older Go reads them."""
+"""The most pairs of a query. Go 1.26 refuses more (net/url, urlmaxqueryparams), and so does the hub; older versions of
+Go do not."""
 BAD_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
 
 _INTEGER = re.compile("[+-]?([0-9]+)")
 _MAX_INT64 = 2**63 - 1
-# No 64-bit number has more digits, leading zeros apart. int() refuses thousands of digits.
+# A 64-bit number has at most so many digits, apart from leading zeros. int() refuses thousands of digits.
 _MAX_DIGITS = 19
 _TOO_LARGE = 2**64
 
@@ -34,9 +35,9 @@ _NANOSECONDS = {
 
 
 def first_values(query: str, names: Collection[str]) -> dict[str, str]:
-    """The first value of each named parameter in the query; the server ignores a repetition.
+    """The first value of each named parameter; kube-apiserver ignores repetitions.
 
-    Raises ValueError where a named value is not UTF-8 and where there are too many pairs.
+    ValueError if a named value is not UTF-8, or if there are too many pairs.
     """
     values: dict[str, str] = {}
     if not query:
@@ -44,7 +45,7 @@ def first_values(query: str, names: Collection[str]) -> dict[str, str]:
     pairs = query.split("&")
     if len(pairs) > MAX_PAIRS:
         raise ValueError("number of URL query parameters exceeded limit")
-    # One search of the whole query saves one of each pair: components send neither a semicolon nor a bad escape.
+    # One check of the whole query avoids one for each pair: components send neither semicolons nor bad escapes.
     suspect = ";" in query or BAD_ESCAPE.search(query) is not None
     for pair in pairs:
         if suspect and (";" in pair or BAD_ESCAPE.search(pair)):
@@ -60,12 +61,12 @@ def first_values(query: str, names: Collection[str]) -> dict[str, str]:
 
 
 def parse_bool(text: str) -> bool:
-    """Whether a parameter is true: "0" and "false" are false, every other text is true, the empty one as well."""
+    """Parse a boolean parameter: "0" and "false" are false, every other text is true, even an empty one."""
     return not (text == "0" or text.casefold() == "false")
 
 
 def parse_integer(text: str) -> int:
-    """A signed 64-bit decimal number; ValueError in the words of strconv.ParseInt."""
+    """Parse a signed 64-bit decimal number; ValueError with the message of strconv.ParseInt."""
     match = _INTEGER.fullmatch(text)
     if match is None:
         raise ValueError(f"strconv.ParseInt: parsing {quoted(text)}: invalid syntax")
@@ -77,7 +78,8 @@ def parse_integer(text: str) -> int:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of a duration such as "10s", "1m30s" or "-1.5h"; ValueError in the words of time.ParseDuration."""
+    """Parse a duration such as "10s", "1m30s" or "-1.5h" to seconds; ValueError with the message of
+    time.ParseDuration."""
     negative = text[:1] == "-"
     rest = text[1:] if text[:1] in ("-", "+") else text
     if rest == "0":
@@ -87,7 +89,7 @@ def parse_duration(text: str) -> float:
         step = _DURATION_STEP.match(rest, at)
         digits, fraction, unit = step.groups(default="") if step else ("", "", "")
         number = _natural(digits)
-        # The value of ".25" behind a number: the int 0 for none, so that large numbers stay exact.
+        # The fraction after a number, such as ".25"; the int 0 for none, so that large numbers stay exact.
         share = float(f"0{fraction[:_MAX_DIGITS]}") if len(fraction) > 1 else 0
         if (not digits and len(fraction) < 2) or number > _MAX_INT64 + 1:
             raise ValueError(f"time: invalid duration {quoted(text)}")

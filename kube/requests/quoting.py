@@ -1,4 +1,4 @@
-"""Text as Go prints it with %q: the form in which a kube-apiserver quotes a client's text."""
+"""Quotes text as Go's %q does, which kube-apiserver uses for a client's text in messages."""
 
 _NAMED = {
     '"': '\\"',
@@ -14,7 +14,7 @@ _NAMED = {
 
 
 def quoted(text: str) -> str:
-    """The text in double quotes, with everything that is not printable escaped (strconv.Quote)."""
+    """The text in double quotes, with non-printable characters escaped (strconv.Quote)."""
     if text.isalnum():
         return f'"{text}"'
     return '"' + "".join(_escaped(character) for character in text) + '"'

@@ -1,7 +1,7 @@
-"""Parses a request's method and target as a kube-apiserver does (apiserver, endpoints/request).
+"""Parses a request's method and target as kube-apiserver does (apiserver, endpoints/request).
 
-The hub chooses filters by the result. So every spelling that the cloud takes for a list of services must parse as one
-here.
+The hub chooses filters by the result, so every spelling that the cloud accepts for a list of services must parse as
+one here.
 """
 
 import re
@@ -22,10 +22,10 @@ _VERBS = {
     "PATCH": "patch",
     "DELETE": "delete",
 }
-# Deprecated first path steps, as in /api/v1/watch/services. They are the verb, whatever the method is.
+# Deprecated first path steps, as in /api/v1/watch/services. They determine the verb, for any method.
 _VERB_STEPS = frozenset({"proxy", "watch"})
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
-# Requests that a kube-apiserver never times out; it does not even read their ?timeout=.
+# Requests that kube-apiserver never times out. It ignores their ?timeout=.
 _LONG_VERBS = frozenset({"proxy", "watch"})
 LONG_SUBRESOURCES = frozenset({"attach", "exec", "log", "portforward", "proxy"})
 _PROFILES = "/debug/pprof/"
@@ -50,7 +50,8 @@ _PARAMETERS = {
     "deletecollection": _LIST_PARAMETERS,
 }
 
-# Go's net/url refuses a target with a control character. A space ends the target on the wire. A surrogate is no text.
+# Go's net/url refuses control characters in a target. A space ends the target on the wire. A surrogate cannot be
+# encoded.
 _ILLEGAL_IN_TARGET = re.compile("[\x00-\x20\x7f\ud800-\udfff]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -64,18 +65,19 @@ class ResourceType(NamedTuple):
 
     @property
     def api_version(self) -> str:
-        """apiVersion as in an object: "v1", "discovery.k8s.io/v1"."""
+        """apiVersion as in an object, such as "v1" or "discovery.k8s.io/v1"."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def group_resource(self) -> str:
-        """The name in messages and RBAC: "services", "endpointslices.discovery.k8s.io"."""
+        """The name in messages and RBAC, such as "services" or "endpointslices.discovery.k8s.io"."""
         return f"{self.resource}.{self.group}" if self.group else self.resource
 
     def path(self, namespace: str = "", name: str = "") -> str:
-        """The escaped URL path of all objects, those of a namespace, or one.
+        """The escaped URL path of all objects, of a namespace's objects, or of one object.
 
-        Of a Namespace, `RequestInfo.namespace` is its own name. The path leaves it out: a Namespace is in no namespace.
+        `RequestInfo.namespace` of a Namespace is its own name; the path omits it, because a Namespace is
+        cluster-scoped.
         """
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         scoped = namespace and (self.group, self.resource) != ("", "namespaces")
@@ -84,10 +86,10 @@ class ResourceType(NamedTuple):
 
 
 class ListOptions(NamedTuple):
-    """The options of a list, watch or deletecollection, as the client sent them; of a get only `resource_version`.
+    """The options of a list, watch or deletecollection as the client sent them; of a get, only `resource_version`.
 
-    `limit` and `timeout_seconds` may be negative. The server takes a negative limit for none, and ends a watch with a
-    negative timeout at once. `watch` is also true where the path asks for a watch and the query does not.
+    `limit` and `timeout_seconds` may be negative. kube-apiserver treats a negative limit as none, and ends a watch
+    with a negative timeout at once. `watch` is also true if the path, not the query, requests a watch.
     """
 
     label_selector: str = ""
@@ -104,7 +106,8 @@ class ListOptions(NamedTuple):
 
     @property
     def is_exact(self) -> bool:
-        """Whether a list must be of its very version. A kube-apiserver takes a limit beside a version for that, too."""
+        """True if a list must be of exactly this version. For kube-apiserver, a version together with a limit implies
+        that."""
         if self.resource_version_match or self.resource_version in ("", "0"):
             return self.resource_version_match == "Exact"
         return self.limit > 0 and not self.continue_token and not self.watch
@@ -117,9 +120,9 @@ _PLAIN_WATCH = ListOptions(watch=True)
 class RequestInfo(NamedTuple):
     """A parsed request.
 
-    `path` is decoded and has no query. `verb` is RBAC's verb, "" for a method that no resource knows, and the method
-    in lower case where the path names no resource. `namespace` of a Namespace object is its name. A list or watch has
-    a `name` if its field selector selects one name. `timeout` is the client's ?timeout= in seconds.
+    `path` is decoded and has no query. `verb` is RBAC's verb, "" for a method that resources do not support, and the
+    method in lower case if the path names no resource. `namespace` of a Namespace object is its name. A list or watch
+    has a `name` if its field selector selects one name. `timeout` is the client's ?timeout= in seconds.
     """
 
     method: str
@@ -134,7 +137,7 @@ class RequestInfo(NamedTuple):
 
 
 class _Location(NamedTuple):
-    """The parts of a path; the query may still make `verb` list, watch or deletecollection."""
+    """The parts of a path. The query may still change `verb` to list, watch or deletecollection."""
 
     verb: str
     type: ResourceType
@@ -146,9 +149,9 @@ class _Location(NamedTuple):
 def parse_request(method: str, target: str) -> RequestInfo:
     """Parse a request line; `target` is path and query as on the wire, beginning with "/".
 
-    Raises StatusError 400 where the server refuses the URL or a parameter, 405 for a list or watch that is no GET.
-    Stricter than the server: a path with control characters, non-UTF-8 or the steps "." and ".." is refused. A proxy
-    between hub and cloud might resolve such steps, and request an object that the hub has not checked.
+    StatusError 400 if kube-apiserver refuses the URL or a parameter, 405 for a list or watch that is not a GET.
+    Stricter than kube-apiserver: a path with control characters, non-UTF-8 or the steps "." and ".." is refused. A
+    proxy between hub and cloud might resolve such steps, and request an object that the hub has not checked.
     """
     try:
         if not target.startswith("/"):
@@ -167,10 +170,10 @@ def parse_request(method: str, target: str) -> RequestInfo:
 
 
 def validate_list_options(options: ListOptions) -> None:
-    """Refuse the options of a list or watch that a kube-apiserver refuses.
+    """Refuse options of a list or watch that kube-apiserver refuses.
 
-    Raises StatusError 400 for selectors and for the version of a list, 422 for options that exclude each other
-    (apimachinery, meta/internalversion/validation), and like the server 500 for the version of a watch.
+    StatusError 400 for selectors and for the version of a list, 422 for options that exclude each other (apimachinery,
+    meta/internalversion/validation), and, as kube-apiserver, 500 for the version of a watch.
     """
     try:
         parse_label_selector(options.label_selector)
@@ -209,7 +212,7 @@ def _decoded_path(raw: str) -> str:
 
 
 def _locate(method: str, path: str) -> _Location | None:
-    """The parts of a path; None for a path without a resource (RequestInfoFactory.NewRequestInfo)."""
+    """Split a path into its parts; None for a path without a resource (RequestInfoFactory.NewRequestInfo)."""
     steps = path.strip("/").split("/")
     if len(steps) >= 3 and steps[0] == "api":
         group, version, at = "", steps[1], 2
@@ -229,7 +232,7 @@ def _locate(method: str, path: str) -> _Location | None:
         if len(steps) > 2 and steps[2] not in _NAMESPACE_SUBRESOURCES:
             steps = steps[2:]
     if verb == "watch" and steps[:2] == ["namespaces", namespace]:
-        namespace = ""  # the watched Namespace has this name, and is in no namespace itself
+        namespace = ""  # the watched Namespace has this name, and is cluster-scoped itself
     name = steps[1] if len(steps) > 1 else ""
     if "%" in name:
         raise ValueError(f"Name parameter invalid: {quoted(name)}: may not contain '%'")
@@ -278,7 +281,7 @@ def _list_options(values: dict[str, str], *, watch: bool) -> ListOptions:
 
 
 def _timeout(values: dict[str, str]) -> float | None:
-    """Seconds, None for no limit, which zero and less mean, too (apiserver, filters/request_deadline.go)."""
+    """The timeout in seconds; None for no limit, as for zero and less (apiserver, filters/request_deadline.go)."""
     text = values.get("timeout")
     if not text:
         return None
@@ -343,7 +346,7 @@ def _watch_causes(options: ListOptions) -> list[Cause]:
     causes, match, field = [], options.resource_version_match, "resourceVersionMatch"
     initial = options.send_initial_events
     if initial is None and not match and options.resource_version in ("", "0"):
-        # The server treats a watch without a version as one with initial events (meta/internalversion/defaults.go).
+        # kube-apiserver adds initial events to a watch without a version (meta/internalversion/defaults.go).
         initial, match = True, "NotOlderThan"
     if initial is not None and match != "NotOlderThan":
         causes.append(
@@ -361,5 +364,5 @@ def _watch_causes(options: ListOptions) -> list[Cause]:
 
 
 def _step(text: str) -> str:
-    """A name as a path step; ":" is common in RBAC names and harmless in a path."""
+    """Escape a name as a path step. ":" stays, because it is common in RBAC names and harmless in a path."""
     return quote(text, safe=":")

@@ -1,17 +1,17 @@
-"""resourceVersions as numbers: etcd revisions, 64-bit and unsigned, that are compared and never invented."""
+"""resourceVersions as numbers: unsigned 64-bit etcd revisions, which are compared and never invented."""
 
 from kube.requests.quoting import quoted
 
-# No uint64 has more digits. The limit saves int() from a megabyte of them.
+# No uint64 has more digits. The limit avoids int() on a megabyte of digits.
 _MAX_DIGITS = 20
 _MAX_VERSION = 2**64 - 1
 
 
 def parse_version(text: str) -> int:
-    """The number of a resourceVersion; "" and "0", which name no version, are 0.
+    """Parse a resourceVersion. "" and "0", which name no version, become 0.
 
-    Raises ValueError in the words of Go's strconv, which a kube-apiserver quotes. Stricter than the server's lists:
-    a leading zero is refused, as by apimachinery's CompareResourceVersion, so that equal versions are equal texts.
+    ValueError with the message of Go's strconv, which kube-apiserver quotes. Stricter than kube-apiserver's lists: a
+    leading zero is refused, as by apimachinery's CompareResourceVersion, so that equal versions are equal texts.
     """
     if text in ("", "0"):
         return 0

@@ -1,7 +1,7 @@
-"""Label and field selectors: a kube-apiserver's parser, matching, and a canonical text.
+"""Label and field selectors: a parser that follows kube-apiserver's, matching, and a canonical text.
 
-Selectors with the same requirements are equal and have the same canonical text, whatever the order and the spelling.
-Source of the field grammar: k8s.io/apimachinery, pkg/fields/selector.go.
+Selectors with the same requirements are equal and have the same canonical text, in any order and spelling. Source of
+the field grammar: k8s.io/apimachinery, pkg/fields/selector.go.
 """
 
 import re
@@ -14,32 +14,32 @@ from kube.requests.label_requirements import LabelRequirement, merged, parse_lab
 
 @dataclass(frozen=True, slots=True)
 class _Selector[R]:
-    """Requirements that must all hold; they are sorted."""
+    """Sorted requirements, all of which an object must fulfil."""
 
     requirements: tuple[R, ...] = ()
 
     @property
     def is_everything(self) -> bool:
-        """Whether every object matches."""
+        """True if every object matches."""
         return not self.requirements
 
     @property
     def canonical(self) -> str:
-        """The text that parses to this selector, the same for every spelling of it."""
+        """A text that parses to this selector, the same for every spelling."""
         return ",".join(map(str, self.requirements))
 
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector(_Selector[LabelRequirement]):
-    """A selector by labels: at most one requirement of a key and an operator."""
+    """A label selector, with at most one requirement for each key and operator."""
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether an object with these labels is selected."""
+        """True if an object with these labels matches."""
         return all(requirement.matches(labels) for requirement in self.requirements)
 
 
 class FieldRequirement(NamedTuple):
-    """One condition on a field such as "spec.nodeName"."""
+    """One requirement on a field such as "spec.nodeName"."""
 
     field: str
     equal: bool
@@ -51,13 +51,14 @@ class FieldRequirement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FieldSelector(_Selector[FieldRequirement]):
-    """A selector by fields, without repetition.
+    """A field selector, without repeated requirements.
 
-    It does not know which fields a resource has: the caller compares `fields` with those that it can read.
+    It does not know the fields of resources: the caller compares `fields` with those that it can read.
     """
 
     _values: dict[str, tuple[frozenset[str], frozenset[str]]] = field(init=False, repr=False, compare=False)
-    """The values that each field must equal, and those that it must not: a selector may name hundreds for one field."""
+    """The values that each field must equal, and those that it must not. A selector may have hundreds for one
+    field."""
 
     def __post_init__(self) -> None:
         values: dict[str, tuple[set[str], set[str]]] = {}
@@ -68,11 +69,11 @@ class FieldSelector(_Selector[FieldRequirement]):
 
     @property
     def fields(self) -> frozenset[str]:
-        """The fields that the requirements name."""
+        """The fields in the requirements."""
         return frozenset(requirement.field for requirement in self.requirements)
 
     def matches(self, value_of: Callable[[str], str]) -> bool:
-        """Whether an object is selected whose field `f` is `value_of(f)`, "" for an absent one."""
+        """True if an object matches whose field `f` is `value_of(f)`, "" for an absent field."""
         for name, (equal, other) in self._values.items():
             value = value_of(name)
             if value in other or (equal and equal != {value}):
@@ -80,7 +81,7 @@ class FieldSelector(_Selector[FieldRequirement]):
         return True
 
     def exact(self, field: str) -> str | None:
-        """The value that the selector requires of a field, None where it allows several."""
+        """The only value of a field that matches; None if several do."""
         for requirement in self.requirements:
             if requirement.field == field and requirement.equal:
                 return requirement.value
@@ -88,14 +89,15 @@ class FieldSelector(_Selector[FieldRequirement]):
 
 
 MAX_SELECTOR = 32 * 1024
-"""Characters of a selector: four times the longest target that the hub takes. Each costs microseconds to parse."""
+"""The most characters of a selector: four times the hub's longest target. Parsing takes microseconds for each
+character."""
 MAX_REQUIREMENTS = 100
-"""The most requirements of a label selector, those of one key and operator counted as one: every object of a list is
-held against each."""
+"""The most requirements of a label selector, counting one for each key and operator, because each is matched against
+every object of a list."""
 
 
 def parse_label_selector(text: str) -> LabelSelector:
-    """The selector of a labelSelector parameter; ValueError in the words of a kube-apiserver, or over a bound."""
+    """Parse a labelSelector parameter; ValueError with kube-apiserver's message, or if it exceeds a bound."""
     if not text:
         return LabelSelector()
     _check_size(text)
@@ -106,9 +108,9 @@ def parse_label_selector(text: str) -> LabelSelector:
 
 
 def parse_field_selector(text: str) -> FieldSelector:
-    r"""The selector of a fieldSelector parameter, where "\" escapes "," "=" and "\" in a value.
+    r"""Parse a fieldSelector parameter, in which "\" escapes "," "=" and "\" in a value.
 
-    Raises ValueError in the words of a kube-apiserver, or over MAX_SELECTOR.
+    ValueError with kube-apiserver's message, or if it exceeds MAX_SELECTOR.
     """
     if not text:
         return FieldSelector()
@@ -130,13 +132,13 @@ def _check_size(text: str) -> None:
 
 
 def escape_value(value: str) -> str:
-    r"""A value as a field selector must spell it: with a "\" before each "\", "," and "="."""
+    r"""Escape a value for a field selector: a "\" before each "\", "," and "="."""
     return _SPECIAL.sub(r"\\\g<0>", value)
 
 
-# Terms are separated by commas that no "\" escapes.
+# Terms are separated by commas without a preceding "\".
 _TERM = re.compile(r"(?:[^,\\]|\\.|\\\Z)+", re.DOTALL)
-# The first operator splits a term; nothing is escaped before it.
+# The first operator splits a term; nothing before it is escaped.
 _OPERATOR = re.compile("(.*?)(!=|==|=)", re.DOTALL)
 _SPECIAL = re.compile(r"[\\,=]")
 _ESCAPE = re.compile(r"\\(.?)|([,=])", re.DOTALL)

@@ -1,6 +1,6 @@
-"""A request that asks for a WebSocket (RFC 6455): its offer, and the head of the answer. Pure.
+"""A WebSocket handshake (RFC 6455): the client's offer, and the head of the response. Pure.
 
-kube-apiserver serves each watch by WebSocket on request. Its refusals are followed here (`golang.org/x/net/websocket`,
+kube-apiserver serves each watch over WebSocket on request. The refusals follow its own (`golang.org/x/net/websocket`,
 and `websocket.ProtocolAuthenticator` of k8s.io/apiserver).
 """
 
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from kube.errors import bad_request, forbidden, unauthorized
 
 WEBSOCKET_BEARER = "base64url.bearer.authorization.k8s.io."
-"""How browsers pass a token when they open a WebSocket: as one of the offered subprotocols."""
+"""The prefix of a subprotocol that carries a token, the only way for browsers to send one with a WebSocket."""
 VERSION = "13"
 
 
@@ -24,13 +24,13 @@ class WebSocketOffer(NamedTuple):
     key: str
     version: str
     protocols: tuple[str, ...]
-    """The subprotocols, without those that are tokens."""
+    """The subprotocols, without those that carry tokens."""
     tokens: tuple[str, ...]
-    """The protocols that are tokens, as they came."""
+    """The subprotocols that carry tokens, unchanged."""
     origin: str
 
     def switched(self) -> Mapping[str, str]:
-        """The head of the 101. StatusError where a kube-apiserver opens no WebSocket."""
+        """The headers of the 101 response. StatusError if kube-apiserver would refuse the WebSocket."""
         if not self.key:
             raise bad_request("mismatch challenge/response: the request has no Sec-WebSocket-Key")
         if self.version != VERSION:
@@ -52,7 +52,8 @@ class WebSocketOffer(NamedTuple):
 
     @property
     def bearer(self) -> str:
-        """The Authorization that the subprotocols have; "" for none. StatusError 401 for one that is malformed."""
+        """The Authorization header for the token in the subprotocols; "" for none. StatusError 401 for a malformed
+        token."""
         if not self.tokens:
             return ""
         encoded = self.tokens[0].removeprefix(WEBSOCKET_BEARER)
@@ -66,7 +67,7 @@ class WebSocketOffer(NamedTuple):
 
 
 def offer_of(fields: Iterable[tuple[str, str]]) -> WebSocketOffer | None:
-    """Read the offer from the headers of an HTTP/1.1 request; None where they ask for no WebSocket."""
+    """Read the offer from the headers of an HTTP/1.1 request; None if they request no WebSocket."""
     values: dict[str, list[str]] = {}
     for name, value in fields:
         values.setdefault(name.lower(), []).append(value)
@@ -89,7 +90,7 @@ def offer_of(fields: Iterable[tuple[str, str]]) -> WebSocketOffer | None:
 
 
 def _is_uri(text: str) -> bool:
-    """Whether Go's `url.ParseRequestURI` takes a text: an absolute URI, or a path."""
+    """True if Go's `url.ParseRequestURI` accepts a text: an absolute URI, or a path."""
     try:
         found = urlsplit(text)
     except ValueError:

@@ -1,1 +1,2 @@
-"""All messages of Kubernetes' own kinds, as published, and the JSON of protobuf objects. Loaded on first need. Pure."""
+"""All published messages of Kubernetes' own kinds, and the conversion between protobuf and JSON. Loaded on first use.
+Pure."""

@@ -1,7 +1,8 @@
-"""Converts a protobuf object to JSON as a kube-apiserver writes it: names, times, quantities, omitted fields.
+"""Converts a protobuf object to the JSON that kube-apiserver writes: names, times, quantities, omitted fields.
 
 protobuf's own JSON mapping differs. The rules here are those of Go's encoding/json, and of the types with a
-MarshalJSON in apimachinery and apiextensions-apiserver."""
+MarshalJSON in apimachinery and apiextensions-apiserver.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +22,11 @@ from kube.wire.json_fields import parse_json
 from kube.wire.protobuf_codec import read_varint
 
 type Read = Callable[[bytes, int, int, int], Any]
-"""The value of a field, of its bytes and where they begin and end. The last number is how deep it may still be."""
+"""Reads a field's value from bytes, start, end and the remaining depth."""
 
 _DOUBLE = struct.Struct("<d")
 _EXACT = 1 << 53
-"""Up to this every integer is an exact double, which Go writes without a decimal point."""
+"""Integers up to this are exact doubles, which Go writes without a decimal point."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -52,7 +53,7 @@ def _base64(data: bytes, at: int, end: int, deep: int) -> str:
 
 
 SCALARS: Mapping[str, Read] = {"s": _text, "i": _number, "l": _number, "b": _flag, "d": _double, "y": _base64}
-"""Each kind of field that is no message; by `kube.message_table.MessageField.kind`."""
+"""The reader of each scalar field type, by `kube.message_table.MessageField.kind`."""
 
 
 def go_time(seconds: int, micros: int = 0, precision: str = "seconds") -> str:
@@ -65,7 +66,7 @@ def go_time(seconds: int, micros: int = 0, precision: str = "seconds") -> str:
 
 
 def _time(fields: Json) -> str | None:
-    """A zero time has no fields on the wire."""
+    """A time; None for a zero time, which has no fields on the wire."""
     return go_time(fields.get("seconds", 0)) if fields else None
 
 
@@ -102,7 +103,7 @@ def _schema_or_list(fields: Json) -> Any:
 
 
 def _list(fields: Json) -> Any:
-    """A named type of Go that is a slice."""
+    """A Go slice with a named type."""
     return fields.get("items")
 
 
@@ -131,22 +132,22 @@ WRITTEN: Mapping[str, Callable[[Json], Any]] = {
         for version in ("v1", "v1beta1")
     },
 }
-"""The JSON of a message of that full name, of its fields by their names in protobuf."""
+"""By message name: converts a message with its own JSON form, from its fields by protobuf name."""
 
 
 MAX_DEPTH = 100
-"""Levels of nested messages, as in protobuf's own parsers. The schema of a large CRD has some 40."""
+"""The most levels of nested messages, as in protobuf's own parsers. The schema of a large CRD has some 40."""
 
 
 def is_known(api_version: str, kind: str) -> bool:
-    """Whether there is a message of this kind."""
+    """True if there is a message of this kind."""
     return messages().of_kind(api_version, kind) is not None
 
 
 def json_object(api_version: str, kind: str, raw: bytes) -> Json:
-    """The object in `raw`, a bare protobuf message, as its JSON.
+    """Convert the object in `raw`, a bare protobuf message, to JSON.
 
-    LookupError for a kind that is not known, ValueError when the bytes are malformed.
+    LookupError for an unknown kind, ValueError if the bytes are malformed.
     """
     message = messages().of_kind(api_version, kind)
     if message is None:
@@ -155,14 +156,15 @@ def json_object(api_version: str, kind: str, raw: bytes) -> Json:
 
 
 def shown_object(api_version: str, kind: str, raw: bytes) -> Json:
-    """Like `json_object`, for people: with unknown fields by their numbers, and the metadata of an unknown kind."""
+    """Convert as `json_object` does, for display: with unknown fields by number, and of an unknown kind the
+    metadata."""
     message = messages().of_kind(api_version, kind)
     name = message.name if message is not None else f"{META}.PartialObjectMetadata"
     return _object(api_version, kind, name, raw, for_people=True)
 
 
 def json_message(name: str, raw: bytes) -> Json:
-    """The JSON of a message of that full name, ValueError when the bytes are malformed."""
+    """Convert the message with this full name to JSON; ValueError if the bytes are malformed."""
     tree: Json = _reader(name, False).value(raw, 0, len(raw), MAX_DEPTH)
     return tree
 
@@ -170,7 +172,7 @@ def json_message(name: str, raw: bytes) -> Json:
 def _object(api_version: str, kind: str, name: str, raw: bytes, *, for_people: bool) -> Json:
     tree: Json = _reader(name, for_people).value(raw, 0, len(raw), MAX_DEPTH)
     if (api_version, kind) == ("apps/v1", "StatefulSet"):
-        # Protobuf has no field for their type (pkg/apis/apps/v1/conversion.go of Kubernetes).
+        # Protobuf has no field for the type of these (pkg/apis/apps/v1/conversion.go of Kubernetes).
         for claim in tree["spec"].get("volumeClaimTemplates") or ():
             claim |= {"kind": "PersistentVolumeClaim", "apiVersion": "v1"}
     return {"kind": kind, "apiVersion": api_version, **tree}
@@ -180,7 +182,7 @@ CUT_OFF = "a field in protobuf is cut off"
 
 
 class _Known(NamedTuple):
-    """The handling of a known field on the wire."""
+    """How to read a known field."""
 
     name: str
     cardinality: FieldCardinality
@@ -204,7 +206,7 @@ class _MessageReader:
         self._always = () if self._write is not None else message.always
 
     def value(self, data: bytes, at: int, end: int, deep: int) -> Any:
-        """The JSON of a message; ValueError when it is malformed."""
+        """Convert a message to JSON; ValueError if it is malformed."""
         tree: Json = {}
         unknown: defaultdict[int, list[tuple[bytes, int, int, int]]] = defaultdict(list)
         fields = self._fields
@@ -250,7 +252,7 @@ def _reader(name: str, for_people: bool) -> _MessageReader:
 
 
 def _extent(data: bytes, at: int, end: int, wire_type: int) -> tuple[int, int]:
-    """Where the value of a field begins and ends."""
+    """The start and end of a field's value."""
     match wire_type:
         case 2:  # text, bytes and messages
             size, at = read_varint(data, at)
@@ -299,7 +301,7 @@ def _map_read(field: MessageField, read_value: Read, for_people: bool) -> Read:
 
 
 def _add_absent(tree: Json, field: MessageField, for_people: bool) -> None:
-    """The JSON of a field that is not on the wire."""
+    """Add a field that is not on the wire, if JSON has it."""
     if field.cardinality is not FieldCardinality.ONE or field.is_pointer or field.kind == "y":
         tree[field.name] = None
     elif field.name:
@@ -315,7 +317,7 @@ def _zero(field: MessageField, for_people: bool) -> Any:
 
 
 def _shown(values: list[tuple[bytes, int, int, int]]) -> Any:
-    """An unknown field: a number as it is, of a length-delimited field only the size, as it may be secret."""
+    """An unknown field for display: a number, or the size of a length-delimited value, which may be secret."""
     if all(wire_type == 2 for *_, wire_type in values):
         times = f"{len(values)} times, " if len(values) > 1 else ""
         return f"({times}{sum(end - start for _, start, end, _ in values)} bytes)"

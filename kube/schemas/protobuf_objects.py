@@ -1,7 +1,7 @@
-"""Converts an object of JSON to protobuf, the reverse of `kube.schemas.json_objects`.
+"""Converts a JSON object to protobuf, the reverse of `kube.schemas.json_objects`.
 
-Fields that the schema does not have, such as those of a later server, have no number: they are left out, as a client of
-protobuf would leave them out.
+Fields that the schema lacks, such as those of a newer server, have no number and are dropped, as by any protobuf
+client.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _DOUBLE = struct.Struct("<d")
 
 
 def protobuf_object(tree: Json) -> bytes:
-    """The object as a bare protobuf message.
+    """Convert an object to a bare protobuf message.
 
-    LookupError for a kind that is not known, ValueError for a value that is not of its field's type.
+    LookupError for an unknown kind, ValueError if a value has the wrong type.
     """
     message = messages().of_kind(str(tree.get("apiVersion")), str(tree.get("kind")))
     if message is None:
@@ -54,7 +54,7 @@ def _message(name: str, value: Any, deep: int) -> bytes:
 
 
 def _values(field: MessageField, value: Any, deep: int) -> list[bytes]:
-    """The values of a field as they follow its tag."""
+    """The values of a field, as they follow its tag."""
     if field.cardinality is FieldCardinality.LIST:
         return [_value(field, each, deep) for each in value]
     if field.cardinality is FieldCardinality.MAP:
@@ -89,7 +89,7 @@ def _delimited(content: bytes) -> bytes:
 
 
 def _read(name: str, value: Any) -> Json:
-    """The fields of a message by their names in protobuf, of its JSON."""
+    """Convert a message's JSON to its fields by protobuf name."""
     if name in WRITTEN:
         fields: Json = _reads()[name](value)
         return fields
@@ -137,7 +137,7 @@ def _list(value: list[Any]) -> Json:
 
 @cache
 def _reads() -> Mapping[str, Callable[[Any], Json]]:
-    """For each message whose JSON is not that of its fields, as `WRITTEN`."""
+    """For each message with its own JSON form: the reverse of its function in `WRITTEN`."""
     short: Mapping[str, Callable[[Any], Json]] = {
         "Time": _time,
         "MicroTime": _time,

@@ -1,4 +1,4 @@
-"""Every message that Kubernetes publishes. The file is read when the first one is needed; its text, 140 KB, stays."""
+"""All messages that Kubernetes publishes. The file is read on first use; its text, 140 KB, stays in memory."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def published_text() -> str:
 
 @cache
 def messages() -> Messages:
-    """The one table of this process."""
+    """The table of messages, one for the process."""
     return Messages(published_text())

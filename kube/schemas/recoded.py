@@ -1,4 +1,4 @@
-"""Writes an object in the other encoding: the one converter for all that the hub keeps."""
+"""Converts an object between the encodings, for all callers in the hub."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from kube.wire.json_fields import parse_object, write_json
 
 
 def recoded(obj: Encoded, encoding: Encoding) -> Encoded:
-    """The object in an encoding. LookupError for a kind that has no protobuf, ValueError for a malformed object."""
+    """Convert an object to an encoding. LookupError for a kind that has no protobuf, ValueError for a malformed
+    object."""
     if obj.codec.encoding is encoding:
         return obj
     if encoding is Encoding.JSON:

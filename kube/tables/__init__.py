@@ -1,1 +1,1 @@
-"""Objects as kube-apiserver's Tables, which kubectl asks for: columns and cells of the common kinds. Pure."""
+"""Objects as the Tables that kubectl requests from kube-apiserver: columns and cells of the common kinds. Pure."""

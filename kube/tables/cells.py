@@ -1,6 +1,6 @@
-"""Parts of cells that several kinds share: ages, selectors, and shortened lists.
+"""Cells that several kinds share: ages, selectors, and shortened lists.
 
-The words are those of kube-apiserver's printers (pkg/printers/internalversion/printers.go in Kubernetes 1.36).
+The texts are those of kube-apiserver's printers (pkg/printers/internalversion/printers.go in Kubernetes 1.36).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kube.json_type import Json
 NONE = "<none>"
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 SHOWN = 3
-"""Addresses or ports that a cell has; the others are counted."""
+"""The most addresses or ports in a cell; further ones are only counted."""
 
 
 def human_duration(seconds: float) -> str:
@@ -42,7 +42,7 @@ def human_duration(seconds: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A waiting time to the second: `4s`, `3m20s`, `2h5m`."""
+    """A duration to the second: `4s`, `3m20s`, `2h5m`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
@@ -51,7 +51,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count: float) -> str:
-    """A size for people: `812 B`, `1.5 MiB`."""
+    """A size in bytes for display: `812 B`, `1.5 MiB`."""
     unit = 0
     while count >= 1024 and unit < len(UNITS) - 1:
         count, unit = count / 1024, unit + 1
@@ -63,9 +63,9 @@ def _two(large: int, unit: str, small: int, small_unit: str) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], gap: str = "  ", numbers: Collection[int] = ()) -> list[str]:
-    """A line for each row, with columns as wide as needed; those of `numbers` are right-aligned.
+    """Format rows as lines with aligned columns; those in `numbers` are right-aligned.
 
-    ValueError where the rows have different numbers of cells.
+    ValueError if the rows have different numbers of cells.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
@@ -78,7 +78,7 @@ def aligned(rows: Sequence[Sequence[str]], gap: str = "  ", numbers: Collection[
 
 
 def parse_time(text: object) -> datetime | None:
-    """A time of the API; None where there is none."""
+    """Parse a time of the API; None if it is malformed."""
     try:
         time = datetime.fromisoformat(text) if isinstance(text, str) else None
     except ValueError:
@@ -87,7 +87,7 @@ def parse_time(text: object) -> datetime | None:
 
 
 def since(text: object) -> str:
-    """How long ago that was."""
+    """The age of a time, as kubectl shows it."""
     then = parse_time(text)
     return "<unknown>" if then is None else human_duration((datetime.now(UTC) - then).total_seconds())
 
@@ -97,12 +97,12 @@ def age(obj: Json) -> str:
 
 
 def labels(values: Json | None) -> str:
-    """Format labels like labels.FormatLabels."""
+    """Format labels as labels.FormatLabels does."""
     return ",".join(f"{name}={value}" for name, value in sorted((values or {}).items())) or NONE
 
 
 def selector(spec: Json | None) -> str:
-    """A metav1.LabelSelector as labels.Selector writes it; "" where it selects everything."""
+    """Format a metav1.LabelSelector as labels.Selector does; "" if it selects everything."""
     spec = spec or {}
     parts = [(name, f"{name}={value}") for name, value in (spec.get("matchLabels") or {}).items()]
     for match_expression in spec.get("matchExpressions") or ():
@@ -118,13 +118,13 @@ def selector(spec: Json | None) -> str:
 
 
 def containers(template: Json) -> list[str]:
-    """The cells with the names and the images of the containers of a pod template."""
+    """The cells with the names and images of a pod template's containers."""
     listed: Sequence[Json] = (template.get("spec") or {}).get("containers") or ()
     return [",".join(container.get(name, "") for container in listed) for name in ("name", "image")]
 
 
 def shortened(texts: Iterable[str], empty: str = "<unset>") -> str:
-    """The first texts, and the number of the others."""
+    """Join the first SHOWN texts, and count the others."""
     items = list(texts)
     shown = ",".join(items[:SHOWN])
     if len(items) > SHOWN:
@@ -133,7 +133,7 @@ def shortened(texts: Iterable[str], empty: str = "<unset>") -> str:
 
 
 def is_true(conditions: Iterable[Json] | None, kind: str) -> bool:
-    """Whether the first condition of this type is True."""
+    """True if the first condition of this type is True."""
     status = next(
         (condition.get("status") for condition in conditions or () if condition.get("type") == kind), ""
     )

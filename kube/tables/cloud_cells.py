@@ -1,4 +1,4 @@
-"""The cells that the cloud prints for objects whose columns the hub does not know, mostly custom resources."""
+"""Cells from the cloud's own Tables, for kinds whose columns the hub does not know, mostly custom resources."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from kube.wire.json_fields import parse_object
 UNKNOWN = "<unknown>"
 """A cell that the cloud has not sent."""
 MAX_TABLE = 4 * 1024 * 1024
-"""Bytes of a Table, some 4,000 objects. Instead of a longer one clients get name and age."""
+"""The most bytes of the cloud's Table, some 4,000 objects. For a longer one, clients get only name and age."""
 
 
 class CloudCells:
-    """Columns, and the cells of each object by its version. Without columns, the hub's own cells of an object."""
+    """The columns, and the cells of each object by its version. Without columns, the hub makes the cells itself."""
 
     def __init__(self) -> None:
         self.columns: list[Json] = []
         self._cells: dict[tuple[str, str], tuple[str, list[Any]]] = {}
 
     def learn(self, body: bytes) -> None:
-        """Take the cells of a Table of the cloud, with the metadata of each object. ValueError for anything else."""
+        """Take the cells from a Table of the cloud that has each object's metadata. ValueError for any other body."""
         if len(body) > MAX_TABLE:
             reached("a Table of the cloud")
             raise ValueError(f"a Table of more than {MAX_TABLE} bytes")
@@ -44,7 +44,7 @@ class CloudCells:
         self._cells |= rows
 
     def has(self, obj: Json) -> bool:
-        """Whether the cells of an object are of its version."""
+        """True if the stored cells are of the object's version."""
         version, _ = self._cells.get(_key(obj), ("", []))
         return bool(version) and version == obj["metadata"].get("resourceVersion")
 
@@ -53,7 +53,8 @@ class CloudCells:
         self._cells.pop(_key(obj), None)
 
     def of(self, obj: Json, known: list[Any]) -> list[Any]:
-        """The cells of an object: the last ones that the cloud sent, else `known`, name and age, in the columns."""
+        """The cells of an object: the last ones that the cloud sent, else `known` (name and age) in matching
+        columns."""
         if not self.columns:
             return known
         _, cells = self._cells.get(_key(obj), ("", []))

@@ -1,4 +1,4 @@
-"""The rows of the kinds of core, discovery and coordination, without pods (printers.go of Kubernetes 1.36)."""
+"""The rows of kinds of core, discovery and coordination, except pods (printers.go of Kubernetes 1.36)."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _roles(of_node: Json) -> Iterator[str]:
 
 
 def event_cells(event: Json) -> list[Any]:
-    """An event of core, or of events.k8s.io, which has other names for the same fields."""
+    """The cells of an Event of the core group, or of events.k8s.io, whose fields have other names."""
     about = event.get("involvedObject") or event.get("regarding") or {}
     source = event.get("source") or event.get("deprecatedSource") or {}
     series = event.get("series") or {}
@@ -168,7 +168,7 @@ def lease_cells(lease: Json) -> list[Any]:
 
 
 def aged_cells(obj: Json) -> list[Any]:
-    """The cells of a kind that has only name and age, or whose columns the hub does not know."""
+    """The cells of a kind with only name and age, or with columns that the hub does not know."""
     return [name_of(obj), age(obj)]
 
 

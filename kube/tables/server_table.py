@@ -1,6 +1,6 @@
 """Tables (meta.k8s.io/v1) of lists, single objects and events, as kube-apiserver makes them for kubectl.
 
-The descriptions of columns (`columns.json`) are those of Kubernetes 1.36, which has them of its API's documentation.
+The column descriptions (`columns.json`) are those of Kubernetes 1.36, generated from its API documentation.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ OBJECTS = frozenset({"None", "Metadata", "Object"})
 
 
 class _Printer(NamedTuple):
-    """`columns` are names; a suffix gives their kind: `+` for wide output alone, `#` for a number."""
+    """The columns and cells of a kind. The suffix of a column: `+` for wide output only, `#` for a number."""
 
     columns: str
     cells: Callable[[Json], list[Any]]
@@ -91,21 +91,23 @@ _PRINTERS = {
 }
 _PRINTERS["events.k8s.io", "Event"] = _PRINTERS["", "Event"]
 KNOWN = frozenset(_PRINTERS)
-"""Groups and kinds whose columns the hub knows. For others it asks the cloud, or has name and age."""
+"""Groups and kinds whose columns the hub knows. For other kinds it asks the cloud, or shows name and age."""
 RESOURCES = frozenset((group, f"{kind.lower().removesuffix('s')}s") for group, kind in KNOWN)
-"""The same by group and resource."""
+"""The known kinds by group and resource."""
 
 
 def is_known(type_: ResourceType) -> bool:
-    """Whether the hub knows the columns of a kind. The cloud alone knows those of the others."""
+    """True if the hub knows the columns of a kind."""
     return (type_.group, type_.resource) in RESOURCES
 
 
 def table(
     objects: Iterable[Json], api_version: str, kind: str, metadata: Json, include: str, version: str = "v1"
 ) -> Json:
-    """A Table of objects of one kind. `metadata` is that of the list or object; `include` is one of OBJECTS; `version`
-    is that of the Table, v1 or v1beta1.
+    """Make a Table of objects of one kind.
+
+    `metadata` is that of the list or object; `include` is one of OBJECTS; `version` is that of the Table, v1 or
+    v1beta1.
     """
     printer = _printer(api_version, kind)
     return {
@@ -140,7 +142,7 @@ def _columns(columns: str, group: str, kind: str) -> list[Json]:
 
 @cache
 def _descriptions() -> Mapping[str, dict[str, str]]:
-    """The descriptions of columns, by group and kind; under "" those that all kinds have."""
+    """The descriptions of columns, by group and kind; those of all kinds are under ""."""
     texts: dict[str, dict[str, str]] = orjson.loads(Path(__file__).with_name("columns.json").read_bytes())
     return texts
 

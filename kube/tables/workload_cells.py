@@ -1,4 +1,4 @@
-"""The rows of pods, whose status is derived from their containers, and of workloads (printers.go, Kubernetes 1.36)."""
+"""The rows of pods, with a status derived from their containers, and of workloads (printers.go, Kubernetes 1.36)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kube.tables.core_cells import name_of
 
 
 class _Restarts:
-    """How often containers were started again, and when the last of them ended."""
+    """The number of container restarts, and the end of the last terminated container."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -65,7 +65,7 @@ def pod_cells(pod: Json) -> list[Any]:
 
 
 def _sidecars(spec: Json) -> set[str]:
-    """The init containers that run beside the others."""
+    """The init containers that run alongside the others."""
     listed: Sequence[Json] = spec.get("initContainers") or ()
     return {container.get("name", "") for container in listed if container.get("restartPolicy") == "Always"}
 
@@ -79,7 +79,7 @@ def _first_reason(status: Json) -> str:
 
 
 def _init_state(spec: Json, status: Json) -> tuple[_State, bool]:
-    """The status by the init containers, and whether one of them has not ended yet."""
+    """The status derived from the init containers, and whether one of them has not finished."""
     sidecars, ready, restarts = _sidecars(spec), 0, _Restarts()
     total = len(spec.get("initContainers") or ())
     for number, container in enumerate(status.get("initContainerStatuses") or ()):
@@ -102,7 +102,7 @@ def _init_state(spec: Json, status: Json) -> tuple[_State, bool]:
 
 
 def _running_state(spec: Json, status: Json, begun: _State) -> _State:
-    """The status by the containers; the first container takes precedence."""
+    """The status derived from the containers; the first container takes precedence."""
     sidecars, restarts = _sidecars(spec), _Restarts()
     for init_container_status in status.get("initContainerStatuses") or ():
         if init_container_status.get("name") in sidecars:

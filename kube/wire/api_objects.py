@@ -1,4 +1,4 @@
-"""An API object as filters see it: its kind, its name, and its fields in either encoding."""
+"""An API object as filters see it: its kind, its name, and its fields, in either encoding."""
 
 from kube.requests.resource_versions import parse_version
 from kube.wire.encoding import Encoding
@@ -9,7 +9,7 @@ from kube.wire.schema import message_type_of
 
 
 class ApiObject:
-    """One object. The code that decoded it may write to it."""
+    """One object. Only the code that decoded it may write to it."""
 
     __slots__ = ("_edits", "_raw", "api_version", "encoding", "fields", "kind")
 
@@ -37,7 +37,7 @@ class ApiObject:
 
     @property
     def version(self) -> int:
-        """metadata.resourceVersion; 0 when it is absent or no version."""
+        """metadata.resourceVersion; 0 if absent or malformed."""
         try:
             return parse_version(self.fields.child("metadata").text("resourceVersion"))
         except ValueError:
@@ -45,23 +45,23 @@ class ApiObject:
 
     @property
     def labels(self) -> dict[str, str]:
-        """A copy."""
+        """A copy of the labels."""
         return self.fields.child("metadata").mapping("labels")
 
     @property
     def annotations(self) -> dict[str, str]:
-        """A copy."""
+        """A copy of the annotations."""
         return self.fields.child("metadata").mapping("annotations")
 
     def encode(self) -> bytes:
-        """The raw form: the very bytes that were decoded, unless a field was written to."""
+        """The encoded object: the original bytes, unless a field was written."""
         return self.fields.encode() if self._edits.made else self._raw
 
 
 def decode_object(encoding: Encoding, api_version: str, kind: str, raw: bytes) -> ApiObject:
-    """The object in `raw`: a bare protobuf message, or JSON text.
+    """Decode the object in `raw`: a bare protobuf message, or JSON text.
 
-    A protobuf kind that is not in the schema has its metadata only. ValueError when the bytes are malformed.
+    A protobuf kind without a schema has only its metadata. ValueError if the bytes are malformed.
     """
     edits = Edits()
     fields: Fields

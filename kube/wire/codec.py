@@ -30,5 +30,5 @@ _CODECS: dict[Encoding, Codec] = {codec.encoding: codec for codec in (JsonCodec(
 
 
 def codec_for(encoding: Encoding) -> Codec:
-    """The codec of an encoding; codecs have no state, and there is one of each."""
+    """The codec of an encoding. Codecs have no state, so there is one of each."""
     return _CODECS[encoding]

@@ -1,7 +1,7 @@
-"""The interface of a codec, and the values that it takes and returns; `kube.wire.codec` has the codecs themselves.
+"""The interface of a codec, with the values that it takes and returns; `kube.wire.codec` has the codecs themselves.
 
-Stores keep the raw form of an object, and codecs join lists and frames from raw forms. In protobuf that is the bare
-message, as in the items of a list, without magic and kind; in JSON compact text with apiVersion and kind.
+Stores keep the raw form of an object, from which codecs build lists and frames. In protobuf, the raw form is the bare
+message, as in the items of a list, without magic and kind; in JSON it is compact text with apiVersion and kind.
 """
 
 from abc import ABC, abstractmethod
@@ -16,21 +16,22 @@ from kube.wire.encoding import Encoding
 from kube.wire.fields import Fields
 
 MAX_FRAME = 16 * 1024 * 1024
-"""Bytes in one event of a watch: the limit of client-go's streaming decoder (ErrObjectTooLarge)."""
+"""The most bytes in one watch event: the limit of client-go's streaming decoder (ErrObjectTooLarge)."""
 MAX_ITEMS = 500_000
-"""Objects of one list. Kubernetes supports 150,000 pods in a cluster. The bound stops a list of a few hundred KB that
-unpacks to a hundred million empty objects."""
+"""The most objects of one list. Kubernetes supports 150,000 pods in a cluster. The bound stops a list of a few hundred
+KB that decompresses to a hundred million empty objects."""
 
 EVENT_TYPES = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"})
-"""The types of events. client-go ends a watch at any other."""
+"""The types of watch events. client-go ends a watch at any other."""
 
 PIECE = 64 * 1024
-"""Bytes of a list, or of a watch's initial state, that are encoded at a time, so that no client costs a whole copy."""
+"""Bytes of a list, or of a watch's initial state, that are encoded at a time, so that no client needs a full copy in
+memory."""
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
-"""The annotation, "true", of the bookmark that ends the state in a watch with sendInitialEvents."""
+"""The annotation, "true", of the bookmark that ends the initial state in a watch with sendInitialEvents."""
 HISTORY_GAP = "edgehub.io/history-gap"
-"""The annotation of a bookmark that a hub sends after the events from a list: the version after which events may be
+"""The annotation of a bookmark that a hub sends after a list left a gap: the version after which events may be
 missing."""
 NO_ANNOTATIONS: Mapping[str, str] = MappingProxyType({})
 INITIAL_EVENTS_ENDED: Mapping[str, str] = MappingProxyType({INITIAL_EVENTS_END: "true"})
@@ -48,11 +49,11 @@ class ObjectPeek(NamedTuple):
 
 
 type Peeks = Sequence[ObjectPeek | None]
-"""The peeks of the items of a list, None for one that was not made."""
+"""The peeks of the items of a list; None for an item without one."""
 
 
 class Rest(NamedTuple):
-    """The rest behind a page of a list: the token for the next page, and how many items remain, None where unknown."""
+    """What follows a page of a list: the continue token, and the number of remaining items, None if unknown."""
 
     continue_token: str = ""
     remaining: int | None = None
@@ -63,9 +64,9 @@ NO_REST = Rest()
 
 @dataclass(frozen=True, slots=True)
 class ListPage[T: StoredText]:
-    """A list, or a page of one: `kind` is that of the items, `continue_token` "" on the last page.
+    """A list, or a page of one: `kind` is that of the items, `continue_token` is "" on the last page.
 
-    `peeks` is empty where the items were not parsed.
+    `peeks` is empty if the items were not parsed.
     """
 
     api_version: str
@@ -78,7 +79,8 @@ class ListPage[T: StoredText]:
 
 
 class ListBody:
-    """The body of a list. Its size is known before its pieces, of at most PIECE bytes and an object, are encoded."""
+    """The body of a list. Its size is known before its pieces are encoded. A piece has at most PIECE bytes and one
+    object."""
 
     __slots__ = ("_between", "_head", "_items", "_tail", "_write", "size")
 
@@ -91,7 +93,7 @@ class ListBody:
         write: Callable[[Sequence[bytes]], bytes],
         between: bytes = b"",
     ) -> None:
-        """`write` encodes some items as they are in the body; `between` separates two such parts."""
+        """Set `write`, which encodes items as in the body, and `between`, the separator of two such parts."""
         self.size = size
         self._head = head
         self._items = items
@@ -111,7 +113,7 @@ class ListBody:
 
 
 def in_pieces[T: Sized](items: Iterable[T]) -> Iterator[list[T]]:
-    """The items in runs of at least PIECE bytes, the last of which may be shorter."""
+    """Group items into runs of at least PIECE bytes; only the last run may be shorter."""
     piece: list[T] = []
     size = 0
     for item in items:
@@ -119,15 +121,15 @@ def in_pieces[T: Sized](items: Iterable[T]) -> Iterator[list[T]]:
         size += len(item)
         if size >= PIECE:
             piece, size, full = [], 0, [piece]
-            yield full.pop()  # a frame that waits for its reader caches nothing
+            yield full.pop()  # a suspended generator must not hold the items
     if piece:
         yield piece
 
 
 class WatchFrame(NamedTuple):
-    """One event; `status` is the error that an ERROR event carries, None in all others.
+    """One event. `status` is the error in an ERROR event, None in all others.
 
-    `peek` is that of `Codec.peek`, where the reader has parsed the object anyway and could make it.
+    `peek` is as from `Codec.peek`, if the reader had to parse the object anyway.
     """
 
     type: str
@@ -145,7 +147,7 @@ class FrameReader(ABC):
         self._error: ValueError | None = None
 
     def feed(self, chunk: bytes) -> list[WatchFrame]:
-        """The events that this chunk completes; ValueError when they cannot be events of a watch."""
+        """Return the events that this chunk completes; ValueError if they are no watch events."""
         if self._error is not None:
             raise ValueError(f"the watch was broken before: {self._error}")
         try:
@@ -155,7 +157,7 @@ class FrameReader(ABC):
             raise
 
     def close(self) -> None:
-        """The stream has ended: ValueError when it did so within an event, or was broken before."""
+        """End the stream: ValueError if it ends within an event, or failed before."""
         if self._error is not None:
             raise ValueError(f"the watch was broken before: {self._error}")
         left = self._left_over()
@@ -165,15 +167,15 @@ class FrameReader(ABC):
 
     @abstractmethod
     def _read(self, chunk: bytes) -> list[WatchFrame]:
-        """Like `feed`, for a reader that has not failed."""
+        """Return events as `feed` does, for a reader that has not failed."""
 
     @abstractmethod
     def _left_over(self) -> int:
-        """Bytes of an incomplete event."""
+        """The number of bytes of an incomplete event."""
 
 
 class Codec(ABC):
-    """One encoding. Each decoding method raises ValueError on malformed input, and nothing else."""
+    """One encoding. Each decoding method raises only ValueError, for malformed input."""
 
     encoding: Encoding
     content_type: str
@@ -184,67 +186,69 @@ class Codec(ABC):
         """Split a list into its items; protobuf items are not parsed."""
 
     def decode_stored(self, body: bytes) -> ListPage[StoredText]:
-        """Like `decode_list`, with the items packed for a store, so that a long list is never in memory unpacked."""
+        """Split as `decode_list` does, with the items compressed for a store, so that a long list is never in memory
+        uncompressed."""
         return self.decode_list(body)
 
     @abstractmethod
     def encode_list(
         self, api_version: str, kind: str, version: int, items: Sequence[StoredText], rest: Rest = NO_REST
     ) -> ListBody:
-        """A list of items of this kind, or a page of one, which `rest` follows.
+        """Encode a list of items of this kind, or a page of one, which `rest` follows.
 
-        A packed item is unpacked only when its piece of the body is encoded.
+        A compressed item is decompressed only when its piece of the body is encoded.
         """
 
     def stored(self, raw: bytes) -> StoredText:
-        """A raw form, packed for a store."""
+        """Compress a raw form for a store."""
         return raw
 
     @abstractmethod
     def decode_single(self, body: bytes) -> tuple[str, str, bytes]:
-        """apiVersion, kind and raw form of the object in a body; in protobuf the first two may be empty."""
+        """Decode the object in a body to apiVersion, kind and raw form. In protobuf, apiVersion and kind may be
+        empty."""
 
     @abstractmethod
     def encode_single(self, api_version: str, kind: str, raw: bytes) -> bytes:
-        """A body that is one object."""
+        """Encode a body with one object."""
 
     @abstractmethod
     def peek(self, raw: bytes) -> ObjectPeek:
-        """An object's name, version (0 when it has none; ValueError when it is malformed) and labels."""
+        """Parse an object's name, version (0 if absent; ValueError if malformed) and labels."""
 
     @abstractmethod
     def encode_event(self, event_type: str, api_version: str, kind: str, raw: bytes) -> bytes:
-        """One frame of a watch."""
+        """Encode one watch event."""
 
     @abstractmethod
     def encode_bookmark(
         self, api_version: str, kind: str, version: int, annotations: Mapping[str, str] = NO_ANNOTATIONS
     ) -> bytes:
-        """A frame with the version that a watch has reached, as an object of the watched kind."""
+        """Encode a bookmark with the version that a watch has reached, as an object of the watched kind."""
 
     @abstractmethod
     def encode_error(self, error: StatusError) -> bytes:
-        """A frame that ends a watch."""
+        """Encode an ERROR event, which ends a watch."""
 
     @abstractmethod
     def with_version(self, raw: bytes, version: int) -> bytes:
-        """The same object with this resourceVersion."""
+        """Return the same object with this resourceVersion."""
 
     @abstractmethod
     def name_alone(self, api_version: str, kind: str, key: tuple[str, str], version: int) -> bytes:
-        """The raw form of an object with its namespace ("" for none), name and resourceVersion, and nothing more."""
+        """Encode an object with only its namespace ("" for none), name and resourceVersion."""
 
     @abstractmethod
     def metadata_only(self, raw: bytes, version: str = "v1") -> bytes:
-        """The raw form of the object's PartialObjectMetadata, in this version of meta.k8s.io."""
+        """Encode an object's PartialObjectMetadata, in this version of meta.k8s.io."""
 
     @abstractmethod
     def frames(self) -> FrameReader:
-        """A reader for one watch."""
+        """Make a reader for one watch."""
 
 
 def item_kind(list_kind: str) -> str:
-    """The kind of a list's items; ValueError when it is no list of one kind."""
+    """The kind of a list's items; ValueError if it is not a list of one kind."""
     kind = list_kind.removesuffix("List")
     if not kind or kind == list_kind:
         raise ValueError(f'"{list_kind}" is not the kind of a list')
@@ -252,12 +256,12 @@ def item_kind(list_kind: str) -> str:
 
 
 def write_version(version: int) -> str:
-    """A resourceVersion as text: "" for 0, the number that parse_version gives an absent one."""
+    """A resourceVersion as text: "" for 0, which parse_version returns for an absent one."""
     return str(version) if version else ""
 
 
 def read_status(status: Fields) -> StatusError:
-    """The error of a Status. One without the code of an error is an internal error, as in client-go."""
+    """Convert a Status to an error. A Status without an error code becomes an internal error, as in client-go."""
     details = status.child("details")
     fields: dict[str, Any] = {name: details.text(name) for name in ("name", "group", "kind", "uid")}
     fields["causes"] = [_read_cause(cause) for cause in details.children("causes")]

@@ -1,4 +1,4 @@
-"""One object as a store keeps it and a response sends it: its codec, its kind and its raw form."""
+"""One encoded object, in a store or a response: its codec, its kind and its raw form."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class Encoded(NamedTuple):
 
     @classmethod
     def of(cls, codec: Codec, obj: ApiObject) -> Encoded:
-        """A decoded object, as it is now."""
+        """Encode a decoded object in its current state."""
         return cls(codec, obj.api_version, obj.kind, obj.encode())
 
     @classmethod
     def read(cls, codec: Codec, body: bytes) -> Encoded:
-        """The object in a body; ValueError when it holds none."""
+        """Read the object in a body; ValueError if there is none."""
         return cls(codec, *codec.decode_single(body))
 
     def decode(self) -> ApiObject:
-        """ValueError when the raw form is malformed."""
+        """Decode a copy. ValueError if the raw form is malformed."""
         return decode_object(self.codec.encoding, self.api_version, self.kind, self.raw)
 
     def body(self) -> bytes:

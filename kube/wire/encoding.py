@@ -1,4 +1,4 @@
-"""The encodings of the Kubernetes API that hub and manager read and write. They never ask for CBOR, which is alpha."""
+"""The encodings of the Kubernetes API that hub and manager support. They never request CBOR, which is alpha."""
 
 from enum import StrEnum
 

@@ -1,4 +1,4 @@
-"""The JSON encoding: joins lists and frames from the texts of objects, and splits them again."""
+"""The JSON encoding: builds lists and frames from the texts of objects, and splits them."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,11 +50,11 @@ LONG_LIST = 8 * 1024 * 1024
 PART = 64 * 1024
 """Bytes of a longer list that are split at a time, up to the end of an item."""
 MAX_PART = 2 * MAX_FRAME
-"""Bytes of such a part. A list that is not written as a kube-apiserver writes lists is one part."""
+"""The most bytes of such a part. A list that is not formatted as kube-apiserver does is one part."""
 BEFORE_ITEMS = 64 * 1024
-"""Bytes of such a list before its items."""
+"""The most bytes before the items of such a list."""
 READABLE = 1000
-"""Levels of nesting that are read in every version of Python."""
+"""Levels of nesting that every supported Python version can parse."""
 DEPTH_OF_ITEMS = 2
 """Levels around the items of a list."""
 
@@ -68,7 +68,7 @@ class ListMeta(msgspec.Struct, rename="camel"):
 
 
 class Page(msgspec.Struct, rename="camel"):
-    """A list, or a page of one; its items stay text."""
+    """A list, or a page of one; its items stay unparsed."""
 
     api_version: str | None = None
     kind: str | None = None
@@ -77,7 +77,7 @@ class Page(msgspec.Struct, rename="camel"):
 
 
 class ItemType(msgspec.Struct, rename="camel", gc=False):
-    """The type of an item, which items of built-in kinds lack."""
+    """The type of an item. Items of built-in kinds have none."""
 
     api_version: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     kind: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
@@ -133,7 +133,7 @@ class JsonCodec(Codec):
 
     def decode_single(self, body: bytes) -> tuple[str, str, bytes]:
         parse_object(body)
-        # An indented body would break a watch, where each line is an event. The server's own body has one line.
+        # An indented body would break a watch, in which each line is an event. kube-apiserver's own body is one line.
         raw = on_one_line(body.strip(_BLANKS))
         return *described(raw).type, raw
 
@@ -194,7 +194,7 @@ def _metadata(raw: bytes) -> dict[str, msgspec.Raw]:
 
 
 def read_list[T](body: bytes, form: Callable[[bytes], T]) -> tuple[Page, list[tuple[T, ObjectPeek | None]]]:
-    """A list, and its items converted by `form`, each with its peek; those that no parser can read are left out."""
+    """Decode a list, convert its items by `form`, and peek each. Items that no parser can read are dropped."""
     check_utf8(body)
     try:
         return _read(body, form)
@@ -213,15 +213,16 @@ def _read[T](body: bytes, form: Callable[[bytes], T]) -> tuple[Page, list[tuple[
 def _read_in_parts[T](
     body: bytes, form: Callable[[bytes], T], is_line: bool
 ) -> tuple[Page, list[tuple[T, ObjectPeek | None]]]:
-    """A long list as a kube-apiserver writes it, and its items converted by `form`.
+    """Decode a long list, formatted as by kube-apiserver, and convert its items by `form`.
 
-    Where each part of the items is an array, and the body with the last part alone is a list, so is the whole.
+    The list is valid if each part of the items is a valid array, and the body with the last part alone is a valid
+    list.
     """
     found = _ITEMS.search(body, 0, BEFORE_ITEMS)
     if found is None:
         raise ValueError(_OTHERWISE)
     head = body[: found.end()]
-    before = read_json(_PAGE, head + b"]}")  # it is a field of the list itself
+    before = read_json(_PAGE, head + b"]}")  # it is a field of the list, not of an item
     begin, read = found.end(), list[tuple[T, ObjectPeek | None]]()
     for items, end in _parts(body, begin):
         read += _with_types(before, items, form, is_line)
@@ -231,7 +232,7 @@ def _read_in_parts[T](
     last = _part(body, begin, len(body))
     is_empty = last.lstrip(_BLANKS).startswith(b"]")
     page = read_json(_PAGE, b"".join((head, _MARK, b"" if is_empty else b",", last)))
-    # A second field "items" would have taken the place of this one.
+    # A second field "items" would have replaced this one.
     if not page.items or bytes(page.items[0]) != _MARK:
         raise ValueError("a list has its items twice")
     if before.kind is not None and (page.api_version, page.kind) != (before.api_version, before.kind):
@@ -242,11 +243,11 @@ def _read_in_parts[T](
 def _with_types[T](
     page: Page, items: Sequence[msgspec.Raw], form: Callable[[bytes], T], is_line: bool
 ) -> Iterator[tuple[T, ObjectPeek | None]]:
-    """The raw forms of items. Those of built-in kinds lack apiVersion and kind, which are added here.
+    """Add apiVersion and kind to items of built-in kinds, which lack both.
 
-    Whether the list is on one line is known for all of its items at once.
+    One check tells for all items whether the list is on one line.
 
-    Lists of custom resources have their kind behind the items, and theirs have their own.
+    Lists of custom resources have their kind after the items, which have their own.
     """
     head = (
         {"kind": item_kind(page.kind), "apiVersion": page.api_version or ""} if page.kind is not None else {}
@@ -268,7 +269,8 @@ def _with_types[T](
 
 
 def _described_item(raw: bytes) -> tuple[ItemType, ObjectPeek | None]:
-    """The type of an item, and its peek; None where that takes `Codec.peek`, which knows more than this decoder."""
+    """Decode the type and the peek of an item; None if only `Codec.peek`, which handles more cases, can make the
+    peek."""
     try:
         item = _DESCRIBED_ITEM.decode(raw)
         return item, item.metadata.peek if item.metadata is not None else None
@@ -277,10 +279,10 @@ def _described_item(raw: bytes) -> tuple[ItemType, ObjectPeek | None]:
 
 
 def _parts(body: bytes, begin: int) -> Iterator[tuple[list[msgspec.Raw], int]]:
-    """The items part by part, and the position of the next one, which is the last one at the end.
+    """Yield the items part by part, each with the position of the next item (of the last one, at the end).
 
-    Text that looks like the beginning of an item mostly is one, and is for certain where the text before it is a
-    complete array. Where it is none, the part gets twice as long.
+    Text that looks like the beginning of an item is one if the text before it is a complete array. Otherwise the part
+    is doubled.
     """
     first = _FIRST_NAME.match(body, begin)
     between = re.compile(rb"\}(,)\{" + re.escape(first[1] if first is not None else b""))
@@ -297,14 +299,14 @@ def _parts(body: bytes, begin: int) -> Iterator[tuple[list[msgspec.Raw], int]]:
 
 
 def _part(body: bytes, begin: int, end: int) -> bytes:
-    """A part of a list; ValueError where it may have more values than memory has room for."""
+    """Read a part of a list; ValueError if it may have more values than fit into memory."""
     if end - begin > MAX_PART or body.count(b",", begin, end) > MAX_ITEMS:
         raise ValueError(_OTHERWISE)
     return body[begin:end]
 
 
 def _without_deep_items(body: bytes) -> bytes:
-    """A list without the items that are nested too deep for the parser: one object must not hide all of its kind."""
+    """Remove items that are nested too deep for the parser, so that one object does not hide all of its kind."""
     remaining, last, begin, depth, deepest = bytearray(), 0, 0, 0, 0
     for token in TOKEN.finditer(body):
         step = STEPS.get(body[token.start()], 0)

@@ -1,4 +1,4 @@
-"""Reads JSON objects: fields without a schema, whose values are checked when read; and the fields of a text that a
+"""Reads JSON objects: fields without a schema, whose types are checked when read; and the metadata of a text that a
 store needs."""
 
 import codecs
@@ -18,25 +18,25 @@ from kube.wire.fields import Edits, Fields
 type JsonObject = dict[str, object]
 
 LONG_OBJECT = 128 * 1024
-"""The managedFields of texts of at least so many bytes stay unparsed. For 20,000 labels they were 60,000 Python
-objects, 4 MB until the event was handled, and that part of the heap was fragmented afterwards."""
+"""From this number of bytes on, managedFields stay unparsed. For 20,000 labels they became 60,000 Python objects, 4 MB
+until the event was handled, and fragmented the heap."""
 PIECE = 1024 * 1024
-"""Bytes that are checked at a time: as characters they may be four times as many."""
+"""Bytes that are checked at a time: decoded to characters they may take four times as much memory."""
 _TYPE = re.compile(rb'\{"kind":"\w{1,128}","apiVersion":"[\w./-]{1,255}",')
 _RAW_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class TooDeep(ValueError):
-    """A JSON text that is nested too deep: 1,500 levels in Python 3.12, shortly before 10,000 in later versions.
+    """A JSON text is nested too deep: over 1,500 levels in Python 3.12, almost 10,000 in later versions.
 
-    A kube-apiserver takes 10,000.
+    kube-apiserver accepts 10,000.
     """
 
 
 def read_json[T](decoder: "msgspec.json.Decoder[T]", text: bytes | memoryview | msgspec.Raw) -> T:
-    """Decode by `decoder`; ValueError where the text does not fit, TooDeep among others.
+    """Decode by `decoder`; ValueError if the text does not fit, including TooDeep.
 
-    Text that stays `msgspec.Raw` is valid JSON, except that it may be no UTF-8, and have numbers beyond a double.
+    Text that stays `msgspec.Raw` is valid JSON, except that it may not be UTF-8, and may have numbers beyond a double.
     """
     try:
         return decoder.decode(text)
@@ -45,14 +45,14 @@ def read_json[T](decoder: "msgspec.json.Decoder[T]", text: bytes | memoryview | 
 
 
 def check_utf8(text: bytes) -> None:
-    """ValueError for a text that is not UTF-8."""
+    """Raise ValueError if a text is not UTF-8."""
     if not text.isascii():
         pieces = (text[begin : begin + PIECE] for begin in range(0, len(text), PIECE))
         deque(codecs.iterdecode(pieces, "utf-8"), maxlen=0)
 
 
 def parse_object(text: bytes | memoryview) -> JsonObject:
-    """The JSON object in `text`; raises ValueError when it is none."""
+    """Parse the JSON object in `text`; ValueError if it is none."""
     value = parse_json(text)
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")
@@ -60,12 +60,13 @@ def parse_object(text: bytes | memoryview) -> JsonObject:
 
 
 def parse_json(text: bytes | memoryview | msgspec.Raw) -> object:
-    """The value of a JSON text; ValueError when it is none, TooDeep among others."""
+    """Parse a JSON text; ValueError if it is malformed, including TooDeep."""
     return read_json(_ANY, text)
 
 
 def parse_object_lazily(text: bytes) -> JsonObject:
-    """Like `parse_object`, but the managedFields of a long object stay text, for callers that only write them again."""
+    """Parse as `parse_object` does, but leave the managedFields of a long object unparsed, for callers that only write
+    them again."""
     if len(text) < LONG_OBJECT:
         return parse_object(text)
     check_utf8(text)
@@ -76,12 +77,12 @@ def parse_object_lazily(text: bytes) -> JsonObject:
 
 
 def raw_fields(text: bytes | memoryview | msgspec.Raw) -> dict[str, msgspec.Raw]:
-    """The fields of a JSON object, as text; ValueError when it is none."""
+    """Split a JSON object into its unparsed fields; ValueError if it is none."""
     return read_json(_RAW_FIELDS, text)
 
 
 def first_byte(raw: msgspec.Raw) -> bytes:
-    """The sign that gives a value's type."""
+    """The first character, which determines a value's type."""
     return bytes(memoryview(raw)[:1])
 
 
@@ -95,7 +96,7 @@ def _parse_metadata(raw: msgspec.Raw) -> object:
 
 
 def write_json(value: object) -> bytes:
-    """Compact JSON of a parsed value; ValueError where it cannot be written."""
+    """Serialize a parsed value as compact JSON; ValueError if it cannot be serialized."""
     try:
         return msgspec.json.encode(value)
     except (RecursionError, TypeError, OverflowError) as error:
@@ -103,7 +104,8 @@ def write_json(value: object) -> bytes:
 
 
 def write_shallow(value: object) -> bytes:
-    """Like `write_json`, but ValueError also where the value is nested over orjson's 254 levels, too deep to walk."""
+    """Serialize as `write_json` does; ValueError also for nesting beyond orjson's 254 levels, too deep for
+    recursion."""
     try:
         return orjson.dumps(value)
     except TypeError as error:  # orjson.JSONEncodeError
@@ -111,12 +113,12 @@ def write_shallow(value: object) -> bytes:
 
 
 def is_on_one_line(text: bytes) -> bool:
-    """Whether a text has no line break but one at its end."""
+    """True if a text has no line break except one at its end."""
     return text.find(b"\n", 0, -1) < 0 and b"\r" not in text
 
 
 def on_one_line(text: bytes) -> bytes:
-    """A text as it stands on a line of a watch: an indented one without its blanks."""
+    """Format a text for one line of a watch: an indented text loses its blanks."""
     if is_on_one_line(text):
         return text
     try:
@@ -126,9 +128,10 @@ def on_one_line(text: bytes) -> bytes:
 
 
 def size_of_type(item: StoredText) -> int:
-    """Bytes of the kind and apiVersion at the beginning of an object, as Go writes them. Its list has both, too.
+    """Bytes of the kind and apiVersion at the beginning of an object, as Go writes them. A list repeats both for all
+    items.
 
-    0 for a custom resource, which has both in each item of a list, apiVersion first because its fields are sorted.
+    0 for a custom resource: in a list, each item has both, with apiVersion first because the fields are sorted.
     """
     if isinstance(item, PackedText):
         return item.type_size
@@ -144,7 +147,7 @@ _ANY: msgspec.json.Decoder[object] = msgspec.json.Decoder()
 
 
 class JsonFields(Fields):
-    """A JSON object. An absent one is put into its parent when it is first written to."""
+    """A JSON object. An absent one is added to its parent on its first write."""
 
     __slots__ = ("_edits", "_name", "_object", "_parent")
 
@@ -207,7 +210,7 @@ class JsonFields(Fields):
 
     def keep(self, name: str, predicate: Callable[[Fields], bool]) -> int:
         values = self._list(name)
-        # The predicate is asked about objects only; other values stay.
+        # The predicate is called only for objects; other values stay.
         remaining = [v for v in values if not isinstance(v, dict) or predicate(JsonFields(v, self._edits))]
         removed = len(values) - len(remaining)
         if removed:
@@ -233,10 +236,10 @@ class JsonFields(Fields):
         return values if isinstance(values, list) else []
 
     def _writable(self) -> JsonObject:
-        """The object, put into its parent if it was not there, and noted as written."""
+        """Return the object for writing: add it to its parent if absent, and record the edit."""
         if self._parent is not None:
             siblings = self._parent._writable()
-            # Another Fields of the same absent child may have been written to first.
+            # Another Fields of the same absent child may have been written first.
             if not isinstance(siblings.get(self._name), dict):
                 siblings[self._name] = self._object
             self._object = cast(JsonObject, siblings[self._name])
@@ -255,13 +258,13 @@ class Metadata(msgspec.Struct, rename="camel", gc=False):
 
     @property
     def peek(self) -> ObjectPeek:
-        """Like `Codec.peek`."""
+        """The peek of the object, as from `Codec.peek`."""
         version = parse_version(self.resource_version or "")
         return ObjectPeek(self.namespace or "", self.name or "", version, self.labels or {})
 
 
 class Described(msgspec.Struct, rename="camel", gc=False):
-    """An object; the rest of its text is passed over."""
+    """An object's type and metadata; the rest of its text is skipped."""
 
     api_version: str | None = None
     kind: str | None = None
@@ -269,23 +272,23 @@ class Described(msgspec.Struct, rename="camel", gc=False):
 
     @property
     def type(self) -> tuple[str, str]:
-        """Its apiVersion and kind; ValueError where it lacks one."""
+        """The object's apiVersion and kind; ValueError if one is missing."""
         if self.api_version is None or self.kind is None:
             raise ValueError("an object must have apiVersion and kind")
         return self.api_version, self.kind
 
     @property
     def peek(self) -> ObjectPeek:
-        """Like `Codec.peek`."""
+        """The peek of the object, as from `Codec.peek`."""
         return (self.metadata or Metadata()).peek
 
 
 def described(raw: bytes) -> Described:
-    """The description of an object; ValueError where the text is no JSON object."""
+    """Parse the type and metadata of an object; ValueError if the text is not a JSON object."""
     try:
         return read_json(_DESCRIBED, raw)
     except ValueError:
-        # It is malformed, or it has a value of a type that the API does not know there, which counts as absent.
+        # It is malformed, or a value has an unexpected type, which counts as absent.
         fields = JsonFields(parse_object_lazily(raw), Edits())
     metadata = fields.child("metadata")
     return Described(

@@ -1,4 +1,4 @@
-"""A JSON watch: cuts its bytes into events, however they are written and chunked."""
+"""Splits the bytes of a JSON watch into events, for any formatting and chunk size."""
 
 import contextlib
 import re
@@ -25,18 +25,19 @@ from kube.wire.json_fields import (
 
 
 class EventText(msgspec.Struct):
-    """An event as it is written; its object stays text."""
+    """An event whose object stays unparsed."""
 
     type: Any = None
     object: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class JsonFrameReader(FrameReader):
-    """Events are JSON objects one after another.
+    """A reader of events that are JSON objects one after another.
 
-    A kube-apiserver ends each event with a newline, so the reader first parses the text before a newline as one event.
-    Where that fails (indented events, or several without a newline between them) the reader finds events by their
-    braces, until one is followed by a newline or by nothing. So it scans each byte a bounded number of times.
+    kube-apiserver ends each event with a newline, so the reader first parses the text before a newline as one event.
+    If that fails (indented events, or several without a newline between them), the reader finds events by their
+    braces, until one is followed by a newline or the end of the input. So it scans each byte a bounded number of
+    times.
     """
 
     def __init__(self) -> None:
@@ -78,7 +79,7 @@ class JsonFrameReader(FrameReader):
         return event
 
     def _next_line(self, may_end_an_event: bool) -> EventText | None:
-        """The event on a line of its own, if it is complete; where the events are not in lines, sets `_braces`."""
+        """Return the event on the next line, if it is complete. If events are not one to a line, set `_braces`."""
         end = self._buffer.find(b"\n", self._without_newline)
         if end < 0:
             end = self._without_newline = len(self._buffer)
@@ -91,7 +92,7 @@ class JsonFrameReader(FrameReader):
             return None
 
     def _take(self, end: int) -> EventText:
-        """Parse the buffer up to `end` and, when that is an event, remove it."""
+        """Parse the buffer up to `end` and, if that is an event, remove it."""
         if end > MAX_FRAME:
             raise ValueError(f"an event of {end} bytes is over the limit of {MAX_FRAME}")
         text = bytes(self._buffer[:end])
@@ -103,7 +104,7 @@ class JsonFrameReader(FrameReader):
 
 
 class _Braces:
-    """Finds the end of the JSON object at the beginning of a buffer; the buffer may grow between two calls."""
+    """Finds the end of the JSON object at the beginning of a buffer, which may grow between calls."""
 
     def __init__(self) -> None:
         self._position = 0
@@ -111,10 +112,10 @@ class _Braces:
         self._in_text = False
 
     def find_end(self, buffer: bytearray) -> int | None:
-        """Index after the object's last brace; None when it has not come yet."""
+        """The index after the object's last brace; None if it has not arrived."""
         if self._in_text:
             rest = _TEXT_GOES_ON.match(buffer, self._position)
-            assert rest is not None  # it matches nothing, too
+            assert rest is not None  # the pattern also matches the empty string
             self._position, self._in_text = rest.end(), not rest["end"]
             if self._in_text:
                 return None
@@ -129,13 +130,14 @@ class _Braces:
 
 
 _TEXT = rb'[^"\\]*+(?:\\.[^"\\]*+)*+(?P<end>"?+)'
-"""The inside of a string, up to its closing quote or, while that is missing, up to the last whole character."""
+"""The inside of a string, up to its closing quote or, while that is missing, up to the last complete character."""
 _TEXT_GOES_ON = re.compile(_TEXT, re.DOTALL)
 TOKEN = re.compile(rb'"' + _TEXT + rb"|[{}\[\]]", re.DOTALL)
 STEPS = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
 
 _EVENT_END = re.compile(rb"\}[ \t\r]*(?:\{|\Z)")
-"""Where an event may end without a newline: at the end of the input, or before another; `}{` is no JSON."""
+"""Where an event may end without a newline: at the end of the input, or before another event; `}{` is not valid
+JSON."""
 _SOLID = re.compile(rb"[^ \t\r\n]")
 _NEWLINE = re.compile(rb"[ \t\r]*\n")
 

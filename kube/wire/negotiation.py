@@ -1,4 +1,4 @@
-"""Content negotiation: what a client accepts, in the order in which a kube-apiserver tries it."""
+"""Content negotiation: the representations that a client accepts, in kube-apiserver's order of preference."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -9,7 +9,8 @@ from kube.wire.encoding import Encoding
 
 
 class Representation(NamedTuple):
-    """A form of an object. `kind` is "" for the object itself, else the kind to convert it to, in `group`/`version`."""
+    """A representation of an object. `kind` is "" for the object itself, else the kind to convert it to, in
+    `group`/`version`."""
 
     encoding: Encoding
     kind: str = ""
@@ -24,7 +25,8 @@ class _Clause(NamedTuple):
     parameters: dict[str, str]
 
     def before(self, other: "_Clause") -> bool:
-        """goautoneg's comparison. Two clauses can each be before the other, so the result depends on how one sorts."""
+        """Compare as goautoneg does. Two clauses can each be before the other, so the result depends on the sorting
+        algorithm."""
         return (
             self.quality > other.quality
             or (self.type != "*" and other.type == "*")
@@ -38,22 +40,22 @@ METADATA_KINDS = frozenset({METADATA_KIND, METADATA_LIST_KIND})
 META_VERSIONS = ("v1", "v1beta1")
 TABLE_KIND = "Table"
 MAX_ACCEPT = 4096
-"""Characters of an Accept header. Components send some 200."""
+"""The most characters of an Accept header. Components send some 200."""
 MAX_CLAUSES = 32
-"""Clauses of one; kubectl sends three."""
+"""The most clauses of an Accept header; kubectl sends three."""
 _CACHED = 256
-# Go sorts up to 12 elements by insertion. No client of Kubernetes sends more clauses.
+# Go sorts up to 12 elements by insertion. No Kubernetes client sends more clauses.
 _MAX_INSERTION = 12
 
-# The products of a kube-apiserver's routes. A header with none of these and without "*/*" matches no route at all.
+# The media types of kube-apiserver's routes. A header with none of these and without "*/*" matches no route.
 _PRODUCED = frozenset({"*/*", Encoding.JSON.value, Encoding.PROTOBUF.value, "application/yaml"})
 
 
 def acceptable(accept: str | None) -> tuple[Representation, ...]:
-    """The representations that an Accept header allows, first choice first; nothing for a 406.
+    """The representations that an Accept header allows, preferred first; empty for a 406.
 
-    None, "" and the wildcards are JSON. YAML, CBOR and unknown conversions are left out. StatusError 400 for a header
-    that is longer than any client's.
+    None, "" and wildcards mean JSON. YAML, CBOR and unknown conversions are left out. StatusError 400 for a header
+    over MAX_ACCEPT or MAX_CLAUSES.
     """
     text = accept or ""
     if len(text) > MAX_ACCEPT or text.count(",") >= MAX_CLAUSES:
@@ -75,7 +77,8 @@ def _acceptable(accept: str) -> tuple[Representation, ...]:
 
 
 def _clause(text: str) -> _Clause | None:
-    """One clause as goautoneg reads it: spaces are stripped, tabs and cases count, a malformed parameter is skipped."""
+    """Parse one clause as goautoneg does: spaces are stripped, tabs are not, case matters, a malformed parameter is
+    skipped."""
     media_type, _, rest = text.strip(" ").partition(";")
     type_, _, subtype = media_type.partition("/")
     type_ = type_.strip(" ")
@@ -101,7 +104,7 @@ def _clause(text: str) -> _Clause | None:
 
 
 def _quality(text: str) -> float:
-    """The quality, a number of any size. Text that Go reads as no number counts as 0."""
+    """Parse the quality, a number of any size. Text that Go cannot parse counts as 0."""
     if not text.isascii() or text != text.strip():
         return 0.0
     try:
@@ -124,7 +127,7 @@ def _sorted(clauses: list[_Clause]) -> list[_Clause]:
 
 
 def _represented(clause: _Clause) -> Representation | None:
-    """The form that the server chooses for a clause; None where it tries the next clause (apiserver,
+    """The representation that kube-apiserver chooses for a clause; None if it tries the next clause (apiserver,
     handlers/negotiation and handlers/rest.go)."""
     match clause.type, clause.subtype:
         case ("application", "json" | "*") | ("*", "*"):

@@ -1,4 +1,4 @@
-"""The protobuf encoding: envelopes, lists and watch frames are joined by hand, objects parsed by the minimal schema.
+"""The protobuf encoding. Envelopes, lists and watch frames are built by hand, objects parsed with the minimal schema.
 
 Layouts are those of apimachinery's protobuf serializer and its length-delimited framer.
 """
@@ -35,15 +35,15 @@ from kube.wire.protobuf_fields import ProtobufFields, read_entries
 from kube.wire.schema import MESSAGES, METADATA
 
 MAGIC = b"k8s\x00"
-"""The prefix of every body and of every object in a frame; a WatchEvent itself does not."""
+"""The prefix of every body, and of every object in a frame; a WatchEvent itself has none."""
 
 SIZES = 4096
-"""Cached headers of a list's items, by the size of the item: the objects of a kind have few different sizes."""
+"""The most cached headers of a list's items, by item size: the objects of a kind have few different sizes."""
 LONG_LIST = 1024 * 1024
 """Lists of more bytes are parsed object by object. protobuf holds the interpreter's lock while it parses: one call for
 240 MiB of empty objects stopped the event loop for eight seconds, even from another thread."""
 HEADS = 256
-"""Cached headers of envelopes, by kind: more kinds than a node reads, each of some tens of bytes."""
+"""The most cached envelope headers, one for each kind, of some tens of bytes. A node reads fewer kinds."""
 
 _UNKNOWN = MESSAGES["apimachinery.pkg.runtime.Unknown"]
 _STATUS = MESSAGES[f"{META}.Status"]
@@ -58,9 +58,9 @@ _FIELD_4_NUMBER = b"\x20"
 _TAIL = b"\x1a\x00\x22\x00"
 """contentEncoding and contentType of runtime.Unknown, which servers always write, empty."""
 _RAW = _ITEMS = 2
-"""Numbers of the fields with the message in an envelope, and with the objects in a list."""
+"""The field numbers of the message in an envelope, and of the objects in a list."""
 _DELIMITED = 2
-"""The wire type of a field with a length."""
+"""The wire type of a length-delimited field."""
 _FRAME_LENGTH = struct.Struct(">I")
 _MAX_INT32 = 2**31 - 1
 
@@ -85,7 +85,7 @@ class ProtobufCodec(Codec):
             api_version,
             items,
             parse_version(_text(metadata.resourceVersion)),
-            _text(getattr(metadata, "continue")),  # a keyword of Python
+            _text(getattr(metadata, "continue")),  # "continue" is a keyword of Python
             metadata.remainingItemCount or None,
             raws,
         )
@@ -167,7 +167,7 @@ class ProtobufCodec(Codec):
         return written
 
     def metadata_only(self, raw: bytes, version: str = "v1") -> bytes:
-        # A message that comes in pieces is the concatenation of them.
+        # Concatenating the parts of a split message merges them.
         return delimited(_FIELD_1, b"".join(_ANY_METADATA.parse(raw).metadata))
 
     def frames(self) -> FrameReader:
@@ -175,7 +175,7 @@ class ProtobufCodec(Codec):
 
 
 class ProtobufFrameReader(FrameReader):
-    """Frames are a length in four bytes, big-endian, and a WatchEvent."""
+    """A reader of frames: each is a length in four bytes, big-endian, and a WatchEvent."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -216,14 +216,15 @@ def _frame(frame: bytes) -> WatchFrame:
 
 
 def open_envelope(body: bytes) -> tuple[str, str, bytes]:
-    """apiVersion, kind and raw message of magic and runtime.Unknown; ValueError when it is none."""
+    """Return apiVersion, kind and raw message of magic and runtime.Unknown; ValueError if malformed."""
     unknown = _UNKNOWN.parse(_behind_magic(body))
     type_meta = unknown.typeMeta
     return _text(type_meta.apiVersion), _text(type_meta.kind), unknown.raw
 
 
 def _open_long_list(body: bytes) -> tuple[str, str, Any, list[bytes]]:
-    """apiVersion, kind, the list without its items, and the items. No call of protobuf parses more than LONG_LIST."""
+    """Return apiVersion, kind, the list without its items, and the items. No protobuf call parses more than LONG_LIST
+    bytes."""
     raw, others = memoryview(b""), bytearray()
     for number, field, content in _fields(_behind_magic(body)):
         if number == _RAW:
@@ -250,7 +251,7 @@ def _behind_magic(body: bytes) -> memoryview:
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, memoryview, memoryview]]:
-    """Number, bytes and content of each field of a message; all must be length-delimited."""
+    """Yield number, bytes and content of each field of a message; all must be length-delimited."""
     begin = 0
     while begin < len(message):
         tag, at = read_varint(message, begin)
@@ -269,7 +270,7 @@ def _add_short(others: bytearray, field: memoryview) -> None:
 
 
 def varint(number: int) -> bytes:
-    """A non-negative number as a varint."""
+    """Encode a non-negative number as a varint."""
     if number < 1 << 7:
         return bytes((number,))
     if number < 1 << 14:
@@ -278,7 +279,8 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """The varint at an index, of at most 64 bits, and where it ends. ValueError where the data ends first."""
+    """Decode the varint at an index, of at most 64 bits; return it and its end offset. ValueError if the data ends
+    within."""
     number = 0
     for group, byte in enumerate(data[at : at + 10]):
         number |= (byte & 0x7F) << 7 * group
@@ -288,7 +290,7 @@ def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
 
 
 def delimited(tag: bytes, content: bytes) -> bytes:
-    """A length-delimited field."""
+    """Encode a length-delimited field."""
     return tag + varint(len(content)) + content
 
 
@@ -313,14 +315,14 @@ _EVENT_TYPE_FIELDS = {event_type: delimited(_FIELD_1, event_type.encode()) for e
 
 
 def _text(value: str | bytes) -> str:
-    """A string that the API requires to be UTF-8: in an envelope, in metadata, or a kind."""
+    """A string that must be UTF-8 in the API: in an envelope, in metadata, or a kind."""
     if isinstance(value, bytes):
         raise ValueError(f"not UTF-8: {value[:64]!r}")
     return value
 
 
 def _status(error: StatusError) -> bytes:
-    """A metav1.Status. `details` may come from an upstream's JSON: values of a wrong type are left out."""
+    """Encode a metav1.Status. `details` may come from an upstream's JSON: values of a wrong type are dropped."""
     message = _STATUS.new(
         status="Failure", message=_sendable(error.message), reason=_sendable(error.reason), code=error.code
     )
@@ -343,5 +345,5 @@ def _set_texts(message: Any, values: Mapping[str, Any], names: tuple[str, ...]) 
 
 
 def _sendable(text: str) -> str:
-    """The text with "?" for surrogates, which stand for the undecodable bytes of a request; protobuf refuses them."""
+    """The text with "?" for surrogates, which represent undecodable bytes of a request; protobuf refuses them."""
     return text.encode(errors="replace").decode()

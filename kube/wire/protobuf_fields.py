@@ -1,4 +1,4 @@
-"""Fields over a protobuf message of the minimal schema; the runtime keeps fields outside the schema."""
+"""Fields of a protobuf message of the minimal schema; the runtime preserves fields outside the schema."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
@@ -15,7 +15,7 @@ _NOTHING = MESSAGES["wire.Nothing"]
 
 
 class ProtobufFields(Fields):
-    """A message. A field that its type lacks, or has with another kind, reads as absent and cannot be written."""
+    """A message. A field that its schema lacks, or has with another kind, reads as absent and cannot be written."""
 
     __slots__ = ("_edits", "_kinds", "_message", "_type")
 
@@ -56,7 +56,7 @@ class ProtobufFields(Fields):
     def child(self, name: str) -> "ProtobufFields":
         if self._kinds.get(name) is not FieldKind.CHILD:
             return ProtobufFields(_NOTHING, _NOTHING.new(), self._edits)
-        # The runtime gives a stub for an absent message, and puts it into this one when it is written to.
+        # For an absent message the runtime returns a stub, and adds it to this message on the first write.
         return ProtobufFields(self._type.children[name], getattr(self._message, name), self._edits)
 
     def children(self, name: str) -> list[Fields]:
@@ -151,10 +151,10 @@ class MapEntry(Protocol):
 
 
 def read_entries(entries: Iterable[MapEntry]) -> dict[str, str]:
-    """A map<string, string>; of entries with the same key the last one counts."""
+    """Read a map<string, string>; of entries with the same key, the last one wins."""
     return {read_text(entry.key): read_text(entry.value) for entry in entries}
 
 
 def read_text(value: str | bytes) -> str:
-    """A string; invalid UTF-8, which the runtime returns as bytes, is replaced as in the server's JSON."""
+    """Read a string; invalid UTF-8, which the runtime returns as bytes, is replaced as in kube-apiserver's JSON."""
     return value if isinstance(value, str) else value.decode(errors="replace")

@@ -1,7 +1,7 @@
 """The minimal protobuf schema: only the fields that filters, selectors and codecs read or write.
 
-`scripts/schemas` cuts it out of Kubernetes' published schema, by the names in `scripts/building/minimal_schema.py`.
-Every other field of a message is an unknown field to the protobuf runtime, which keeps it: nothing is lost on the way.
+`scripts/schemas` extracts it from Kubernetes' published schema, by the names in `scripts/building/minimal_schema.py`.
+The protobuf runtime preserves all other fields of a message as unknown fields, so nothing is lost.
 """
 
 from collections.abc import Iterable, Mapping
@@ -41,9 +41,9 @@ class FieldKind(Enum):
 
 
 class MessageType:
-    """A message of the schema: its fields' kinds, the types of its child messages, and its class made at run time.
+    """A message of the schema: its fields' kinds, the types of its child messages, and its generated class.
 
-    A bool that is no pointer in the Go type is always on the wire, while JSON leaves out a false one: readers of such a
+    A bool that is not a pointer in the Go type is always on the wire, but JSON omits a false one: readers of such a
     field treat None and False alike.
     """
 
@@ -58,11 +58,11 @@ class MessageType:
         self._class = message_class
 
     def new(self, **fields: object) -> Any:
-        """A message with these fields; message fields are given as dicts."""
+        """Make a message with these fields; message fields are given as dicts."""
         return self._class(**fields)
 
     def parse(self, raw: bytes | memoryview) -> Any:
-        """The message in `raw`; raises ValueError when it is none."""
+        """Parse a message; ValueError if it is malformed."""
         try:
             return self._class.FromString(raw)
         except DecodeError as error:
@@ -87,8 +87,8 @@ def _field_kind(field: MessageField) -> FieldKind:
 
 
 def message_classes(messages: Iterable[Message]) -> Mapping[str, Any]:
-    """A class for each message, by its full name. Those in their fields have to be among them."""
-    # proto2 knows presence, and takes text that is not UTF-8 as it is.
+    """Generate a class for each message, by full name. All messages in their fields must be included."""
+    # proto2 tracks presence, and accepts text that is not UTF-8.
     file = FileDescriptorProto(name="edgehub/kube.proto", package="edgehub", syntax="proto2")
     names: dict[str, str] = {}
     entries: set[str] = set()
@@ -116,7 +116,8 @@ def _declare(message: DescriptorProto, field: MessageField) -> None:
     is_one = field.cardinality is FieldCardinality.ONE
     type_name = None
     if field.cardinality is FieldCardinality.MAP:
-        # As it is on the wire, repeated entries: the runtime's own maps lose the order and an entry's unknown fields.
+        # A map is declared as repeated entries, as on the wire: the runtime's own maps lose the order and an entry's
+        # unknown fields.
         type_name = f".edgehub.{_entry(field.kind)}"
     elif field.is_message:
         type_name = f".edgehub.{_identifier(field.kind)}"
@@ -138,7 +139,7 @@ def _identifier(name: str) -> str:
 
 
 def _load() -> tuple[Mapping[str, MessageType], Mapping[tuple[str, str], MessageType]]:
-    """The types by full name, and by apiVersion and kind those that are more than their metadata."""
+    """The types by full name and, for types with more than metadata, by apiVersion and kind."""
     table = Messages(Path(__file__).with_name("messages.txt").read_text())
     classes = message_classes(table)
     types = {message.name: MessageType(message, classes[message.name]) for message in table}
@@ -161,5 +162,6 @@ METADATA = MESSAGES[f"{META}.PartialObjectMetadata"]
 
 
 def message_type_of(api_version: str, kind: str) -> MessageType:
-    """The message of a kind; one with metadata alone, which all have in field 1, for a kind that the schema lacks."""
+    """The message type of a kind. For a kind without a schema, a type with only metadata, which is field 1 of all
+    kinds."""
     return KINDS.get((api_version, kind), METADATA)

@@ -1,1 +1,1 @@
-"""Our own connections to servers: HTTP/2 and HTTP/1.1, the requests that share them, and responses as they come."""
+"""Connections to servers over HTTP/2 and HTTP/1.1, the pool that shares them, and responses as they arrive."""

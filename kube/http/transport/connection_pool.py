@@ -1,4 +1,4 @@
-"""Connections to servers, of HTTP/2 or HTTP/1.1, which requests share by a key of their sender's choice."""
+"""A pool of connections to servers, over HTTP/2 or HTTP/1.1. Requests with the same key share connections."""
 
 from __future__ import annotations
 
@@ -21,54 +21,54 @@ class Connection(Protocol):
 
     @property
     def has_capacity(self) -> bool:
-        """Whether a further request may be sent now."""
+        """True if another request may be sent now."""
 
     def send(
         self, fields: HeaderFields, body: bytes, response: ResponseSink, *, is_complete: bool = True
     ) -> None:
-        """Send a request, and hand its response to the sink. More of the body follows unless this is all."""
+        """Send a request, and deliver its response to the sink. Unless `is_complete`, more of the body follows."""
 
     def send_more(self, response: ResponseSink, data: bytes, *, is_last: bool) -> None:
         """Send more of the body of a request."""
 
     def unsent(self, response: ResponseSink) -> int:
-        """Bytes of the request's body that the peer has no room for."""
+        """Bytes of the request's body that do not fit into the peer's flow-control window yet."""
 
     def acknowledge_data(self, response: ResponseSink, size: int) -> None:
-        """Let the peer send more of a response: the sink has consumed so many bytes of its window."""
+        """Reopen the flow-control window by `size` bytes of a response that the sink has consumed."""
 
     def ping(self) -> asyncio.Future[float] | None:
-        """The seconds until the peer has answered a ping; ConnectionResetError where it has not. None for HTTP/1.1."""
+        """Measure a round trip in seconds; ConnectionResetError if the peer does not answer. None for HTTP/1.1."""
 
     def release(self, response: ResponseSink) -> None:
-        """Drop a response that the caller reads no further."""
+        """Cancel a response that the caller no longer reads."""
 
     def retire(self) -> None:
-        """Take no more requests, and close after the last response that is under way."""
+        """Accept no more requests, and close after the last response in progress."""
 
     def close(self) -> None:
-        """Close at once. Responses under way break off."""
+        """Close at once. Responses in progress are aborted."""
 
 
 class ConnectionPool[Key: Hashable]:
-    """Opens connections as they are needed, and keeps them. No two keys ever share one."""
+    """Opens connections on demand and reuses them. Different keys never share a connection."""
 
     def __init__(self, connect: Callable[[Key], Awaitable[Connection]]) -> None:
-        """`connect` opens a connection that can be used; OSError where it cannot, in a time of its own choice."""
+        """Set `connect`, which opens a connection; OSError if that fails, after a time-out of its own."""
         self._connect = connect
         self._connections: dict[Key, list[Connection]] = {}
         self._opening: dict[Key, asyncio.Task[Connection]] = {}
         self._is_closed = False
 
     def close(self) -> None:
-        """Close all connections, and open no more."""
+        """Close all connections and refuse new ones."""
         self._is_closed = True
         self.cut(lambda _: True)
 
     def cut(self, matches: Callable[[Key], bool]) -> int:
-        """Close the connections of all keys that match, and stop opening further ones; return how many were open.
+        """Close the connections of all matching keys, cancel their connects, and return how many were open.
 
-        Responses under way break off.
+        Responses in progress are aborted.
         """
         for key, opening in self._opening.items():
             if matches(key) and opening is not asyncio.current_task():
@@ -85,7 +85,7 @@ class ConnectionPool[Key: Hashable]:
         return len(still_open)
 
     def ping(self, key: Key) -> asyncio.Future[float] | None:
-        """Like `Connection.ping`, over an open connection of the key; None where there is none."""
+        """Ping over an open connection of the key, as `Connection.ping`; None if there is none."""
         connections = (connection for connection in self._connections.get(key, ()) if connection.is_open)
         return next((pong for connection in connections if (pong := connection.ping()) is not None), None)
 
@@ -100,10 +100,11 @@ class ConnectionPool[Key: Hashable]:
         *,
         window: int = MAX_UNTAKEN,
     ) -> AsyncIterator[StreamedResponse]:
-        """Send a request, and release the response afterwards. `received` is called with each piece's size as it comes.
+        """Send a request, and release its response on exit. `received` is called with the size of each piece of the
+        body.
 
-        `window` has the bytes that may come before any is consumed. A request that a peer did not process is sent again
-        on another connection.
+        `window` is the number of bytes that the server may send before the caller reads any. A request that a peer did
+        not process is sent again on another connection.
         """
         response = StreamedResponse(deadline, window)
         response.received, response.is_wanted = received, MINIMAL not in fields
@@ -134,7 +135,7 @@ class ConnectionPool[Key: Hashable]:
                     raise
             except BaseException as error:
                 if isinstance(error, TimeoutError):
-                    # The peer may be stuck with this connection: only a new one can show it.
+                    # The connection may be dead, so the next request must open a new one.
                     connection.retire()
                 connection.release(response)
                 raise
@@ -142,7 +143,7 @@ class ConnectionPool[Key: Hashable]:
                 return connection
 
     async def acquire(self, key: Key) -> Connection:
-        """An open connection with room for a request, or a new one; OSError where there is none."""
+        """Return an open connection with capacity, or a new one; OSError if it cannot be opened."""
         while (connection := self.available(key)) is None:
             if self._is_closed:
                 raise ConnectionResetError("the pool is closed")
@@ -150,9 +151,10 @@ class ConnectionPool[Key: Hashable]:
             is_first = opening is None
             if opening is None:
                 opening = self._opening[key] = asyncio.create_task(self._new(key), name="opens a connection")
-                # By a callback: mitmproxy's loop runs a task at once, as far as it can.
+                # A done-callback, not a task: mitmproxy's loop runs a new task at once until its first wait.
                 opening.add_done_callback(partial(self._opened, key))
-            # A caller that gives up leaves it to the others, and to later ones: a slow server must be reached once.
+            # A cancelled caller leaves the connect running for other callers: one connect to a slow server must
+            # succeed.
             await asyncio.wait({opening})
             if opening.cancelled():
                 raise ConnectionResetError("the connection was closed while it was opened")
@@ -161,7 +163,7 @@ class ConnectionPool[Key: Hashable]:
         return connection
 
     def available(self, key: Key) -> Connection | None:
-        """An open connection with room for a request; None where there is none."""
+        """Return an open connection with capacity; None if there is none."""
         known = self._connections.get(key, ())
         connections = [connection for connection in known if connection.is_open]
         if not connections:
@@ -171,7 +173,7 @@ class ConnectionPool[Key: Hashable]:
         return next((connection for connection in connections if connection.has_capacity), None)
 
     def __len__(self) -> int:
-        """The connections that are open, or that are being opened."""
+        """The number of connections that are open or being opened."""
         return sum(
             connection.is_open for connections in self._connections.values() for connection in connections
         ) + len(self._opening)
@@ -182,7 +184,7 @@ class ConnectionPool[Key: Hashable]:
             made.close()
             raise ConnectionRefusedError("the server takes no requests on a new connection")
         for idle_key in list(self._connections):
-            self.available(idle_key)  # also drops the ended ones of keys that are no longer used
+            self.available(idle_key)  # also drops closed connections of unused keys
         self._connections.setdefault(key, []).append(made)
         return made
 
@@ -190,4 +192,4 @@ class ConnectionPool[Key: Hashable]:
         if self._opening.get(key) is opening:
             del self._opening[key]
         if not opening.cancelled():
-            opening.exception()  # its waiter may be gone
+            opening.exception()  # the waiting caller may have been cancelled

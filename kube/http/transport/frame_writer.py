@@ -1,7 +1,7 @@
-"""Frames to send on one HTTP/2 connection: as much as the peer's socket and windows take, round-robin among requests.
+"""Writes frames on one HTTP/2 connection, within the peer's flow-control windows and round-robin among requests.
 
-A request waits here for a peer that reads slowly. A cancelled one is never sent, and no request waits behind all data
-of the others.
+A request waits here while the peer reads slowly. A cancelled request is never sent, and a short one does not wait for
+the long bodies of others.
 """
 
 from __future__ import annotations
@@ -15,36 +15,37 @@ from kube.http.transport.request_fields import HeaderFields
 from kube.http.transport.response_sink import ResponseSink
 
 AT_ONCE = 64 * 1024
-"""Bytes that are made before the transport is asked whether it takes more."""
+"""Bytes of frames that are made before the writer checks again whether the transport is paused."""
 MAX_UNWRITTEN = 1024 * 1024
-"""Bytes that may wait for a peer that does not read. Requests stop long before; answers to its own pings do not."""
+"""The most bytes buffered for a peer that does not read. Requests pause long before; answers to the peer's pings do
+not."""
 
 
 class FrameWriter:
-    """The frames of one side of a connection. `flush` sends the output of all other methods."""
+    """Builds the frames that one side of a connection sends. `flush` writes what the other methods have queued."""
 
     def __init__(self, unsettled: dict[ResponseSink, None]) -> None:
-        """`unsettled` gets each response of whose request more of the body has gone."""
+        """Set `unsettled`, to which the writer adds each response whose request body has made progress."""
         self.transport: asyncio.Transport | None = None
         self.is_paused = False
-        """The peer reads slower than the hub sends."""
+        """True while the transport is paused, because the peer reads too slowly."""
         self.encoder = HpackEncoder()
         self.window = 2**16 - 1
-        """The connection's flow-control window: bytes of all bodies that the peer accepts."""
+        """The connection's flow-control window in bytes, for all bodies together."""
         self.first_window = 2**16 - 1
-        """The initial window of each stream. A change by the peer applies to open streams, too."""
+        """The initial window of each stream. If the peer changes it, open streams change, too."""
         self.largest_frame = 2**14
         self._unsettled = unsettled
         self._heads: dict[RequestedStream, HeaderFields] = {}
-        """The heads of requests that have not begun to be sent."""
+        """Requests whose head is not sent yet."""
         self._bodies: dict[RequestedStream, None] = {}
-        """Requests of whose body, or its end, something has not gone. The next one to send comes first."""
+        """Requests with unsent body bytes, or an unsent end, in the order of sending."""
         self._out: list[bytes] = []
         self._size = 0
 
     @property
     def is_flooded(self) -> bool:
-        """Whether more waits for the peer than may."""
+        """True if the transport buffers more than MAX_UNWRITTEN."""
         return (
             self.is_paused
             and self.transport is not None
@@ -52,25 +53,25 @@ class FrameWriter:
         )
 
     def begin(self, stream: RequestedStream, fields: HeaderFields) -> None:
-        """Send a request, with the available part of its body."""
+        """Queue a request, with the part of its body that is there."""
         self._heads[stream] = fields
 
     def send_more(self, stream: RequestedStream) -> None:
-        """Send more of a request's body, or its end."""
+        """Queue more of a request's body, or its end."""
         if stream not in self._heads:
             self._bodies[stream] = None
 
     def drop(self, stream: RequestedStream) -> bool:
-        """Send no more of a request; whether any of it has gone."""
+        """Cancel the unsent part of a request; return True if some of it was sent."""
         self._bodies.pop(stream, None)
         return self._heads.pop(stream, None) is None
 
     def frame(self, kind: int, flags: int, number: int, payload: bytes) -> None:
-        """Send a frame that is no part of a request."""
+        """Queue a frame that belongs to no request."""
         self._add(frame(kind, flags, number, payload))
 
     def send_window_update(self, number: int, more: int) -> None:
-        """Allow the peer so many more bytes, on a stream or (0) on the connection."""
+        """Increase the peer's window by `more` bytes, on a stream or (0) on the connection."""
         self.frame(FrameKind.WINDOW_UPDATE, 0, number, packed(more))
 
     def flush(self) -> None:
@@ -92,7 +93,7 @@ class FrameWriter:
             self._bodies[stream] = None
 
     def _send_bodies(self) -> None:
-        """Send a frame of each, round-robin. The connection's window may be smaller than a stream's."""
+        """Send one frame of each body, round-robin. The connection's window may be smaller than a stream's."""
         blocked = 0
         while blocked < len(self._bodies) and not self.is_paused:
             stream = next(iter(self._bodies))

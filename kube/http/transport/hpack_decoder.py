@@ -1,7 +1,6 @@
-"""Decodes header blocks of HTTP/2 by HPACK (RFC 7541). hpack's own decoder makes two objects of
-each field, and logs it.
+"""Decodes HTTP/2 header blocks by HPACK (RFC 7541). The library hpack makes two objects of each field, and logs it.
 
-A head is a twentieth of a relayed request.
+Decoding takes a twentieth of the time of a relayed request.
 """
 
 from __future__ import annotations
@@ -25,23 +24,24 @@ from kube.http.transport.hpack_encoder import (
 from kube.http.transport.http2_framing import LAST_31, EndCode, PeerError
 
 ONE_BYTE = 0xFF
-"""A smaller byte is a whole field of the table, most of a head."""
+"""A byte below this is a complete indexed field, as most fields of a head are."""
 _STATIC = HeaderTable.STATIC_TABLE
 
 
 class HpackDecoder:
-    """One side's table of a connection. It is in step with the peer's as long as it sees each head, in order."""
+    """The decoder of one connection. Its dynamic table matches the peer's if it decodes every header block, in
+    order."""
 
     def __init__(self, limit: int) -> None:
-        """`limit` bounds the bytes of one head's fields, as HPACK counts them."""
+        """Set `limit`, the most bytes of one head's fields, counted as HPACK counts them."""
         self._limit = limit
         self._entries: deque[HeadField] = deque()
-        """The fields that came into the table, the newest first."""
+        """The dynamic table, newest field first."""
         self._size = 0
         self._table_size = TABLE_SIZE
 
     def decode(self, block: bytes) -> list[HeadField]:
-        """Decode the fields of a header block. PeerError where it is none, or has more than the limit."""
+        """Decode a header block. PeerError if it is malformed or its fields exceed the limit."""
         try:
             return self._fields(block)
         except (IndexError, HPACKDecodingError) as error:
@@ -99,7 +99,7 @@ class HpackDecoder:
 
 
 def _number(block: bytes, at: int, bits: int) -> tuple[int, int]:
-    """The number that begins in so many bits of a byte (RFC 7541, 5.1), and where it ends."""
+    """Decode an integer with a prefix of `bits` bits (RFC 7541, 5.1). Return it and its end offset."""
     most = (1 << bits) - 1
     number = block[at] & most
     at += 1
@@ -117,7 +117,7 @@ def _number(block: bytes, at: int, bits: int) -> tuple[int, int]:
 
 
 def _text(block: bytes, at: int) -> tuple[bytes, int]:
-    """The text that begins there (5.2), and where it ends."""
+    """Decode a string (RFC 7541, 5.2). Return it and its end offset."""
     is_packed = block[at] & HUFFMAN
     length, at = _number(block, at, 7)
     text, end = block[at : at + length], at + length

@@ -1,8 +1,6 @@
-"""Encodes header blocks of HTTP/2 by HPACK (RFC 7541): a field that was sent before takes a byte or two, by one
-look-up.
+"""Encodes HTTP/2 header blocks by HPACK (RFC 7541). A repeated field takes a byte or two and one dictionary look-up.
 
-hpack's own encoder compares each field with all that were sent before, and its time for Huffman's code is quadratic in
-a value's length.
+The library hpack compares each field with its whole table, and its Huffman coding takes quadratic time.
 """
 
 from __future__ import annotations
@@ -14,39 +12,40 @@ from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
 from hpack.table import HeaderTable
 
 TABLE_SIZE = 4096
-"""Bytes of the table that both sides begin with (RFC 7541, 4.2), and the most that an encoder uses."""
+"""The initial size in bytes of the dynamic table (RFC 7541, 4.2), and the largest one that this encoder uses."""
 FIELD_OVERHEAD = 32
-"""Bytes that each field in the table counts besides its own (4.1)."""
+"""Bytes that each field of the table counts in addition to its name and value (4.1)."""
 INDEXED, ADDED, RESIZED, HUFFMAN = 0x80, 0x40, 0x20, 0x80
-"""The first bits of a field in the table (6.1), of one that comes into it (6.2.1), of the table's size (6.3), and of
-text in Huffman's code (5.2)."""
+"""The first bits of an indexed field (6.1), a field to be added (6.2.1), a table size update (6.3), and Huffman-coded
+text (5.2)."""
 _CODES = [f"{code:0{length}b}" for code, length in zip(REQUEST_CODES, REQUEST_CODES_LENGTH, strict=True)]
 _STATIC = {field: number for number, field in reversed(list(enumerate(HeaderTable.STATIC_TABLE, 1)))}
 _STATIC_NAMES = {name: number for (name, _), number in _STATIC.items()}
 _STATIC_NAMES |= {name: number for (name, _), number in sorted(_STATIC.items(), key=lambda item: -item[1])}
 FIRST_ADDED = len(_STATIC) + 1
-"""The number of the newest field in the table."""
+"""The index of the newest field in the dynamic table."""
 
 type HeadField = tuple[bytes, bytes]
 
 
 class HpackEncoder:
-    """One side's table of a connection. It is in step with the peer's as long as each head is sent, in order."""
+    """The encoder of one connection. Its dynamic table matches the peer's if every encoded head is sent, in order."""
 
     def __init__(self) -> None:
         self._entries: deque[HeadField] = deque()
         self._added = 0
-        """How many fields ever came into the table."""
+        """The number of fields ever added to the table."""
         self._fields: dict[HeadField, int] = {}
-        """Which one each is of those that came."""
+        """The sequence number of each added field."""
         self._names: dict[bytes, int] = {}
         self._size = 0
         self._limit = TABLE_SIZE
         self._resized: list[int] = []
-        """The table sizes that the next head announces: its least size since the last one, and its size now (4.2)."""
+        """The table size updates that the next head must announce: the smallest size since the last head, and the
+        current one (4.2)."""
 
     def resize(self, limit: int) -> None:
-        """Keep no more bytes than the peer does."""
+        """Limit the table to the size that the peer allows, in bytes."""
         limit = min(limit, TABLE_SIZE)
         if limit != self._limit:
             self._resized = [*{min(limit, *self._resized, self._limit): None, limit: None}]
@@ -54,7 +53,7 @@ class HpackEncoder:
             self._shrink_to(limit)
 
     def encode(self, fields: Iterable[HeadField]) -> bytes:
-        """Encode a header block, in one piece."""
+        """Encode a header block."""
         packed = bytearray()
         for size in self._resized:
             packed += _number(size, 5, RESIZED)
@@ -85,7 +84,7 @@ class HpackEncoder:
         size = len(name) + len(value) + FIELD_OVERHEAD
         self._shrink_to(max(self._limit - size, 0))
         if size > self._limit:
-            return  # the table is empty now, as the peer's is (4.4)
+            return  # a field larger than the table empties it on both sides (4.4)
         self._added += 1
         self._size += size
         self._entries.append((name, value))
@@ -104,7 +103,7 @@ class HpackEncoder:
 
 
 def _number(value: int, bits: int, first: int) -> bytes:
-    """A number in so many bits of the first byte, and in further ones (RFC 7541, 5.1)."""
+    """Encode an integer with a prefix of `bits` bits (RFC 7541, 5.1)."""
     most = (1 << bits) - 1
     if value < most:
         return bytes((first | value,))
@@ -118,7 +117,7 @@ def _number(value: int, bits: int, first: int) -> bytes:
 
 
 def _text(raw: bytes) -> bytes:
-    """Text in Huffman's code, or as it is where that is no longer (RFC 7541, 5.2)."""
+    """Encode a string, with Huffman coding if that is shorter (RFC 7541, 5.2)."""
     code = "".join([_CODES[byte] for byte in raw])
     size = (len(code) + 7) // 8
     if size >= len(raw):

@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection to a server, by h11: for servers that offer no HTTP/2, and those without TLS."""
+"""One HTTP/1.1 connection to a server, with h11: for servers without TLS, and those that offer no HTTP/2."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from kube.http.transport.response_head import MAX_FIELDS
 from kube.http.transport.response_sink import NotProcessed, ResponseSink
 
 SILENCE = 58.0
-"""Seconds after which an unused connection is closed: its server, or a router, may have forgotten it."""
+"""Seconds after which an idle connection is closed, because its server or a router may have dropped it."""
 MAX_HEAD = 64 * 1024
-"""Bytes of a head, or of a chunk's first line."""
+"""The most bytes of a head, or of a chunk's first line."""
 SAFE = frozenset({b"GET", b"HEAD"})
-"""Methods whose request is sent again where a kept connection ends before the answer begins: its server closes it when
-it has been idle for long, and cannot know that a request is on its way (RFC 9110, 9.2.2)."""
+"""Methods whose request is retried if a reused connection closes before the response begins. A server may close an
+idle connection while a request is on its way (RFC 9110, 9.2.2)."""
 
 
 class Http1Connection(asyncio.Protocol):
-    """A `kube.http.transport.connection_pool.Connection`: one request after the other."""
+    """A `kube.http.transport.connection_pool.Connection` that carries one request at a time."""
 
     def __init__(self, prefix: bytes = b"") -> None:
-        """`prefix` begins each path at this server."""
+        """Set `prefix`, the beginning of each path at this server."""
         self._prefix = prefix
         self._h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
         self._transport: asyncio.Transport | None = None
         self._response: ResponseSink | None = None
-        """Under way: its reader has not released it."""
+        """The response in progress, until its reader releases it."""
         self._method = b""
         self._is_safe = False
-        """The request is idempotent."""
+        """True if the request may be retried."""
         self._untaken = 0
         self._is_paused = False
         self._is_retired = False
         self._was_answered = False
-        """The server has answered a request on this connection."""
+        """True once the server has answered a request on this connection."""
         self._is_switched = False
-        """Both sides speak another protocol."""
+        """True once both sides have switched to another protocol."""
         self._timer: asyncio.TimerHandle | None = None
         self._was_used = True
-        """Since the timer was set."""
+        """True if the connection was used since the idle timer was set."""
 
     @property
     def is_open(self) -> bool:
@@ -61,7 +61,7 @@ class Http1Connection(asyncio.Protocol):
         self._is_retired = True
 
     def ping(self) -> None:
-        """HTTP/1.1 has none."""
+        """Return None: HTTP/1.1 has no pings."""
 
     def send(
         self, fields: HeaderFields, body: bytes, response: ResponseSink, *, is_complete: bool = True
@@ -71,7 +71,7 @@ class Http1Connection(asyncio.Protocol):
         self._was_used = True
         headers = [(b"host", authority), *others]
         names = {name for name, _ in others}
-        # A command that a container runs is asked for with GET, too, as an upgrade (exec by WebSocket).
+        # A GET may also start a command in a container, as an upgrade (exec over WebSocket), so it is not retried.
         self._is_safe = self._method in SAFE and b"upgrade" not in names
         if not is_complete and b"content-length" not in names:
             headers.append((b"transfer-encoding", b"chunked"))
@@ -111,7 +111,7 @@ class Http1Connection(asyncio.Protocol):
                 self._read_on()
 
     def release(self, response: ResponseSink) -> None:
-        """The next request finds the connection idle, or closed where the answer has not ended."""
+        """Make the connection idle, or close it if the response is incomplete."""
         if response is not self._response:
             return
         self._response = None
@@ -125,7 +125,7 @@ class Http1Connection(asyncio.Protocol):
         self._transport = transport
         self._timer = asyncio.get_running_loop().call_later(SILENCE, self._look)
         if (stream := transport.get_extra_info("socket")) is not None:
-            # A watch may be silent as long as it is open: nothing else keeps its connection alive or shows its end.
+            # A watch may be silent for as long as it is open, and only keep-alive shows that its connection is dead.
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, int(SILENCE))
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, int(SILENCE / 4))
@@ -133,7 +133,7 @@ class Http1Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         response = self._response
         if response is None or response.has_ended:
-            self._close()  # no request is under way, and no later one may take this for its answer
+            self._close()  # no request is in progress, and a later one could take these bytes for its response
             return
         if self._is_switched:
             self._hand_on(response, data)
@@ -204,7 +204,7 @@ class Http1Connection(asyncio.Protocol):
                     {b"content-length", b"transfer-encoding"}
                 )
                 if b"transfer-encoding" in names:
-                    # The chunks count, not a Content-Length beside them (RFC 9112, 6.3): the client must not see it.
+                    # Chunked coding overrides a Content-Length (RFC 9112, 6.3), which the client must not see.
                     fields = [field for field in fields if field[0] != b"content-length"]
                 response.begin(event.status_code, fields)
             case h11.Data():

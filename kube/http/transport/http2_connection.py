@@ -1,8 +1,8 @@
-"""One HTTP/2 connection to a server, and the responses that are under way on it.
+"""One HTTP/2 connection to a server, and its responses in progress.
 
-The connection's window has the largest size, and only the window of a stream bounds the waiting bytes here, so that no
-response waits for the reader of another one. The frames are made and read here: h2 takes as long for a request as all
-other work of the hub for it.
+The connection's window has the largest size, and only each stream's window limits the buffered bytes, so that a slow
+reader of one response does not block the others. This module builds and parses frames itself, because h2 takes as long
+for a request as all other work of the hub for it.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from kube.http.transport.request_fields import HeaderFields, behind
 from kube.http.transport.response_sink import NotProcessed, ResponseSink
 
 WINDOW = 2**31 - 1
-"""Bytes that the peer may send before they are acknowledged: HTTP/2's largest number, which is no limit here."""
+"""The connection's receive window in bytes: HTTP/2's maximum, so that it never limits."""
 STREAMS_AT_FIRST = 100
-"""Streams on a connection whose peer has not sent its limit yet: the default of kube-apiserver and of Go."""
+"""The most streams until the peer sends its limit: the default of kube-apiserver and of Go."""
 SILENCE = 58.0
-"""Seconds of silence of the peer after which it is sent a ping, where a response is under way, and the connection is
-closed where none is. As many seconds later a peer without an answer counts as gone. Routers forget connections that are
+"""Seconds without a frame from the peer after which a connection with responses in progress is pinged, and one without
+is closed. A peer that does not answer the ping in as many seconds counts as dead. Routers drop connections that are
 silent for minutes."""
 
 
@@ -47,29 +47,29 @@ class Http2Connection(asyncio.Protocol):
     """A `kube.http.transport.connection_pool.Connection`."""
 
     def __init__(self, prefix: bytes = b"") -> None:
-        """`prefix` begins each path at this server."""
+        """Set `prefix`, the beginning of each path at this server."""
         self._prefix = prefix
         self._transport: asyncio.Transport | None = None
         self._decoder = HpackDecoder(MAX_HEAD)
         self._reader = FrameSplitter()
         self._streams: dict[int, RequestedStream] = {}
         self._unsettled: dict[ResponseSink, None] = {}
-        """The sinks that got something since they last settled."""
+        """The sinks that have received something since their last `settle`."""
         self._writer = FrameWriter(self._unsettled)
         self._next = 1
         self._received = 0
-        """Bytes of all bodies since the peer was last allowed more."""
+        """Bytes of all bodies since the connection's window was last reopened."""
         self._limit = STREAMS_AT_FIRST
         self._is_ending = self._is_retired = False
         self._timer: asyncio.TimerHandle | None = None
         self._was_heard = True
-        """Since the timer was set."""
+        """True if the peer has sent something since the timer was set."""
         self._is_asked = False
-        """A ping was sent since the peer was last heard."""
+        """True if a ping was sent since the peer last sent something."""
         self._pongs: list[tuple[float, asyncio.Future[float]]] = []
-        """When each unanswered ping was sent, and its waiter."""
+        """The send time and the waiting future of each unanswered ping."""
 
-    # -- for senders of requests
+    # -- for callers that send requests
 
     @property
     def is_open(self) -> bool:
@@ -84,7 +84,7 @@ class Http2Connection(asyncio.Protocol):
             self._transport.abort()
 
     def retire(self) -> None:
-        """Take no more requests, and close after the last response that is under way."""
+        """Accept no more requests, and close after the last response in progress."""
         self._is_retired = True
 
     def ping(self) -> asyncio.Future[float]:
@@ -129,7 +129,7 @@ class Http2Connection(asyncio.Protocol):
             if self.is_open and response.error is None and has_begun and not is_complete:
                 self._writer.frame(FrameKind.RST_STREAM, 0, response.stream, packed(EndCode.CANCEL))
                 if stream.has_granted:
-                    self._writer.flush()  # else the peer can send nothing: the next frame takes this one along
+                    self._writer.flush()  # else the next frame carries it along
         self._close_if_retired()
 
     # -- for the transport
@@ -175,7 +175,7 @@ class Http2Connection(asyncio.Protocol):
             self._timer.cancel()
 
     def _look(self) -> None:
-        """Ping a peer that has been silent, or end its connection."""
+        """Ping a peer that has been silent, or close the connection."""
         if not self.is_open:
             return
         if self._was_heard:
@@ -192,7 +192,7 @@ class Http2Connection(asyncio.Protocol):
         self._timer = asyncio.get_running_loop().call_later(SILENCE, self._look)
 
     def _ask(self) -> None:
-        """Ask the peer for a sign of life: it acknowledges empty SETTINGS, in half the bytes of a PING."""
+        """Check whether the peer is alive: it acknowledges empty SETTINGS, in half the bytes of a PING."""
         self._writer.frame(FrameKind.SETTINGS, 0, 0, b"")
         self._writer.flush()
 
@@ -235,7 +235,7 @@ class Http2Connection(asyncio.Protocol):
         self._unsettled[stream.response] = None
 
     def _take_head(self, flags: int, number: int, block: bytes) -> None:
-        # Also the head of a stream that is no more changes the table.
+        # The head of a closed stream changes the HPACK table, too, so it is decoded.
         fields = self._decoder.decode(block)
         stream = self._stream(number)
         if stream is None:
@@ -263,7 +263,7 @@ class Http2Connection(asyncio.Protocol):
         if number or (flags & FrameFlag.ACK and payload):
             raise PeerError("malformed SETTINGS", EndCode.FRAME_SIZE_ERROR)
         if flags & FrameFlag.ACK:
-            # Acknowledges all that were sent: Go acknowledges several at once.
+            # One acknowledgement covers all pings sent: Go acknowledges several at once.
             now = asyncio.get_running_loop().time()
             for sent, pong in self._pongs:
                 if not pong.done():
@@ -297,7 +297,7 @@ class Http2Connection(asyncio.Protocol):
             raise PeerError("a malformed GOAWAY", EndCode.FRAME_SIZE_ERROR)
         last, code = number_of(payload[:4]) & LAST_31, number_of(payload[4:8])
         self.retire()
-        # Each stream is looked at once: 64 KiB may have 3,800 such frames.
+        # Go through the streams once, not for each frame: 64 KiB may have 3,800 such frames.
         while self._streams and next(reversed(self._streams)) > last:
             _, stream = self._streams.popitem()
             self._writer.drop(stream)
@@ -323,7 +323,7 @@ class Http2Connection(asyncio.Protocol):
             self._refuse(stream, "an increment of the window that is zero or too large")
 
     def _stream(self, number: int) -> RequestedStream | None:
-        """The stream of this number; None where its response is over. PeerError for one that never was."""
+        """The stream with this number; None if its response has ended. PeerError if it was never opened."""
         if not number & 1 or number >= self._next:
             raise PeerError(f"a frame of stream {number}, which was never opened")
         stream = self._streams.get(number)
@@ -331,7 +331,7 @@ class Http2Connection(asyncio.Protocol):
         return None if is_over else stream
 
     def _refuse(self, stream: RequestedStream, why: str) -> None:
-        """Break off a response that is malformed."""
+        """Abort a malformed response."""
         if self._writer.drop(stream):
             self._writer.frame(FrameKind.RST_STREAM, 0, stream.number, packed(EndCode.PROTOCOL_ERROR))
         stream.response.fail(ConnectionResetError(f"it does not speak HTTP/2: {why}"))

@@ -1,4 +1,4 @@
-"""The frames of HTTP/2 (RFC 9113) as the hub's own client makes and reads them: bytes in, complete frames out."""
+"""Frames of HTTP/2 (RFC 9113) for the hub's own client: splits bytes into complete frames, and builds frames."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from struct import Struct
 
 MAX_FRAME = 2**17
-"""Bytes of the largest frame that the peer may send."""
+"""The most bytes of a frame that the peer may send."""
 MAX_HEAD = 64 * 1024
-"""Bytes of the frames of one head, as they come, and of its fields. kube-apiserver's warnings have 4 KB."""
+"""The most bytes of one head's frames, and of its decoded fields. kube-apiserver's warnings take up to 4 KB."""
 MAX_PARTS = 64
-"""Frames of one head."""
+"""The most frames of one head."""
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
 class FrameKind:
-    """The types of frames (RFC 9113, 6)."""
+    """The frame types (RFC 9113, 6)."""
 
     DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = (
         range(10)
@@ -23,35 +23,35 @@ class FrameKind:
 
 
 class Setting:
-    """The settings in use here (RFC 9113, 6.5.2)."""
+    """The settings in use (RFC 9113, 6.5.2)."""
 
     TABLE_SIZE, ENABLE_PUSH, MAX_STREAMS, INITIAL_WINDOW, FRAME_SIZE = range(1, 6)
 
 
 class FrameFlag:
-    """The flags of a frame."""
+    """The flags of frames."""
 
     END_STREAM, ACK, END_HEADERS, PADDED, PRIORITY = 0x1, 0x1, 0x4, 0x8, 0x20
 
 
 class EndCode:
-    """The error codes of a stream or a connection (RFC 9113, 7)."""
+    """The error codes of streams and connections (RFC 9113, 7)."""
 
     NO_ERROR, PROTOCOL_ERROR, FLOW_CONTROL_ERROR, FRAME_SIZE_ERROR = 0, 1, 3, 6
     REFUSED_STREAM, CANCEL, COMPRESSION_ERROR = 7, 8, 9
 
 
 LAST_31 = 2**31 - 1
-"""The largest number of a stream, and of a window."""
+"""The largest stream number, and the largest window."""
 
 _FRAME = Struct(">HBBBL")
-"""The head of a frame: its length in three bytes, type, flags and stream."""
+"""A frame header: length in three bytes, type, flags and stream number."""
 _SETTING = Struct(">HL")
 _NUMBER = Struct(">L")
 
 
 class PeerError(Exception):
-    """The peer breaks the protocol; `code` says how."""
+    """The peer has violated the protocol; `code` is the HTTP/2 error code."""
 
     def __init__(self, why: str, code: int = EndCode.PROTOCOL_ERROR) -> None:
         super().__init__(why)
@@ -59,16 +59,16 @@ class PeerError(Exception):
 
 
 class FrameSplitter:
-    """Splits incoming bytes into frames; the parts of a head are one HEADERS frame."""
+    """Splits incoming bytes into frames, and joins the frames of a head into one HEADERS frame."""
 
     def __init__(self) -> None:
         self._waiting = bytearray()
-        """The bytes of an incomplete frame."""
+        """Buffered bytes of an incomplete frame."""
         self._head: tuple[int, int, list[bytes]] | None = None
-        """The flags, the stream and the parts of an incomplete head."""
+        """Flags, stream number and parts of an incomplete head."""
 
     def read(self, data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
-        """The type, flags, stream and payload of each complete frame. PeerError for a malformed one."""
+        """Yield type, flags, stream number and payload of each complete frame. PeerError for a malformed frame."""
         waiting = self._waiting
         waiting += data
         at, end = 0, len(waiting)
@@ -92,7 +92,7 @@ class FrameSplitter:
             del waiting[:at]
 
     def _join(self, kind: int, flags: int, number: int, payload: bytes) -> tuple[int, int, bytes] | None:
-        """The flags, stream and block of a head; None where more of it is to come."""
+        """Return flags, stream number and header block of a complete head; None while it is incomplete."""
         if self._head is None:
             if kind == FrameKind.CONTINUATION:
                 raise PeerError("CONTINUATION without HEADERS")
@@ -110,13 +110,13 @@ class FrameSplitter:
 
 
 def frame(kind: int, flags: int, number: int, payload: bytes) -> bytes:
-    """One frame."""
+    """Build one frame."""
     size = len(payload)
     return _FRAME.pack(size >> 8, size & 0xFF, kind, flags, number) + payload
 
 
 def head_frames(number: int, block: bytes, flags: int, largest: int) -> Iterator[bytes]:
-    """A packed head in as many frames as it takes, where the peer takes frames of `largest` bytes."""
+    """Split a header block into frames of at most `largest` bytes."""
     kind = FrameKind.HEADERS
     while True:
         part, block = block[:largest], block[largest:]
@@ -127,31 +127,31 @@ def head_frames(number: int, block: bytes, flags: int, largest: int) -> Iterator
 
 
 def packed(*numbers: int) -> bytes:
-    """Numbers of 32 bits, as frames have them."""
+    """Pack integers of 32 bits each."""
     return b"".join(_NUMBER.pack(number) for number in numbers)
 
 
 def number_of(payload: bytes) -> int:
-    """The number that is all of a frame."""
+    """Parse a payload that is one integer of 32 bits."""
     if len(payload) != _NUMBER.size:
         raise PeerError("a frame of the wrong size", EndCode.FRAME_SIZE_ERROR)
     return int.from_bytes(payload)
 
 
 def packed_settings(settings: dict[int, int]) -> bytes:
-    """The payload of SETTINGS."""
+    """Build the payload of SETTINGS."""
     return b"".join(_SETTING.pack(*item) for item in settings.items())
 
 
 def settings_of(payload: bytes) -> Iterator[tuple[int, int]]:
-    """The settings that a frame has, in their order."""
+    """Parse the payload of SETTINGS, in order."""
     if len(payload) % _SETTING.size:
         raise PeerError("malformed SETTINGS", EndCode.FRAME_SIZE_ERROR)
     return _SETTING.iter_unpack(payload)
 
 
 def unpadded(flags: int, payload: bytes) -> bytes:
-    """A frame's payload without its padding."""
+    """A frame's payload without padding."""
     if not flags & FrameFlag.PADDED:
         return payload
     if not payload or payload[0] >= len(payload):
@@ -160,7 +160,7 @@ def unpadded(flags: int, payload: bytes) -> bytes:
 
 
 def _block(flags: int, payload: bytes) -> bytes:
-    """The header block of a HEADERS frame."""
+    """The header block in a HEADERS frame."""
     block = unpadded(flags, payload)
     if not flags & FrameFlag.PRIORITY:
         return block

@@ -1,4 +1,4 @@
-"""One request on a connection of HTTP/2 and its response: the bytes of a body that each side may send, and has sent."""
+"""One request and its response on an HTTP/2 connection, with the flow-control windows of both directions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kube.http.transport.response_sink import ResponseSink
 
 
 class RequestedStream:
-    """A stream that a request has opened."""
+    """An HTTP/2 stream that a request has opened."""
 
     __slots__ = (
         *("_granted", "_has_body", "_left", "_promised", "_unsent", "_untaken"),
@@ -20,46 +20,46 @@ class RequestedStream:
         self.number = number
         self.response = response
         self.window = 0
-        """Bytes of the request's body that the peer has room for, beyond those of every stream at first."""
+        """The send window in bytes, in addition to the peer's initial window."""
         self._unsent = bytearray()
-        """The unsent bytes. They are one piece: a client may send its body byte by byte."""
+        """The unsent bytes of the request's body. One buffer, because a client may send its body byte by byte."""
         self.is_complete = False
-        """Nothing of the request comes after those."""
+        """True if the request has no more body after `_unsent`."""
         self._has_body = method != b"HEAD"
         self.has_ended = False
-        """The peer has sent all of the response."""
+        """True if the peer has ended the response."""
         self._left = self._granted = 0
-        """Bytes that the peer may still send, and their number when it last got a window update."""
+        """The receive window: the bytes that remain of it, and its size at the last window update."""
         self._untaken = 0
         self._promised: int | None = None
-        """Bytes of the response's body that are still to come; None where its head does not give them."""
+        """Bytes of the response's body still to come, from Content-Length; None if the head has none."""
 
     @property
     def is_sent(self) -> bool:
-        """Whether all of the request has gone."""
+        """True if the request is completely sent."""
         return self.is_complete and not self.to_send
 
     @property
     def has_granted(self) -> bool:
-        """Whether the peer was ever allowed to send a body."""
+        """True if the peer was ever given a receive window."""
         return self._granted > 0
 
     @property
     def to_send(self) -> int:
-        """Bytes of the request's body that wait for room."""
+        """The number of unsent bytes of the request's body."""
         return len(self._unsent)
 
     def add(self, data: bytes, *, is_last: bool) -> None:
-        """Take more of the request's body."""
+        """Append to the request's body."""
         self._unsent += data
         self.is_complete = is_last
 
     def next_frame(self, connection_window: int, first_window: int) -> tuple[int, bytes] | None:
-        """The next DATA frame that fits, with the window that it takes; None for none.
+        """Build the next DATA frame that fits, and return the window that it uses; None if none fits.
 
-        `first_window` is the room that the peer has for every stream at first.
+        `first_window` is the peer's initial window of each stream.
         """
-        # A window is below zero where the peer has made it smaller meanwhile (RFC 9113, 6.9.2).
+        # A window is negative if the peer has reduced it meanwhile (RFC 9113, 6.9.2).
         size = max(0, min(self.to_send, first_window + self.window, connection_window))
         if not size and (self.to_send or not self.is_complete):
             return None
@@ -69,17 +69,17 @@ class RequestedStream:
         return size, frame(FrameKind.DATA, FrameFlag.END_STREAM if self.is_sent else 0, self.number, piece)
 
     def widen_at_first(self) -> int:
-        """How much the peer may send at first."""
+        """The initial receive window in bytes."""
         return self.widen(self.response.first_window) if self.response.is_wanted else 0
 
     def widen(self, more: int) -> int:
-        """Let the peer send so much more of the response; return `more` itself."""
+        """Increase the receive window by `more` bytes, and return `more`."""
         self._left += more
         self._granted = self._left
         return more
 
     def took(self, size: int) -> int:
-        """Note consumed bytes; return the window update to send, 0 where the peer has enough."""
+        """Count bytes that the reader has consumed; return the window update to send, 0 for none."""
         self._untaken -= size
         if self._left > self._granted // 2:
             return 0
@@ -87,14 +87,14 @@ class RequestedStream:
         return self.widen(more) if more > 0 else 0
 
     def came(self, size: int) -> None:
-        """Note received bytes; PeerError for more than the window."""
+        """Count received bytes; PeerError if they exceed the receive window."""
         self._left -= size
         self._untaken += size
         if self._left < 0:
             raise PeerError("more of a body than the window allows", EndCode.FLOW_CONTROL_ERROR)
 
     def take_data(self, piece: bytes, size: int, *, has_ended: bool) -> None:
-        """Hand a piece on that took `size` bytes of the window; ValueError for one that may not come."""
+        """Deliver a piece of the body that used `size` bytes of the window; ValueError if it is not allowed here."""
         if not self.response.status:
             raise ValueError("DATA came before HEADERS")
         if self._promised is not None:
@@ -107,7 +107,7 @@ class RequestedStream:
             self._end()
 
     def take_head(self, fields: HeaderFields, *, has_ended: bool) -> None:
-        """Hand on a head, or the fields behind a body; ValueError for one that is malformed."""
+        """Deliver a head or trailers; ValueError if malformed."""
         is_trailer = bool(self.response.status)
         status, headers = parse_head(fields, is_trailer=is_trailer)
         if is_trailer:

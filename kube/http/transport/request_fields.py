@@ -1,4 +1,4 @@
-"""The header fields of a request, in the form of HTTP/2. A value goes out byte for byte or not at all."""
+"""The header fields of a request, as HTTP/2 has them. A value is sent byte for byte, or the request is refused."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from kube.errors import StatusError, bad_request
 OF_CONNECTION = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
 )
-"""Headers that no message of HTTP/2 may have (RFC 9113, 8.2.2)."""
+"""Connection-specific headers, which HTTP/2 forbids (RFC 9113, 8.2.2)."""
 NOT_SENT = OF_CONNECTION | {b"te", b"host"}
-"""Headers of a request that are for the connection by which it came, or that HTTP/2 replaces."""
+"""Request headers that are not forwarded, because they concern the client's connection or HTTP/2 replaces them."""
 MINIMAL = (b"prefer", b"return=minimal")
-"""Its sender reads only the head of a success (RFC 7240, 4.2)."""
+"""The sender reads only the head of a successful response (RFC 7240, 4.2)."""
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A header's name (RFC 9110, 5.6.2)."""
 _VALUE = re.compile(rb"(?:[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?)?")
-"""A header's value (RFC 9110, 5.5): no control character but tabs, no blank at either end."""
+"""A header's value (RFC 9110, 5.5): no control characters except tabs, no blank at either end."""
 _PATH = re.compile(r"[!-~]+")
 
 type HeaderFields = list[tuple[bytes, bytes]]
@@ -33,7 +33,7 @@ def request_fields(
     headers: Iterable[tuple[str, str]],
     body: bytes | None,
 ) -> HeaderFields:
-    """The fields of a request, `:method`, `:scheme`, `:authority` and `:path` first.
+    """The fields of a request, with `:method`, `:scheme`, `:authority` and `:path` first.
 
     StatusError 400 for a value that cannot be sent.
     """
@@ -53,7 +53,7 @@ def request_fields(
 
 
 def behind(prefix: bytes, fields: HeaderFields) -> HeaderFields:
-    """The fields of a request to a server whose paths all begin with this."""
+    """The fields of a request to a server whose paths all begin with `prefix`."""
     if not prefix:
         return fields
     method, scheme, authority, (name, path), *others = fields
@@ -71,5 +71,5 @@ def _value(name: str, value: str) -> bytes:
 
 
 def _unsendable(name: str) -> StatusError:
-    """The refusal of a header. It does not quote the value, which may be a secret."""
+    """The error for an invalid header. It does not quote the value, which may be a secret."""
     return bad_request(f"the value of the header {name} cannot be sent")

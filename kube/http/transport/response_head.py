@@ -1,4 +1,4 @@
-"""Reads the head of a response of HTTP/2. A head that a client of HTTP/1.1 would misread is refused."""
+"""Parses the head of an HTTP/2 response, and refuses a head that an HTTP/1.1 client would misread."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import re
 from kube.http.transport.request_fields import OF_CONNECTION, HeaderFields
 
 MAX_FIELDS = 1000
-"""Fields of a head, as of a request's: for a client of HTTP/2 each one is compared with the earlier ones."""
+"""The most fields of a head, as for requests. For an HTTP/2 client the encoder compares each field with the earlier
+ones."""
 _NO_NAME = re.compile(rb"[^!#$%&'*+.^_`|~0-9a-z-]")
 _NO_VALUE = re.compile(rb"[\x00\r\n]")
 _LENGTH = re.compile(rb"[0-9]{1,18}")
 
 
 def parse_head(fields: HeaderFields, *, is_trailer: bool) -> tuple[int, HeaderFields]:
-    """The status, 0 for the fields behind a body, and the headers. ValueError where these are malformed."""
+    """Return the status (0 for trailers) and the headers. ValueError if they are malformed."""
     status, headers = 0, fields
     if not is_trailer:
         if not fields or fields[0][0] != b":status":
@@ -34,7 +35,8 @@ def parse_head(fields: HeaderFields, *, is_trailer: bool) -> tuple[int, HeaderFi
 
 
 def promised_length(status: int, headers: HeaderFields) -> int | None:
-    """Bytes of the body that the headers promise; None where they do not. ValueError where that is no number."""
+    """The Content-Length of a response's body; None if the headers do not give it. ValueError if it is not a
+    number."""
     if status in (204, 304):
         return 0
     said = {value for name, value in headers if name == b"content-length"}

@@ -1,4 +1,4 @@
-"""A response as it comes over one of our own connections, in either version of HTTP."""
+"""A response that is read while it arrives, over HTTP/2 or HTTP/1.1."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from kube.http.transport.request_fields import HeaderFields
 from kube.http.transport.response_sink import MAX_UNTAKEN, ResponseSink
 
 CHUNK = 64 * 1024
-"""Bytes of a response that its reader is given at once, where more wait."""
+"""The most bytes that the reader gets at once."""
 
 
 class StreamedResponse(ResponseSink):
     """A `kube.http.session.Response`."""
 
     def __init__(self, deadline: float, window: int = MAX_UNTAKEN) -> None:
-        """`window` has the bytes that may come before any is taken."""
+        """Set `window`, the bytes that the server may send before the reader consumes any."""
         self.first_window = window
         self._came = 0
         self.headers: CIMultiDict[str] = CIMultiDict()
         self.received: Callable[[int], None] = lambda _: None
-        """Called with the size of each piece of the body as it comes."""
+        """Called with the size of each piece of the body as it arrives."""
         self.seconds = 0.0
-        """From the request to status and headers."""
+        """Seconds from the request to status and headers."""
         self._sent = 0.0
         self._deadline = deadline
         self._waiting = bytearray()
-        """The unread bytes. They are one piece: a peer may send its answer byte by byte."""
+        """The unread bytes. One buffer, because a peer may send its response byte by byte."""
         self._padding = 0
-        """Bytes of the window that came besides."""
+        """Bytes of padding, which also used the window."""
         self._taken: Callable[[ResponseSink, int], None] = _nowhere
         self._changed = Notifier()
 
     def goes_by(self, taken: Callable[[ResponseSink, int], None]) -> None:
-        """Begin with a connection: `taken` is called with the bytes of the window that the reader has made room for."""
+        """Attach to a connection. `taken` is called with the bytes that the reader has consumed."""
         self._taken = taken
         self._sent = asyncio.get_running_loop().time()
 
     async def begun(self) -> None:
-        """Return when status and headers have come."""
+        """Wait for status and headers."""
         while not self.status:
             await self._next_event()
 
@@ -94,4 +94,4 @@ class StreamedResponse(ResponseSink):
 
 
 def _nowhere(_response: ResponseSink, _size: int) -> None:
-    """No response comes before the request is sent."""
+    """Do nothing: no response arrives before the request is sent."""
