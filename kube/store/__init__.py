@@ -1,4 +1,5 @@
-"""From a store to a watch: a projection filters the store, a view serves it, a judge decides how a client resumes.
+"""From a store to a watch: a projection filters the store, a view serves it, and `resumption` decides how a client
+resumes.
 
-No HTTP server and no disk.
+Contains no HTTP server and no disk access.
 """

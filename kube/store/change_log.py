@@ -1,8 +1,8 @@
-"""A projection's log: its changes in the order (version, sequence), which any number of views and watchers read.
+"""A projection's log of changes in the order (version, sequence), which any number of views and watchers read.
 
 A view is a scope and a position in the log, a watcher is a position: the log queues nothing for either. It holds the
-objects, which mostly are packed, and events as clients get them only while they are new. A watcher that falls behind
-the oldest change of its view is cut; its client resumes by resourceVersion, like any client of a kube-apiserver.
+objects, mostly compressed, and encoded events only while they are new. A watcher that falls behind the oldest change
+of its view is disconnected; its client resumes by resourceVersion, as with kube-apiserver.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from kube.store.store import LABEL, Item, Key
 from kube.store.stream_coding import ViewEvent
 
 LOG_MIN_CHANGES = 1000
-"""Changes that a log holds at least, so that a client can re-open its watch: about as many as kube-apiserver's."""
+"""The least changes that a log retains, so that a client can re-open its watch: about as many as kube-apiserver's
+watch cache."""
 LOG_MAX_BYTES = 16 * 1024 * 1024
-"""Bytes of objects in a log at most: nodes with 1 GB of memory run several projections."""
+"""The most bytes of objects in a log: nodes with 1 GB of memory run several projections."""
 TRIM_DELAY = 0.1
-"""Seconds until a log drops events as clients get them, and what is over its bounds. By then fast clients have read a
-burst."""
+"""Seconds until a log drops encoded events, and trims itself to its bounds. By then fast clients have read a burst."""
 
 
 @dataclass(slots=True, eq=False)
 class ProjectedChange:
-    """One change as a projection shows it. `before` and `after` are None where the object is hidden.
+    """One change as a projection shows it. `before` and `after` are None where filters hide the object.
 
-    `last` is what a DELETED event carries. The node caused a change that `is_local`: its object keeps the version that
-    it had. `reader` is the one view that the change is for; None for all.
+    `last` is the object in a DELETED event. A change that `is_local` was caused by the node: the object keeps its
+    version. `reader` is the only view that gets the change; None for all views.
     """
 
     version: int
@@ -42,14 +42,14 @@ class ProjectedChange:
     is_local: bool = False
     reader: object = field(default=None, init=False)
     at: tuple[int, int] = field(default=(0, 0), init=False)
-    """The version to which it brings a client, and its sequence: 0 for the cloud's change of this version; the node's
-    follow it."""
+    """The version that a client has after the change, and its sequence number: 0 for the cloud's change of this
+    version; local changes follow."""
     events: dict[tuple[str, str], bytes] = field(default_factory=dict, init=False)
-    """The events as clients get them, by form and type: all views share the bytes."""
+    """The encoded events by form and type, which all views share."""
     made: dict[object, ViewEvent] = field(default_factory=dict, init=False)
-    """The events of views, for their watchers."""
+    """The ViewEvents of views, for their watchers."""
     held: int = field(default=0, init=False)
-    """The `size` that a log counts. Filters may pack the object later."""
+    """The `size` that the log has counted. Filters may compress the object later."""
 
     @property
     def size(self) -> int:
@@ -70,7 +70,7 @@ class Logs:
         self._max_bytes = max_bytes
 
     def trim(self) -> None:
-        """Drop the oldest changes of the largest logs, half of one at most at a time; each keeps its last change."""
+        """Drop the oldest changes of the largest logs, at most half of a log at a time; each keeps its last change."""
         while (excess := self.bytes - self._max_bytes) > 0:
             longer = [log for log in self.members if len(log) > 1]
             if not longer:
@@ -85,7 +85,8 @@ def _nothing(_position: int, _change: ProjectedChange) -> None:
 
 
 class Log:
-    """Positions count every change ever appended: `start` is that of the oldest held one, `end` that of the next."""
+    """A log. Positions count every change ever appended: `start` is the oldest retained one's, `end` the next
+    one's."""
 
     def __init__(
         self,
@@ -94,8 +95,11 @@ class Log:
         objects: Callable[[], int] = int,
         bound: Logs | None = None,
     ) -> None:
-        """`dropped` is called with the position and each change that no longer is held; `objects` counts those of the
-        projection. `bound` is the common one of several logs: this one counts from its first change until `close`.
+        """Make a log.
+
+        `dropped` is called with the position and each change that is dropped; `objects` returns the number of the
+        projection's objects. `bound` is shared by several logs, and counts this one from its first change until
+        `close`.
         """
         self.bytes = 0
         self._dropped = dropped
@@ -116,7 +120,7 @@ class Log:
         return self.start + len(self._changes)
 
     def close(self) -> None:
-        """Leave the common bound. The last watchers read the remaining changes."""
+        """Leave the shared bound. The last watchers read the remaining changes."""
         self._is_closed = True
         if self._trimming is not None:
             self._trimming.cancel()
@@ -128,15 +132,15 @@ class Log:
             self._bound = None
 
     def append(self, change: ProjectedChange, version: int) -> None:
-        """Add the change that brings clients to `version`; one that is not newer is ordered after the last.
+        """Append the change that brings clients to `version`; one that is not newer is ordered after the last.
 
-        Several views may add the same change, one after the other.
+        Several views may append the same change, one after another.
         """
         if self._changes and self._changes[-1] is change:
             return
         last_version, last_sequence = self._last
         if change.is_local:
-            # It comes after all that a client may have by now.
+            # It follows all that any client may have by now.
             self._last = max(self._last, (version, 0))
             self._last = (self._last[0], self._last[1] + 1)
         else:
@@ -147,7 +151,7 @@ class Log:
         self._trim_soon()
 
     def event(self, change: ProjectedChange, name: tuple[str, str], write: Callable[[], bytes]) -> bytes:
-        """The event of a change by form and type, written once while it is new."""
+        """The encoded event of a change by form and type, encoded once while it is new."""
         event = change.events.get(name)
         if event is None and self._is_closed:
             return write()
@@ -158,7 +162,7 @@ class Log:
         return event
 
     def trim(self, max_changes: int, max_bytes: int) -> None:
-        """Drop the oldest changes over these bounds. Watchers that have not read them are cut."""
+        """Drop the oldest changes beyond these bounds. Watchers that have not read them are disconnected."""
         while len(self._changes) > 1 and (len(self._changes) > max_changes or self.bytes > max_bytes):
             dropped = self._changes.popleft()
             self._grow(-dropped.held)
@@ -166,23 +170,24 @@ class Log:
             self._dropped(self.start - 1, dropped)
 
     def position_after(self, version: int) -> int:
-        """Where a client resumes that has seen the cloud's changes up to `version`, but perhaps not all local ones."""
+        """The position for a client that has seen the cloud's changes up to `version`, but perhaps not all local
+        ones."""
         return self.start + bisect_left(self._changes, (version, 1), key=lambda change: change.at)
 
     def read(self, position: int, end: int) -> Iterator[tuple[int, ProjectedChange]]:
-        """The held changes from a position up to another, each with its position."""
+        """Yield the retained changes between two positions, each with its position."""
         for number in range(max(position, self.start), min(end, self.end)):
             yield number, self._changes[number - self.start]
 
     def restart(self, version: int) -> None:
-        """Forget every change. The log begins at this version."""
+        """Drop every change, and begin again at this version."""
         self.start = self.end
         self._changes.clear()
         self._grow(-self.bytes)
         self._last = (version, 0)
 
     def tidy(self) -> None:
-        """Drop events as clients get them, and what is over the bounds."""
+        """Drop encoded events, and the changes beyond the bounds."""
         self._trimming = None
         self._forget_events()
         self.trim(max(LOG_MIN_CHANGES, 2 * self._objects()), LOG_MAX_BYTES)

@@ -1,7 +1,7 @@
-"""The history of a store: its last changes in their order, and the gaps that lists have left in it.
+"""The history of a store: its last changes in order, and the gaps that lists have left in it.
 
-A list brings a store from version a to b. Objects written and deleted between were never seen, so a client at a
-version between a and b may hold an object that the hub cannot name.
+A list moves a store from version a to b without the events between. The store never saw objects that were created and
+deleted in between, so a client at a version between a and b may hold an object that the hub does not know.
 """
 
 from __future__ import annotations
@@ -12,43 +12,43 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 
 MAX_CHANGES = 256
-"""Changes that a history keeps: twice as many as a small watch cache of kube-apiserver."""
+"""The most changes in a history: twice as many as a small watch cache of kube-apiserver."""
 MAX_CHANGED_BYTES = 1024 * 1024
-"""Bytes of the objects of these changes."""
+"""The most bytes of the objects of these changes."""
 MAX_PAST = 32
-"""Changes of which the disk keeps the objects' names: it writes them with each batch of a busy source."""
+"""The most changes whose object names are stored on disk, which a busy source writes with each batch."""
 MAX_GAPS = 16
-"""Gaps that a history holds; beyond them the oldest two are merged."""
+"""The most gaps in a history; beyond them the oldest two are merged."""
 
 
 class Standing(Enum):
     """How far a store's objects are trusted."""
 
     GOOD = "good"
-    """Nothing does."""
+    """They are trusted."""
     DOUBTED = "doubted"
-    """Another store of this cloud was disproved, and this one is not verified yet: no client sees it."""
+    """Another store of this cloud was disproved, and this one is not verified yet: no client is served from it."""
     DISPROVED = "disproved"
     """The cloud was restored from a backup, or replaced. The next list begins another history."""
 
 
 class LastSeenEvent(NamedTuple):
-    """An event of the cloud's history: the object written at a version."""
+    """An event of the cloud's history: an object, and the version at which it was written."""
 
     key: tuple[str, str]
     version: int
 
 
 class Past(NamedTuple):
-    """The part of a history on disk: which objects have changed since a version."""
+    """The part of a history that is stored on disk: which objects have changed since a version."""
 
     since: int
     changes: tuple[tuple[int, tuple[str, str]], ...] = ()
-    """Each with the version from which on a client has the change."""
+    """The objects, each with the lowest version at which a client has the change."""
 
 
 class Recorded(Protocol):
-    """The part of `kube.store.store.Change` that a history needs."""
+    """The attributes of `kube.store.store.Change` that a history needs."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -56,11 +56,11 @@ class Recorded(Protocol):
 
     @property
     def is_local(self) -> bool:
-        """The node caused the change, not the cloud."""
+        """True if the node caused the change, not the cloud."""
 
     @property
     def is_deletion(self) -> bool:
-        """The object was deleted."""
+        """True if the object was deleted."""
 
     @property
     def size(self) -> int:
@@ -68,29 +68,30 @@ class Recorded(Protocol):
 
 
 class History[C: Recorded]:
-    """The past of one store. A restore of the cloud empties it, because versions mean something else then."""
+    """The history of one store. A restore of the cloud empties it, because the same versions then mean other
+    states."""
 
     def __init__(self) -> None:
         self._entries: deque[tuple[int, C]] = deque()
-        """Each change, and the version from which on clients have it."""
+        """Each change, with the lowest version at which clients have it."""
         self._newest_local = -1
-        """The version that clients had when the last local change came."""
+        """The version of clients when the last local change came."""
         self.newest_carried = 0
-        """The newest version that the event of a local change carried: a client that stopped there may hold later
+        """The newest version in the event of a local change: a client whose watch stopped there may hold later
         objects."""
         self._bytes = 0
         self._gaps: deque[tuple[int, int]] = deque()
         self.jumps = 0
-        """How many gaps there have been."""
+        """The number of gaps so far."""
         self._oldest = 0
         """The entries are all changes after this version."""
         self._names_gone_since = 0
-        """The entries name each object that has gone after this version."""
+        """The entries include each deletion after this version."""
         self._past = Past(0)
         """The changes that an earlier process saw, up to the entries."""
 
     def begin(self, version: int) -> None:
-        """Forget everything: the history starts at this version."""
+        """Clear the history, and begin it at this version."""
         self._entries.clear()
         self._gaps.clear()
         self._bytes, self._newest_local, self.newest_carried = 0, -1, 0
@@ -98,14 +99,15 @@ class History[C: Recorded]:
         self._past = Past(version)
 
     def recall(self, past: Past) -> None:
-        """Take an earlier process's past, for a history that has just begun."""
+        """Restore an earlier process's part of a history that has just begun."""
         self._past = past
         self._oldest, self._names_gone_since = max(self._oldest, self.newest), past.since
 
     def add(self, at: int, change: C) -> None:
         """Append a change that came when clients had version `at`; a local change's own version is older.
 
-        A client of that version may lack a local change, and what follows at the same version: a list that undoes it.
+        A client at that version may lack a local change, and a later one at the same version, such as a list that
+        undoes it.
         """
         if change.is_local:
             self._newest_local = at
@@ -115,7 +117,7 @@ class History[C: Recorded]:
             self._forget_oldest()
 
     def jump(self, before: int, after: int) -> None:
-        """Note a gap: a list brought the store from `before` to `after`, and the changes in between are unknown."""
+        """Record a gap: a list moved the store from `before` to `after`, and the changes in between are unknown."""
         self._gaps.append((before, after))
         self.jumps += 1
         if len(self._gaps) > MAX_GAPS:
@@ -124,34 +126,34 @@ class History[C: Recorded]:
 
     @property
     def newest(self) -> int:
-        """The version from which a client has all changes."""
+        """The version at which a client has all changes."""
         if self._entries:
             return self._entries[-1][0]
         return self._past.changes[-1][0] if self._past.changes else 0
 
     @property
     def newest_gap(self) -> int:
-        """The version at which the last gap begins; 0 where there is none."""
+        """The version at which the last gap begins; 0 without gaps."""
         return self._gaps[-1][0] if self._gaps else 0
 
     def gap_after(self, version: int) -> int | None:
-        """The version at which the first gap begins that ends after this one; None where none does."""
+        """The version at which the first gap begins that ends after `version`; None if there is none."""
         return next((before for before, after in self._gaps if after > version), None)
 
     def is_in_gap(self, version: int) -> bool:
-        """Whether a client of this version may hold objects that the store has never seen."""
+        """True if a client at this version may hold objects that the store has never seen."""
         return any(before < version < after for before, after in self._gaps)
 
     def has_all_after(self, version: int) -> bool:
-        """Whether `after` returns every change that a client at this version has not seen."""
+        """True if `after` returns every change that a client at this version has not seen."""
         return version >= self._oldest and not self.is_in_gap(version)
 
     def names_all_gone_after(self, version: int) -> bool:
-        """Whether `after` names all that a client of this version may hold and the cloud has no more."""
+        """True if `after` returns every object that a client at this version may hold and the cloud has deleted."""
         return version >= self._names_gone_since and not self.is_in_gap(version)
 
     def names_all_changed_after(self, version: int) -> bool:
-        """Whether `changed_after` returns every object whose present state a client at this version has not seen."""
+        """True if `changed_after` returns every object whose current state a client at this version has not seen."""
         return version >= self._past.since and not self.is_in_gap(version)
 
     def changed_after(self, version: int) -> set[tuple[str, str]]:
@@ -161,7 +163,8 @@ class History[C: Recorded]:
         }
 
     def past(self) -> Past:
-        """The last changes, for the disk. A deletion begins it: the name alone does not identify the deleted object."""
+        """The last changes, for the disk. It begins after the last deletion, because a name alone does not identify a
+        deleted object."""
         changes: dict[tuple[str, str], int] = {}
         since = max((self._past.since, *(after for _, after in self._gaps)))
         for at, change in reversed(self._entries):
@@ -177,7 +180,7 @@ class History[C: Recorded]:
         return _past(since, changes)
 
     def after(self, version: int) -> Iterator[C]:
-        """The changes that a client of this version may lack."""
+        """Yield the changes that a client at this version may lack."""
         return (change for at, change in self._entries if at > version)
 
     def _forget_oldest(self) -> None:
@@ -190,5 +193,5 @@ class History[C: Recorded]:
 
 
 def _past(since: int, changes: dict[tuple[str, str], int]) -> Past:
-    """Leave out the changes, of which the last comes first, that each client of the version has."""
+    """Build a Past without the changes, the latest first, that each client at `since` has."""
     return Past(since, tuple((at, key) for key, at in reversed(changes.items()) if at > since))

@@ -1,4 +1,4 @@
-"""The first events for a client of a view, and those that correct any state that a client may hold."""
+"""The first events of a watch: the initial state, or the events that correct any state that a client may hold."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from kube.wire.api_objects import decode_object
 from kube.wire.fields import Fields
 
 SERVICE_NAME = "kubernetes.io/service-name"
-"""The label of a slice that names its Service."""
+"""The label of an EndpointSlice that names its Service."""
 
 
 class InitialEvents(NamedTuple):
-    """The first events for a client: events that it missed, objects that it must not keep, and then a state."""
+    """The first events for a client: missed events, then deletions of objects that it must not have, then a state."""
 
     state: Sequence[Item]
     missed: Sequence[bytes] = ()
     hidden: Sequence[Item] = ()
-    """Objects that the client may hold and that the view does not show. It gets them as DELETED."""
+    """Objects that the client may hold and the view hides. The client gets them as DELETED."""
     is_list: bool = False
-    """The state is a whole list, as of a WatchList. The bookmark that ends the state says so."""
+    """True if the state is a complete list, as in a WatchList. The bookmark after the state then says so."""
 
     def frames(self, write: Callable[[str, Item], bytes]) -> Iterator[bytes]:
-        """The events in their order; `write` makes one of a type and an object."""
+        """Yield the events in order; `write` encodes one from a type and an object."""
         yield from self.missed
         for item in self.hidden:
             yield write("DELETED", item)
@@ -42,12 +42,12 @@ def correction(
     changed_after: int | None = None,
     unseen: Callable[[Key], bool] = lambda _key: False,
 ) -> InitialEvents:
-    """Events that turn any state of a client at version `since` into what a projection shows through a scope.
+    """Events that turn any state of a client at version `since` into what a projection shows within a scope.
 
-    With `changed_after` the client's state may differ only in objects that have changed after that version.
-    The scope's selectors hide an object too: the client may hold it from before its labels changed. The client cannot
-    hold objects of other namespaces or names than the scope's, later ones, or the `unseen`. DELETED of the rest has
-    name and version, and what kube-proxy needs (ROUTES).
+    With `changed_after`, the client's state may differ only in objects that have changed after that version. Objects
+    that the scope's selectors do not match also get DELETED: the client may hold them from before their labels
+    changed. The client cannot hold objects of other namespaces or names than the scope's, newer objects, or the
+    `unseen`. A DELETED event has name and version, and the fields that kube-proxy needs (ROUTES).
     """
     state, hidden = [], []
     store, start = projection.store, since
@@ -70,7 +70,7 @@ def correction(
 
 
 def _made_after(store: Store, version: int) -> set[Key]:
-    """The objects that no client of a version holds: the history knows that they came later."""
+    """The objects that were created after a version, by the history, so that no client at that version holds them."""
     first: dict[Key, bool] = {}
     if version > max(store.former_version, store.history.newest_carried):
         for change in store.history.after(version):
@@ -79,11 +79,11 @@ def _made_after(store: Store, version: int) -> set[Key]:
 
 
 def _name_alone(item: Item) -> Item:
-    """Leave the name and the version of an object, and what ROUTES lists of its kind."""
+    """Reduce an object to its name, its version, and the fields that ROUTES has for its kind."""
     store = item.store
     named = store.codec.name_alone(store.api_version, store.kind, item.key, item.version)
     if (route := ROUTES.get(store.kind)) is not None:
-        with suppress(ValueError):  # a malformed object has its name alone
+        with suppress(ValueError):  # a malformed object is reduced to its name
             obj = decode_object(store.codec.encoding, store.api_version, store.kind, named)
             route(item.decode().fields, obj.fields)
             named = obj.encode()
@@ -106,7 +106,7 @@ def _route_of_service(source: Fields, named: Fields) -> None:
 def _route_of_slice(source: Fields, named: Fields) -> None:
     _copy(source, named, "addressType")
     named.add("endpoints")
-    named.keep("endpoints", lambda _endpoint: False)  # in JSON an empty list
+    named.keep("endpoints", lambda _endpoint: False)  # an empty list in JSON
     service = source.child("metadata").mapping("labels").get(SERVICE_NAME)
     if service is not None:
         named.child("metadata").set_mapping("labels", {SERVICE_NAME: service})
@@ -121,6 +121,6 @@ ROUTES: Mapping[str, Callable[[Fields, Fields], None]] = {
     "Service": _route_of_service,
     "EndpointSlice": _route_of_slice,
 }
-"""The fields of a deleted object by which kube-proxy finds the rules to undo. It leaves its rules in place for a
-Service without ports or cluster IP, or a slice without address type or the label of its Service. A client that checks
-types (Python's) refuses one without what the API requires beside that: the number of a port, the list of endpoints."""
+"""The fields of a deleted object by which kube-proxy finds the rules to remove. It keeps the rules of a Service
+without ports or cluster IP, and of a slice without address type or Service label. Clients that validate types
+(Python's) also need the fields that the API requires: the number of a port, the list of endpoints."""

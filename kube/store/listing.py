@@ -1,4 +1,4 @@
-"""A view's objects as a list, and the form in which a view writes objects."""
+"""A view's objects as a list, and the form in which a view encodes objects."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from kube.wire.negotiation import META_VERSIONS
 
 
 class Form:
-    """How a view writes objects: whole, or as PartialObjectMetadata; `kube.store.made_forms` has further ones."""
+    """How a view encodes objects: in full, or as PartialObjectMetadata; `kube.store.made_forms` has further forms."""
 
     at_once = 1000
-    """Objects that are made ready for a list at once."""
+    """The number of objects that are prepared for a list at once."""
     is_headed = False
-    """Whether `headed` adds something to the first event of a watch."""
+    """True if `headed` adds something to the first event of a watch."""
 
     def __init__(self, *, metadata_only: bool, version: str = "v1") -> None:
-        """`version` is that of PartialObjectMetadata."""
+        """Set `version`, that of PartialObjectMetadata."""
         self.metadata_only = metadata_only
         self.version = version
         self.name = "metadata" if metadata_only else "whole"
 
     def codec(self, of_store: Codec) -> Codec:
-        """The codec in which the form writes the objects of a store that has them in `of_store`."""
+        """The codec in which the form encodes the objects of a store with the codec `of_store`."""
         return of_store
 
     def type_of(self, item_api_version: str, item_kind: str) -> tuple[str, str]:
@@ -40,45 +40,45 @@ class Form:
         )
 
     def listed_type(self, item_api_version: str, item_kind: str) -> tuple[str, str]:
-        """apiVersion and kind of the items of a list, as `Listing` has them."""
+        """The apiVersion and kind of a list's items in this form, from those of the `Listing`."""
         return self.type_of(item_api_version, item_kind)
 
     def raw(self, codec: Codec, item: Item) -> bytes:
         return bytes(self.stored(codec, item))
 
     def stored(self, codec: Codec, item: Item) -> StoredText:
-        """The object in this form. It stays packed where the item is."""
+        """Encode the object in this form. It stays compressed if the item is."""
         return codec.metadata_only(item.raw, self.version) if self.metadata_only else item.stored
 
     def listed(self, codec: Codec, item: Item) -> StoredText:
-        """An object as `body` takes it."""
+        """Encode an object for `body`."""
         return self.stored(codec, item)
 
     def event(self, codec: Codec, item: Item) -> bytes:
-        """An object as an event of a watch has it."""
+        """Encode an object for an event of a watch."""
         return self.raw(codec, item)
 
     def bookmark(
         self, codec: Codec, api_version: str, kind: str, version: int, annotations: Mapping[str, str]
     ) -> bytes:
-        """A bookmark in a watch of objects of this type."""
+        """Encode a bookmark in a watch of objects of this type."""
         return codec.encode_bookmark(*self.type_of(api_version, kind), version, annotations)
 
     def headed(self, first: bytes, api_version: str, kind: str) -> bytes:
-        """The first events of a watch, with fields that only these have, such as the columns of a Table."""
+        """Add to the first events of a watch the fields that only these have, such as the columns of a Table."""
         return first
 
     def body(self, listing: Listing, listed: Sequence[StoredText]) -> ListBody:
-        """The body of a list, from the results of `listed` for its objects."""
+        """Build the body of a list from the results of `listed`."""
         return listing.codec.encode_list(
             listing.api_version, listing.kind, listing.version, listed, listing.rest
         )
 
 
 class Listing(NamedTuple):
-    """The objects of a list at one version, in the order of their keys. Later changes of the store do not reach it.
+    """The objects of a list at one version, in key order. Later changes of the store do not affect it.
 
-    `codec` is that of the list, `api_version` and `kind` are those of its items.
+    `codec` is the list's, `api_version` and `kind` are its items'.
     """
 
     codec: Codec
@@ -90,7 +90,7 @@ class Listing(NamedTuple):
     rest: Rest = NO_REST
 
     def page(self, start: str, limit: int, namespace: str) -> Listing:
-        """The objects from a key on, `limit` of them at most (0: all). Keys begin behind `namespace`, "" for none."""
+        """The objects from a key on, at most `limit` (0: all). Keys are relative to `namespace`, "" for none."""
         begin = bisect_left(self.items, start, key=lambda item: _key(item, namespace)) if start else 0
         items = self.items[begin : begin + limit] if limit else self.items[begin:]
         remaining = len(self.items) - begin - len(items)
@@ -100,14 +100,14 @@ class Listing(NamedTuple):
         return self._replace(items=items, rest=Rest(token, remaining))
 
     def formed(self, items: Iterable[Item]) -> list[StoredText]:
-        """Some of the items in the form of the list. For a metadata list, each item is parsed."""
+        """Encode some of the items in the form of the list. A metadata list parses each item."""
         listed, codec = self.form.listed, self.codec
         return [listed(codec, item) for item in items]
 
     def body(self, formed: Sequence[StoredText]) -> ListBody:
-        """The body of the complete list, from the results of `formed` for all items.
+        """Build the body of the complete list from the results of `formed`.
 
-        Packed items are unpacked piece by piece, as the body is read.
+        Compressed items are decompressed piece by piece, as the body is read.
         """
         return self.form.body(self, formed)
 
@@ -118,4 +118,4 @@ def _key(item: Item, namespace: str) -> str:
 
 FULL_OBJECTS = Form(metadata_only=False)
 METADATA = {version: Form(metadata_only=True, version=version) for version in META_VERSIONS}
-"""By the version of PartialObjectMetadata."""
+"""The metadata forms, by the version of PartialObjectMetadata."""

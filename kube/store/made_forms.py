@@ -1,6 +1,6 @@
-"""Forms that the hub makes of the objects of a store: in the other encoding, and as Tables.
+"""Forms that the hub computes from a store's objects: the other encoding, and Tables.
 
-A Table is JSON. Each event of a watch is a Table with one row, as from kube-apiserver: the first event alone has the
+A Table is JSON. Each event of a watch is a Table with one row, as from kube-apiserver: only the first event has the
 columns, and a bookmark has the row of an empty object.
 """
 
@@ -38,10 +38,10 @@ _NO_COLUMNS = _COLUMNS + b"null"
 
 
 class RecodedForm(Form):
-    """In one encoding, in whichever a store has the objects."""
+    """The objects in one encoding, whatever the store's encoding is."""
 
     at_once = 20
-    """An object of protobuf takes up to some milliseconds."""
+    """Few, because a protobuf object takes up to some milliseconds."""
 
     def __init__(self, encoding: Encoding, *, metadata_only: bool, version: str = "v1") -> None:
         super().__init__(metadata_only=metadata_only, version=version)
@@ -65,15 +65,15 @@ class RecodedForm(Form):
 
 
 class TableForm(Form):
-    """The form of rows of a Table."""
+    """The objects as rows of a Table."""
 
     at_once = 20
     is_headed = True
 
     def __init__(self, include: str, version: str = "v1", cells: CloudCells | None = None) -> None:
-        """`include` is a row's content beside its cells: one of `kube.tables.server_table.OBJECTS`.
+        """Set `include`, the object that each row has beside its cells: one of `kube.tables.server_table.OBJECTS`.
 
-        `cells` are those that the cloud prints of a kind whose columns the hub does not know.
+        `cells` are the cloud's, for a kind whose columns the hub does not know.
         """
         super().__init__(metadata_only=False)
         self.name = f"Table {version} with {include}"
@@ -105,12 +105,12 @@ class TableForm(Form):
         if annotations:
             metadata["annotations"] = dict(annotations)
         empty = {"kind": kind, "apiVersion": api_version, "metadata": metadata}
-        # Its version and annotations are in the row's object, without which it would be empty.
+        # The row's object carries version and annotations of a bookmark, so the row needs at least metadata.
         form = self if self._include != "None" else TableForm("Metadata", self._version, self._cells)
         return codec.encode_event("BOOKMARK", *TABLE, form.event_of(empty, api_version, kind))
 
     def event_of(self, obj: Json, api_version: str, kind: str) -> bytes:
-        """Like `event`, for parsed JSON."""
+        """Encode an event as `event` does, from parsed JSON."""
         made = self._table([self._row(obj, api_version, kind)], api_version, kind, list_metadata(obj))
         return write_json(made | {"columnDefinitions": None})
 
@@ -122,7 +122,7 @@ class TableForm(Form):
 
     def headed(self, first: bytes, api_version: str, kind: str) -> bytes:
         columns = self._table([], api_version, kind, {})["columnDefinitions"]
-        # A Table's columns come before its rows, so before all that is an object's own.
+        # A Table's columns come before its rows, so the first match is not inside an object.
         return first.replace(_NO_COLUMNS, _COLUMNS + write_json(columns), 1)
 
     def listed(self, codec: Codec, item: Item) -> StoredText:
@@ -141,7 +141,7 @@ class TableForm(Form):
 
 
 def plain(item: Item) -> Json:
-    """An object as the values of its JSON. An unreadable one has its name and version alone: others need the list."""
+    """An object as parsed JSON. An unreadable one has only name and version, so that the list does not fail."""
     store = item.store
     try:
         if store.codec is _JSON:
@@ -152,7 +152,7 @@ def plain(item: Item) -> Json:
 
 
 def field_of(tree: Json) -> Callable[[str], str]:
-    """The fields of an object by their paths in JSON, as kube-apiserver's field selectors name them."""
+    """Return a function that reads an object's fields by JSON path, as kube-apiserver's field selectors name them."""
 
     def value(path: str) -> str:
         field: Any = tree
@@ -171,9 +171,9 @@ def _named(item: Item) -> Json:
 
 
 def form_of(wanted: Representation, store: Store, *, is_list: bool, include: str) -> Form | None:
-    """The form that makes this representation of a store's objects; None where none can.
+    """The form for a representation of a store's objects; None if there is none.
 
-    `include` is the content of a Table's rows beside their cells.
+    `include` is the object that a Table's rows have beside their cells.
     """
     is_same = wanted.encoding is store.codec.encoding
     if wanted.kind == TABLE_KIND:
@@ -194,6 +194,6 @@ RECODED_METADATA = {
     for encoding in Encoding
     for version in META_VERSIONS
 }
-"""By the encoding, and the version of PartialObjectMetadata."""
+"""Metadata forms by encoding and version of PartialObjectMetadata."""
 TABLES = {(version, include): TableForm(include, version) for version in META_VERSIONS for include in OBJECTS}
-"""By the version of the Table, and by the content of its rows beside their cells."""
+"""Tables by their version and `include`."""

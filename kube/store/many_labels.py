@@ -1,4 +1,4 @@
-"""Stores an object's labels compactly: many labels as a few texts instead of a string each."""
+"""Stores an object's labels compactly: many labels become a few texts instead of a string each."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 
 MANY = 64
-"""The number of labels joined into one text; objects with fewer have a dict. An object of 0.5 MB may have
-20,000: ten of these take 9 MB, as dicts they took 26, and a minute of one's events left 6 MB of holes besides."""
+"""From this number on, labels are joined into texts; fewer are a dict. An object of 0.5 MB may have 20,000 labels: ten
+such objects take 9 MB, as dicts they took 26 MB, and a minute of events for one of them fragmented 6 MB."""
 _IS, _END = "\0", "\n"
-"""Characters of no valid label."""
+"""Separators: characters that valid labels cannot have."""
 
 
 def compact_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
-    """The same labels."""
+    """Return equal labels in the smaller representation."""
     if len(labels) < MANY:
         return labels
     texts = LabelTexts(labels)
@@ -21,9 +21,9 @@ def compact_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
 
 
 class LabelTexts(Mapping[str, str]):
-    """Immutable labels, sorted, in texts. A lookup takes 2 µs.
+    """Immutable sorted labels in a few texts. A lookup takes 2 µs.
 
-    No string of the given labels is kept: it would prevent the memory around it from being returned.
+    No string of the input stays referenced: it would keep the surrounding memory from being freed.
     """
 
     __slots__ = ("_size", "_texts")
@@ -36,7 +36,7 @@ class LabelTexts(Mapping[str, str]):
 
     @property
     def is_lossless(self) -> bool:
-        """Whether no label has a character that separates labels."""
+        """True if no label contains a separator."""
         ends = sum(text.count(_END) - 1 for text in self._texts)
         return ends == self._size == sum(text.count(_IS) for text in self._texts)
 
@@ -57,7 +57,7 @@ class LabelTexts(Mapping[str, str]):
     def __eq__(self, other: object) -> bool:
         return self._texts == other._texts if isinstance(other, LabelTexts) else super().__eq__(other)
 
-    __hash__ = None  # type: ignore[assignment]  # as that of a dict
+    __hash__ = None  # type: ignore[assignment]  # unhashable, as a dict
 
     def __sizeof__(self) -> int:
         """Bytes of memory, with the texts."""

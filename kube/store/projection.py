@@ -1,7 +1,7 @@
-"""A store as a chain of filters shows it, kept up to date with the store and with the inputs of the filters.
+"""A store as a chain of filters shows it, kept current with the store and with the filters' inputs.
 
-A projection holds only its differences from the store. For each object it remembers which inputs the chain read, so a
-changed input costs only the objects that read it. Components with the same chain share one projection.
+A projection holds only its differences from the store. For each object it records the inputs that the chain read, so
+that a changed input costs only the objects that read it. Components with the same chain share one projection.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from kube.store.scope import EVERYTHING, Scope, ScopeIndex
 from kube.store.store import Change, Item, Key, Store
 
 EVALUATED_AT_ONCE = 100
-"""Objects evaluated at once. They cost the event loop some milliseconds."""
+"""The number of objects evaluated before other tasks run, in some milliseconds."""
 BYTES_AT_ONCE = 256 * 1024
-"""The bytes of objects evaluated at once, so that a hundred of the largest do not hold the event loop for ten
-seconds."""
+"""The most bytes of objects evaluated before other tasks run, because a hundred of the largest would block the event
+loop for ten seconds."""
 
 InputKey = Hashable
-"""Names one input of a filter, for example ("service", "default", "web")."""
+"""Identifies one input of a filter, for example ("service", "default", "web")."""
 
 type Why = tuple[tuple[str, object], ...]
-"""For people: each filter that saw an object, and its verdict. Empty where nothing of the object was changed."""
+"""The verdict of each filter that saw an object, for display. Empty if the object is unchanged."""
 
 
 class Evaluation(NamedTuple):
     """The result of a chain for an item: the same item (kept), another one (changed) or None (hidden).
 
-    `pending` means that an input is not known yet. The projection then shows the former result, or nothing where the
-    object is new.
+    `pending` means that an input is not known yet. The projection then shows the previous result, or hides a new
+    object.
     """
 
     item: Item | None
@@ -43,54 +43,53 @@ class Evaluation(NamedTuple):
 
 
 class Chain(Protocol):
-    """Filters in their order. The result depends on the item and the inputs alone. A malformed item is hidden."""
+    """Filters in order. The result depends only on the item and the inputs. A malformed item is hidden."""
 
     def evaluate(self, item: Item) -> Evaluation: ...
 
     def is_same(self, before: Item, after: Item) -> bool:
-        """Whether a client that has `before` needs no event for `after`, a later version of the same object."""
+        """True if a client that has `before` needs no event for `after`, a later version of the same object."""
 
 
 class ProjectionListener(Protocol):
-    """Notified of changes of the projection, in the order of versions."""
+    """Notified of changes of the projection, in version order."""
 
     def changed(self, change: ProjectedChange) -> None: ...
     def dropped(self, position: int, change: ProjectedChange) -> None:
-        """The log no longer holds a change."""
+        """Called when the log drops a change."""
 
     def hid(self, item: Item) -> None:
-        """The cloud changed an object that is hidden both before and after."""
+        """Called when the cloud changed an object that is hidden both before and after."""
 
     def jumped(self) -> None:
-        """A list left a gap in the store's history. `changed` was called for each of its changes."""
+        """Called after a list left a gap in the store's history, and after `changed` for each of its changes."""
 
     def restarted(self) -> None: ...
 
 
 class Projection:
-    """A store as a chain shows it. The chain None has no filters; all unfiltered components share its projection.
+    """A store as a chain shows it. Without a chain (None), all unfiltered components share its projection.
 
-    `evaluate_some` evaluates in slices a long list, and the many objects that one input may touch, so that the event
-    loop keeps serving. The projection shows an object only once it is evaluated, and as it was until it is evaluated
-    again.
+    `evaluate_some` evaluates long lists, and the many objects that one input may affect, in slices, so that the event
+    loop keeps serving. Until an object is evaluated, the projection hides it, or shows its previous state.
     """
 
     def __init__(
         self, store: Store, chain: Chain | None, last_incompatible: int = 0, bound: Logs | None = None
     ) -> None:
-        """`bound` is the one that the log has with those of other projections."""
+        """Make a projection. `bound` is the bound that its log shares with other projections' logs."""
         self.store = store
         self.log = Log(store.version, self._dropped, store.__len__, bound)
         self.last_incompatible = last_incompatible
-        """The newest version that clients may hold as other inputs made it, also before this projection."""
+        """The newest version at which clients may hold a state from other inputs, also from before this projection."""
         self._chain = chain
         self._overrides = Overrides()
         self._why: dict[Key, Why] = {}
         """The reasons for the objects in `_overrides`."""
         self.former: Checkpoint | None = None
-        """The state that the process before this one showed by this chain."""
+        """The checkpoint of the state that an earlier process showed with this chain."""
         self._was_complete = False
-        """Whether a client may have been given a state."""
+        """True once a client may have been given a state."""
         self.reasons: Counter[Why] = Counter()
         """The number of objects that the filters change or hide, by verdict."""
         self._reads: dict[Key, frozenset[InputKey]] = {}
@@ -98,9 +97,9 @@ class Projection:
         self._evaluated: dict[Key, Item] = {}
         self._pending: set[Key] = set()
         self._unevaluated: dict[Key, None] = {}
-        """Objects that the chain has not seen since the store was listed."""
+        """Objects that the chain has not evaluated since the store was listed."""
         self._stale: dict[Key, None] = {}
-        """Objects that read an input which has changed since the chain saw them."""
+        """Objects with an input that has changed since their evaluation."""
         self._listeners: ScopeIndex[ProjectionListener] = ScopeIndex()
         self.evaluations = 0
         self._jumps = store.history.jumps
@@ -112,7 +111,7 @@ class Projection:
         self.log.close()
 
     def listen(self, listener: ProjectionListener, scope: Scope = EVERYTHING) -> None:
-        """Notify a listener of the changes that concern a scope. Changes of other objects may come, too."""
+        """Notify a listener of the changes within a scope. It may also be notified of other changes."""
         self._listeners.add(listener, scope)
 
     def forget(self, listener: ProjectionListener) -> None:
@@ -124,36 +123,36 @@ class Projection:
 
     @property
     def is_pending(self) -> bool:
-        """Whether an object lacks an input or an evaluation. No client may get such an incomplete state."""
+        """True if an object lacks an input or an evaluation. No client may get such an incomplete state."""
         return bool(self._pending or self._unevaluated or self._stale)
 
     @property
     def is_evaluated(self) -> bool:
-        """Whether the chain has evaluated every object with the present inputs."""
+        """True if the chain has evaluated every object with the current inputs."""
         return not self._unevaluated and not self._stale
 
     @property
     def filtered(self) -> bool:
-        """Whether the projection depends on more than the store."""
+        """True if the projection depends on more than the store."""
         return self._chain is not None
 
     def outcomes(self) -> tuple[int, int, int]:
-        """How many objects the chain keeps as they are, changes, and hides. Objects it has not seen do not count."""
+        """The numbers of objects that the chain keeps, changes, and hides. Unevaluated objects do not count."""
         hidden = sum(shown is None for shown in self._overrides.values())
         changed = len(self._overrides) - hidden
         return self.unchanged, changed, hidden
 
     @property
     def unchanged(self) -> int:
-        """How many objects the chain keeps as they are."""
+        """The number of objects that the chain keeps."""
         return len(self.store) - len(self._overrides) - len(self._unevaluated)
 
     def why(self, key: Key) -> Why:
-        """The filters' reasons for an object that they change or hide."""
+        """The verdicts for an object that the filters change or hide."""
         return self._why.get(key, ())
 
     def get(self, key: Key) -> Item | None:
-        """The object that the projection shows under this key, None when it is hidden or absent."""
+        """The object that the projection shows under this key; None if it is hidden or absent."""
         if key in self._overrides:
             return self._overrides[key]
         return self.store.get(key) if key not in self._unevaluated else None
@@ -170,7 +169,7 @@ class Projection:
     def evaluate_some(self) -> None:
         """Evaluate the next slice of a long list, or of the objects of a changed input.
 
-        Listeners are not notified of the objects of a list, because no client has got a state yet.
+        Listeners are not notified of the objects of a list, because no client has a state yet.
         """
         for item in self._slice_of(self._unevaluated):
             self._evaluate(item, None)
@@ -182,11 +181,11 @@ class Projection:
         self._was_complete |= self.store.complete and not self.is_pending
 
     def is_shown_by(self, inputs: Collection[InputKey]) -> bool:
-        """Whether clients may hold objects that these inputs decided."""
+        """True if clients may hold objects whose verdict depends on these inputs."""
         return self._was_complete and any(name in self._readers for name in inputs)
 
     def shows_as(self, checkpoint: Checkpoint) -> bool:
-        """Whether the projection shows the state of a checkpoint, but for later changes."""
+        """True if the projection shows the state of a checkpoint, apart from later changes."""
         history, digest = self.store.history, self._overrides.digest
         if self.is_pending or not history.names_all_changed_after(checkpoint.version):
             return False
@@ -199,9 +198,9 @@ class Projection:
         return digest == checkpoint.digest
 
     def checkpoint(self, elsewhere: int) -> Checkpoint | None:
-        """Return a checkpoint of the projection for the next process; None if clients may hold another state.
+        """A checkpoint of the projection for the next process; None if clients may hold another state.
 
-        Up to `elsewhere` clients may hold another state, but for those whom the former checkpoint is about.
+        Up to version `elsewhere`, clients may hold another state, except those that the previous checkpoint covers.
         """
         former = self.former
         if former is not None and not any(self.store.history.after(former.version)) and self.shows_as(former):
@@ -214,9 +213,9 @@ class Projection:
         )
 
     def inputs_changed(self, inputs: Collection[InputKey]) -> None:
-        """Evaluate again the objects that read one of these inputs, and notify listeners of visible differences.
+        """Evaluate the objects with one of these inputs again, and notify listeners of visible differences.
 
-        Of many objects `evaluate_some` evaluates the rest.
+        If there are many, `evaluate_some` evaluates the rest.
         """
         touched = {key for name in inputs for key in self._readers.get(name, ())}
         self._stale |= dict.fromkeys(sorted(touched, reverse=True))
@@ -227,7 +226,7 @@ class Projection:
         for item in self._slice_of(self._stale):
             key = item.key
             if item is not self._evaluated.get(key):
-                # The input comes from this very store, which notified it first: `changed` follows for the object.
+                # The input is in this very store, which notified it first: `changed` follows for the object.
                 continue
             before = self.get(key)
             after = self._evaluate(item, before)
@@ -237,7 +236,7 @@ class Projection:
                 self._notify_changed(ProjectedChange(item.version, key, before, after, before, is_local=True))
 
     def _slice_of(self, waiting: dict[Key, None]) -> Iterator[Item]:
-        """Take objects out of `waiting`, the last first, for as long as they may hold the event loop."""
+        """Take objects out of `waiting`, the last first, up to the bounds of one slice."""
         count = size = 0
         while waiting and count < EVALUATED_AT_ONCE and size < BYTES_AT_ONCE:
             item = self.store.get(waiting.popitem()[0])
@@ -246,9 +245,9 @@ class Projection:
                 count, size = count + 1, size + len(item.stored)
 
     def changed(self, change: Change) -> None:
-        """Evaluate a change of the store, and notify listeners if clients can tell the difference."""
+        """Evaluate a change of the store, and notify listeners if clients can see a difference."""
         if change.key in self._unevaluated:
-            # For an object that the chain has not seen, listeners get the difference to its would-be former result.
+            # For an unevaluated object, listeners get the difference to the result that it would have had before.
             del self._unevaluated[change.key]
             assert change.old is not None
             self._evaluate(change.old, None)
@@ -272,7 +271,7 @@ class Projection:
                 listener.jumped()
 
     def replay(self, since: int) -> Iterator[ProjectedChange]:
-        """The store's changes after a version, as the chain shows them with its present inputs."""
+        """Yield the store's changes after a version, as the chain shows them with its current inputs."""
         for change in self.store.history.after(since):
             before, after = (self._shown(item) for item in (change.old, change.new))
             if self._is_news(before, after, change):
@@ -354,7 +353,7 @@ class Projection:
         self._set_why(key, None)
 
     def _set_why(self, key: Key, why: Why | None) -> None:
-        """Store the filters' reasons for an object; None if they leave it unchanged, or if it is deleted."""
+        """Store the verdicts for an object; None if the filters leave it unchanged, or if it is deleted."""
         before = self._why.pop(key, None)
         if why is not None:
             self._why[key] = why
@@ -393,5 +392,5 @@ class Projection:
 
 
 def differ(one: Item | None, other: Item | None) -> bool:
-    """Whether clients can tell two states of an object apart; None is a hidden one."""
+    """True if clients can distinguish two states of an object; None is a hidden one."""
     return one is not other and (one is None or other is None or one.raw != other.raw)

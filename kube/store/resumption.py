@@ -1,8 +1,8 @@
-"""Decides which events a view sends to a client that comes with a version. `docs/versions.md` explains the rules.
+"""Decides which events a view sends to a client that resumes from a version. `docs/versions.md` explains the rules.
 
-Filters depend on inputs, which may have changed while the hub was down. So the disk has a checkpoint with the store of
-the same moment. If the next process computes the same digest from that store and its own inputs, a client of the former
-process holds the view's state, except for later changes.
+Filters depend on inputs, which may have changed while the hub was down. So the disk has a checkpoint together with the
+store. If the next process computes the same digest from that store and its own inputs, a client of the earlier process
+holds the view's state, except for later changes.
 """
 
 from __future__ import annotations
@@ -21,36 +21,35 @@ DIGEST = 16
 NAME_DIGEST = 8
 """Bytes of the digest of a hidden object's name."""
 MAX_HIDDEN = 128
-"""Hidden objects of which the disk keeps such digests: it writes them with each batch of a busy source. Of more it
-keeps none."""
+"""The most hidden objects in a checkpoint, which a busy source writes with each batch. With more, it has none."""
 
 
 class Resumption(Enum):
-    """How a client is brought from its version to the present state."""
+    """How a client is brought from its version to the current state."""
 
     FOLLOW = "follow"
-    """The view's own events after the version."""
+    """Send the view's own events after the version."""
     REPLAY = "replay"
-    """The store's changes after the version, as the view shows them, and then the view's events."""
+    """Send the store's changes after the version, as the view shows them, and then the view's events."""
     REPEAT = "repeat"
-    """The present state of objects changed after the version, and DELETED for those that the view hides."""
+    """Send the current state of objects changed after the version, and DELETED for those that the view hides."""
     CORRECT = "correct"
-    """The complete state, and DELETED for other objects that the client may hold."""
+    """Send the complete state, and DELETED for other objects that the client may hold."""
     EXPIRED = "expired"
-    """410: the client's state is unknown."""
+    """Answer 410: the client's state is unknown."""
 
 
 class ClientState(NamedTuple):
-    """Facts about a client that comes with a version."""
+    """Facts about a client that resumes from a version."""
 
     version: int
     is_confirmed: bool = False
-    """Whether the cloud had the view's state at this version."""
+    """True if the cloud has confirmed the view's state at this version."""
     is_elsewhere: bool = False
-    """Whether the client may hold another state than the view ever showed."""
+    """True if the client may hold a state that the view never showed."""
     checkpoint_version: int = 0
-    """The version up to which the client is known to hold what the view shows, by the checkpoint of an earlier process;
-    0 where nothing is known."""
+    """The version up to which the client holds the view's state, according to an earlier process's checkpoint; 0 if
+    unknown."""
 
 
 class ShownState(NamedTuple):
@@ -58,11 +57,11 @@ class ShownState(NamedTuple):
 
     history: History[Any]
     seen: int
-    """The version up to which the view has everything."""
+    """The version up to which the view has all events."""
     oldest: int | None
-    """The version from which the view's own events go on; None: it has none yet."""
+    """The version from which the view's own events are complete; None if it has none yet."""
     last_incompatible: int
-    """Up to this version clients may hold a state that inputs made which the view has not followed."""
+    """Up to this version, clients may hold a state from inputs whose changes the view has not followed."""
     is_filtered: bool
 
 
@@ -71,7 +70,7 @@ def judge(client: ClientState, shown: ShownState) -> Resumption:
     since, history = client.version, shown.history
     if history.is_in_gap(since) and not client.is_confirmed:
         return Resumption.EXPIRED
-    # Later than that, a client's object may have come and gone before the store hears of it.
+    # At a later version, the client's object may have come and gone before the store sees it.
     is_known = since <= shown.seen or client.is_confirmed
     can_correct = is_known and history.names_all_gone_after(since)
     is_repeatable = since > shown.last_incompatible and is_known
@@ -86,7 +85,8 @@ def judge(client: ClientState, shown: ShownState) -> Resumption:
         return Resumption.REPLAY
     if is_repeatable and history.names_all_changed_after(since):
         return Resumption.REPEAT
-    # A list of an unfiltered view may have a version from before an edit of the rules: a watch goes on from it, too.
+    # A list of an unfiltered view may have a version from before a change of the rules, and a watch may resume from
+    # it.
     can_correct &= shown.is_filtered or since <= shown.last_incompatible
     return Resumption.CORRECT if can_correct else Resumption.EXPIRED
 
@@ -99,21 +99,21 @@ class Checkpoint(NamedTuple):
     last_incompatible: int = 0
     """The newest version at which clients may hold a state that the projection did not show."""
     hidden: Collection[str] = ()
-    """The digests of the names of all objects that filters hid, where these are few; else none."""
+    """The digests of the names of all hidden objects, if there are at most MAX_HIDDEN; else empty."""
 
     def hid(self, key: Key) -> bool:
-        """Whether filters hid an object."""
+        """True if filters hid an object."""
         return bool(self.hidden) and name_digest(key) in self.hidden
 
 
 def name_digest(key: Key) -> str:
-    """The digest of an object's name, by which the disk names it among those that filters hid."""
+    """The digest of an object's name, which represents it among the hidden objects on disk."""
     text = key_text(key).encode(errors="surrogatepass")
     return hashlib.blake2b(text, digest_size=NAME_DIGEST).hexdigest()
 
 
 def digest_of(key: Key, shown: Item | None) -> int:
-    """The digest of one object that filters changed, or hid (None). Those of several are combined by XOR."""
+    """The digest of one object that filters changed, or hid (None). XOR combines several."""
     text = key_text(key).encode(errors="surrogatepass")
     made = hashlib.blake2b(text, digest_size=DIGEST)
     made.update(b"\0" if shown is None else b"\1" + shown.raw)
@@ -121,7 +121,7 @@ def digest_of(key: Key, shown: Item | None) -> int:
 
 
 class Overrides(dict[Key, Item | None]):
-    """The objects that filters changed or hid (None), and the digest of them all."""
+    """The objects that filters changed or hid (None), and their combined digest."""
 
     def __init__(self) -> None:
         self.digest = 0
@@ -129,7 +129,7 @@ class Overrides(dict[Key, Item | None]):
 
     @property
     def hidden(self) -> Collection[str]:
-        """The digests of the names of those that filters hid, for a checkpoint."""
+        """The digests of the names of the hidden objects, for a checkpoint."""
         return frozenset(map(name_digest, self._hidden)) if len(self._hidden) <= MAX_HIDDEN else ()
 
     def put(self, key: Key, shown: Item | None) -> None:

@@ -1,4 +1,4 @@
-"""The objects of a source that a client asked for, and an index of the scopes that an object concerns."""
+"""The objects of a source that a client requests, and an index from objects to the scopes that may match."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from kube.requests.selectors import FieldSelector, LabelSelector
 from kube.store.store import Item, Key
 
 type Anchor = tuple[str, str, str]
-"""A condition of every object in a scope: namespace ("" for any), label key ("" for the name) and value."""
+"""A condition that each object of a scope fulfils: namespace ("" for any), label key ("" for the name) and value."""
 
 
 class Scope(NamedTuple):
-    """A namespace ("" for all of them) and selectors."""
+    """A namespace ("" for all) and selectors."""
 
     namespace: str
     labels: LabelSelector
@@ -31,14 +31,15 @@ class Scope(NamedTuple):
         return self.labels.matches(item.labels) and self.fields.matches(item.field)
 
     def may_have_held(self, item: Item) -> bool:
-        """Whether the object may have matched at another time: its namespace and name never change."""
+        """True if the object may have matched at another time, by its namespace and name, which never change."""
         names = (self.namespace, item.key[0]), (self.fields.exact("metadata.namespace"), item.key[0])
         exact = self.fields.exact("metadata.name")
         return all(not wanted or wanted == name for wanted, name in (*names, (exact, item.key[1])))
 
     @property
     def anchors(self) -> tuple[Anchor, ...]:
-        """Every object in the scope has one of these. A name or a label narrows more than a namespace does."""
+        """The anchors of a scope: every object in it fulfils one. A name or a label is more selective than a
+        namespace."""
         namespace = self.namespace or self.fields.exact("metadata.namespace") or ""
         if name := self.fields.exact("metadata.name"):
             return ((namespace, "", name),)
@@ -61,7 +62,7 @@ class ScopeIndex[T]:
         self._unanchored: dict[T, None] = {}
         self._anchored: dict[Anchor, dict[T, None]] = {}
         self._keys: Counter[str] = Counter()
-        """How many anchors name a label of each key. An object may have a hundred thousand labels of other keys."""
+        """The number of anchors for each label key. An object may have a hundred thousand labels with other keys."""
 
     def __iter__(self) -> Iterator[T]:
         return iter(list(self._scopes))
@@ -88,7 +89,8 @@ class ScopeIndex[T]:
                 self._anchored.pop(anchor, None)
 
     def concerned(self, key: Key, items: Iterable[Item | None]) -> Collection[T]:
-        """The listeners whose scope may hold one of an object's states, each once. Some of the scopes may not match."""
+        """The listeners whose scope may match one of an object's states, each once. Not all of these scopes need
+        match."""
         if not self._anchored:
             return self._unanchored
         scopes = dict(self._unanchored)

@@ -1,7 +1,7 @@
-"""The node's one copy of a list in the cloud: raw objects by key, and their resourceVersion.
+"""The node's one copy of a list in the cloud: encoded objects by key, and their resourceVersion.
 
-A store knows neither the source of its objects nor their readers. A reflector hands it lists and watch events; it
-notifies its listeners of each change once, in the order of versions.
+A store knows neither the source of its objects nor their readers. A reflector passes it lists and watch events; it
+notifies its listeners once of each change, in version order.
 """
 
 from __future__ import annotations
@@ -22,19 +22,18 @@ from kube.wire.codec import Codec
 from kube.wire.codec_base import MAX_ITEMS, ObjectPeek, Peeks
 
 MAX_STORE = 512 * 1024 * 1024
-"""Bytes of all objects, with those that events add, as for all pages of a list: a watch may add objects without end."""
+"""The most bytes of all objects, including those that a watch adds, as for all pages of a list."""
 LABEL = 100
-"""Approximate bytes of a label in memory: the 20,000 labels of an object of 0.5 MB take 2 MB more."""
+"""Bytes of a label in memory, roughly: the 20,000 labels of an object of 0.5 MB take 2 MB more."""
 Key = tuple[str, str]
 """Namespace ("" for cluster-scoped kinds) and name."""
 
 
 class Item:
-    """One object at one version: its raw form, and the fields that selectors need. Immutable.
+    """One object at one version: its encoded bytes, and the fields that selectors need. Immutable.
 
-    `stored` is the raw form in memory: a text is packed, and so is an object that filters have changed, which only the
-    filters read again. `raw` unpacks it at each call. Selectors match the unfiltered item, as they would at a
-    kube-apiserver.
+    `stored` is the form in memory: JSON text is compressed, and so is an object that filters have changed. `raw`
+    decompresses it at each call. Selectors match the unfiltered item, as they would at kube-apiserver.
     """
 
     __slots__ = ("_fields", "_unfiltered", "key", "labels", "store", "stored", "version")
@@ -66,7 +65,7 @@ class Item:
         return self._unfiltered or self
 
     def field(self, path: str) -> str:
-        """The value of a selector's field, "" when absent. The item keeps the fields that it has parsed."""
+        """The value of a field for selectors, "" if absent. Parsed fields are cached."""
         if self._unfiltered is not None:
             return self._unfiltered.field(path)
         if path == "metadata.name":
@@ -84,7 +83,7 @@ class Item:
         return self._fields[path]
 
     def decode(self) -> ApiObject:
-        """A new object that the caller may write to; ValueError when the raw form is malformed."""
+        """Decode a new object that the caller may write to; ValueError if malformed."""
         return decode_object(self.store.codec.encoding, self.store.api_version, self.store.kind, self.raw)
 
     def as_filtered(self, raw: bytes) -> Item:
@@ -104,7 +103,7 @@ class Item:
 
 
 class Change(NamedTuple):
-    """One object came (no `old`), changed, or went (no `new`; `last` is its state at deletion) at `version`."""
+    """An object was added (no `old`), changed, or deleted (no `new`; `last` is its final state) at `version`."""
 
     version: int
     key: Key
@@ -112,7 +111,7 @@ class Change(NamedTuple):
     new: Item | None
     last: Item | None = None
     is_local: bool = False
-    """The node made this change: the object still has the cloud's version."""
+    """True if the node made this change: the object keeps the cloud's version."""
 
     @property
     def is_deletion(self) -> bool:
@@ -126,15 +125,15 @@ class Change(NamedTuple):
 
 
 class StoreListener(Protocol):
-    """Notified of a store's changes, synchronously and in the order of versions."""
+    """Notified of a store's changes, synchronously and in version order."""
 
     def changed(self, change: Change) -> None: ...
 
     def advanced(self) -> None:
-        """The store's version moved on without a change (a bookmark, or the end of a list, which may leave a gap)."""
+        """Called when the version advances without a change (bookmark or end of a list, maybe with a gap)."""
 
     def restarted(self) -> None:
-        """Versions went backwards: the cloud was restored from a backup, so every history is invalid."""
+        """Called when versions went backwards: the cloud was restored from a backup, so every history is invalid."""
 
 
 class Store:
@@ -143,35 +142,35 @@ class Store:
     def __init__(self) -> None:
         self.version = 0
         self.given_version = 0
-        """The newest version that a list gave a client, where that is newer than the store's: see `View.listing`."""
+        """The newest version that a list gave a client, if newer than the store's: see `View.listing`."""
         self.history: History[Change] = History()
         self.last_event: LastSeenEvent | None = None
-        """The newest event, since the last list. None where a list brought the store to where it is."""
+        """The newest event since the last list. None if a list brought the store to its version."""
         self.standing = Standing.GOOD
         self.former_version = 0
-        """The newest version that clients were given of another history: the cloud was restored since."""
+        """The newest version that clients got from a previous history, before the cloud was restored."""
         self._former: dict[Key, Item] = {}
-        """The objects of that history."""
+        """The objects of the previous history."""
         self.complete = False
         self._codec: Codec | None = None
         self.api_version = self.kind = ""
         self._items: dict[Key, Item] = {}
         self.laid_gone: dict[Key, Item] = {}
-        """The objects that `lay` took away, until the cloud's own event. The disk still has them, for a restart."""
+        """Objects that `lay` deleted, until the cloud's own event. The disk still has them, for a restart."""
         self._laid: set[Key] = set()
-        """The objects that `lay` changed, until the cloud's own event or list."""
+        """Objects that `lay` changed, until the cloud's own event or list."""
         self._is_in_order = True
         self._bytes = 0
         self._listeners: list[StoreListener] = []
         self._notifier = Notifier()
 
     def empty(self) -> None:
-        """Drop the objects of an unused store: each refers to it, a reference cycle."""
+        """Drop the objects of an unused store, to break the reference cycles with them."""
         self.complete = False
         self._items, self._former, self.laid_gone, self.history = {}, {}, {}, History()
 
     def stand(self, standing: Standing) -> None:
-        """Set how far the objects are trusted, here and on disk."""
+        """Set how far the objects are trusted, in memory and on disk."""
         if self.complete and standing is not self.standing:
             self.standing = standing
             self._move(self.version)
@@ -187,13 +186,13 @@ class Store:
         return max(self.version, self.given_version)
 
     def was_given(self, version: int) -> None:
-        """Another store of these objects gave clients this version of the same history."""
+        """Note that another store of these objects gave clients this version of the same history."""
         if self.complete:
             self.given_version = max(self.given_version, version)
 
     @property
     def has_previous_history(self) -> bool:
-        """Whether clients of an earlier history may still connect: the store has not passed their versions."""
+        """True if clients of a previous history may still connect: the store has not passed their versions."""
         return bool(self._former) and self.version <= self.former_version
 
     @property
@@ -208,11 +207,11 @@ class Store:
 
     @property
     def size(self) -> int:
-        """Bytes of the raw forms of all items."""
+        """Bytes of all encoded objects."""
         return self._bytes
 
     def __iter__(self) -> Iterator[Item]:
-        """The objects in the order of a kube-apiserver's lists."""
+        """Iterate over the objects in the order of kube-apiserver's lists."""
         if not self._is_in_order:
             self._items = dict(sorted(self._items.items(), key=lambda entry: key_text(entry[0])))
             self._is_in_order = True
@@ -230,20 +229,20 @@ class Store:
     def replace(
         self, codec: Codec, api_version: str, kind: str, version: int, raws: Iterable[StoredText]
     ) -> None:
-        """Replace the objects by those of a list. ValueError when one cannot be read: then nothing has changed."""
+        """Replace the objects by those of a list. ValueError if one is malformed; then nothing has changed."""
         self.replace_items(codec, api_version, kind, version, self.items(codec, raws))
 
     def items(self, codec: Codec, raws: Iterable[StoredText], peeks: Peeks = ()) -> dict[Key, Item]:
-        """The objects of a list, for `replace_items`. A thread may run this for a long list. ValueError as above."""
+        """Parse a list's objects for `replace_items`; ValueError as in `replace`. A thread may run this."""
         made = map(self._item, raws, repeat(codec), chain(peeks, repeat(None)))
         return {item.key: item for item in made}
 
     def replace_items(
         self, codec: Codec, api_version: str, kind: str, version: int, items: dict[Key, Item]
     ) -> None:
-        """Replace the objects by those of a list. Listeners get the differences, as if a watch had brought them.
+        """Replace the objects by those of a list. Listeners get the differences, as from a watch.
 
-        A change carries the object's own version. A deletion carries the list's version, the only one known.
+        A change carries the object's own version, a deletion the list's, the only one known.
         """
         known, before = self.complete, self.version
         is_other = known and (self.standing is Standing.DISPROVED or version < self.newest_given)
@@ -272,12 +271,12 @@ class Store:
         self.advance(version)
 
     def take_former(self, version: int, items: dict[Key, Item]) -> None:
-        """Store another history's objects, in the first list's encoding, which clients may hold at this version."""
+        """Store a previous history's objects, which clients may hold at `version`, in the first list's encoding."""
         if not self.complete:
             self._former, self.former_version = items, max(self.former_version, version)
 
     def _end_history(self, version: int) -> None:
-        """Set the clients' version of this history; the next one begins at this version."""
+        """Set the clients' version of this history. The next history begins at this version."""
         self.former_version = max(self.former_version, self.newest_given)
         self._former = self.gone_after(version) | self._items
         size = sum(len(item.stored) for item in self._former.values())
@@ -286,7 +285,7 @@ class Store:
             self._former = self._items
 
     def apply(self, event_type: str, raw: bytes, peek: ObjectPeek | None = None) -> None:
-        """Apply an ADDED, MODIFIED or DELETED event; ValueError when it cannot be read, or has no room."""
+        """Apply an ADDED, MODIFIED or DELETED event; ValueError if it is malformed, or exceeds MAX_STORE."""
         item = self._item(raw, peek=peek)
         old = self._items.get(item.key)
         self.last_event = LastSeenEvent(item.key, item.version)
@@ -301,9 +300,9 @@ class Store:
         self._notifier.notify()
 
     def amend(self, raw: bytes) -> None:
-        """Replace an object by the form that the node gave it, at the same version; ValueError when it cannot be read.
+        """Replace an object by the node's own form of it, at the same version; ValueError if it is malformed.
 
-        The next event of the cloud for this object replaces it again.
+        The cloud's next event for this object replaces it again.
         """
         item = self._item(raw)
         old = self._items.get(item.key)
@@ -312,9 +311,9 @@ class Store:
             self._notifier.notify()
 
     def lay(self, key: Key, raw: bytes | None) -> None:
-        """Apply an object's form (None: deleted) from the cloud's answer to a write, ahead of its event.
+        """Apply the object (None: deleted) in the cloud's response to a write, before its event arrives.
 
-        The object keeps its version, and a new one has the store's, so that clients can resume from there.
+        The object keeps its version, and a new one gets the store's, so that clients can resume from there.
         """
         old = self._items.get(key)
         if raw is not None:
@@ -328,13 +327,13 @@ class Store:
         self._notifier.notify()
 
     def advance(self, version: int) -> None:
-        """Move the version on without a change: a bookmark of the watch, or the end of a list."""
+        """Advance the version without a change: after a bookmark of the watch, or at the end of a list."""
         if version > self.version:
             self._move(version)
         self._notifier.notify()
 
     def jump(self, before: int, version: int) -> None:
-        """Note a gap in the history: the changes between these versions are unknown."""
+        """Record a gap in the history: the changes between these versions are unknown."""
         if version > before:
             self.history.jump(before, version)
             self._move(version)
@@ -357,7 +356,7 @@ class Store:
         return gone
 
     def next_update(self) -> asyncio.Future[None]:
-        """A future that the next event, bookmark or list completes."""
+        """Return a future that the next event, bookmark or list completes."""
         return self._notifier.wait()
 
     def _item(self, raw: StoredText, codec: Codec | None = None, peek: ObjectPeek | None = None) -> Item:
@@ -395,5 +394,5 @@ class Store:
 
 
 def _is_another(old: Item | None, item: Item) -> bool:
-    """Whether an object has changed. Some aggregated APIs give objects without a version: then the text decides."""
+    """True if an object has changed. Some aggregated APIs give objects no version: then the bytes decide."""
     return old is None or old.version != item.version or (not item.version and old.raw != item.raw)

@@ -12,30 +12,30 @@ from kube.wire.codec_base import in_pieces
 
 
 class ViewEvent(NamedTuple):
-    """A change as the clients of a view get it. `sequence` is 0 for the cloud's (`kube.store.change_log`)."""
+    """A change as the clients of a view get it. `sequence` is 0 for the cloud's changes (`kube.store.change_log`)."""
 
     version: int
     sequence: int
     frame: bytes
     record: Callable[[], bytes]
-    """Returns the frame as a difference (`kube.differences.records`)."""
+    """Returns the event as a difference (`kube.differences.records`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamCoding:
-    """One way to write a stream of frames. It has no state, so that all watchers share it."""
+    """A coding of a watch stream. It has no state, so that all watchers share it."""
 
     name: str
     """The Content-Encoding, "" for none."""
     state: Callable[[Iterable[bytes]], Iterator[bytes]]
-    """Writes the frames of a whole state, in pieces that are made as they are taken."""
+    """Encodes the frames of an initial state, lazily, in pieces."""
     event: Callable[[ViewEvent], bytes]
-    """Writes one event of a view."""
+    """Encodes one event of a view."""
     frame: Callable[[bytes], bytes]
-    """Writes a frame of this one stream: a bookmark or an error."""
+    """Encodes a frame of one stream only: a bookmark or an error."""
 
 
 PLAIN = StreamCoding("", lambda frames: map(b"".join, in_pieces(frames)), attrgetter("frame"), bytes)
-"""The frames as a kube-apiserver sends them."""
+"""The frames as kube-apiserver sends them."""
 DIFFERENCES = StreamCoding(CODING, state_records, lambda event: event.record(), plain_record)
-"""Records of `kube.differences.records`. The view packs each event once, for all its watchers."""
+"""Records of `kube.differences.records`. The view encodes each event once, for all its watchers."""

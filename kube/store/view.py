@@ -1,8 +1,9 @@
-"""A view: what one component sees of a source, as a list, a WatchList or a watch, as from kube-apiserver's watch cache.
+"""A component's view of a source, served as a list, a WatchList or a watch, as from kube-apiserver's watch cache.
 
-A view looks at a projection through a scope and writes objects in one form. Its clients know the projection's log from
-a position on; watchers read it at their own pace. `kube.store.resumption.judge` decides from which version a client
-may resume, by the rules of `docs/versions.md`; the view carries it out. Comments name the rules by their numbers.
+A view selects objects of a projection by a scope, and encodes them in one form. Its clients know the projection's log
+from a position on; watchers read it at their own pace. `kube.store.resumption.judge` decides from which version a
+client may resume, by the rules of `docs/versions.md`; the view executes the decision. Comments cite the rules by
+number.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ from kube.store.stream_coding import PLAIN, StreamCoding, ViewEvent
 from kube.store.watcher import NewEvents, Watcher, WatcherContext
 
 MAX_CONFIRMED = 100
-"""Versions that a view remembers to have given in lists although no event brought it there."""
+"""The most versions that a view remembers as given in lists without an event that reached them."""
 MATCHED_AT_ONCE = 200
-"""Objects that a list matches against its selectors at once. Each costs up to 0.1 ms where a field must be parsed."""
+"""The number of objects that a list matches before other tasks run. Each costs up to 0.1 ms if a field must be
+parsed."""
 HIDDEN = "HIDDEN"
-"""Stands for the type of an event that clients do not get, because filters hide the object from them."""
+"""Used instead of an event type if filters hide the object, so that clients get no event."""
 
 type Noted = Callable[[str, Key, int, int], None]
-"""Takes an event's type, its object, the version that it brings a client to, and its bytes."""
+"""Called with an event's type, its object, the version after it, and its size in bytes."""
 
 
 class View(WatcherContext):
@@ -44,29 +46,31 @@ class View(WatcherContext):
         elsewhere: Callable[[], int] = lambda: 0,
         may_prove: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`elsewhere` is the newest version at which clients may hold a state that no view made (rule 3).
-        `may_prove`: the checkpoint of an earlier process is about this view's clients.
+        """Make a view.
+
+        `elsewhere` returns the newest version at which clients may hold a state that no view made (rule 3).
+        `may_prove` returns whether the checkpoint of an earlier process covers this view's clients.
         """
         super().__init__(projection, form, scope)
         self._elsewhere = elsewhere
         self._may_prove = may_prove
         self._last_incompatible = 0
-        """The newest version that clients may hold as other filters of this view made it."""
+        """The newest version at which clients may hold a state that other filters of this view made."""
         self._has_history = not projection.filtered
-        """Whether a version that a client holds proves which events the client has seen (rule 3)."""
+        """True if a client's version proves which events it has seen (rule 3)."""
         self.given_by_others: Callable[[], int] = lambda: 0
         """Returns the newest version that other sources of the resource, or the cloud, gave clients."""
         self._between = (0, 0)
-        """After the first version and up to the second, clients have lists of other views or of the cloud, which were
-        made before or after an event that the node caused (rule 2)."""
+        """Between these versions (first exclusive, second inclusive), clients have lists of other views or of the
+        cloud, made before or after a local event (rule 2)."""
         self._known: dict[Item, bool] = {}
-        """Whether objects, unfiltered, match, of those that `match` has just looked at."""
+        """Whether unfiltered objects match, for those that `match` has just checked."""
         self._new: list[ViewEvent] = []
-        """Events that `_deliver` sends in the loop's next turn."""
+        """Events that `_deliver` will send in the next iteration of the event loop."""
         self._new_at = (0, 0)
-        """`newest` and `first` of these, as in `NewEvents`."""
+        """`newest` and `first` of these events, as in `NewEvents`."""
         self.noted: Noted | None = None
-        """Called, for people, for each event that clients are sent, and for each that filters hide from them."""
+        """Called, for display, for each event that clients are sent, and for each that filters hide from them."""
         self._begin_at_end()
         projection.listen(self, scope)
 
@@ -88,13 +92,13 @@ class View(WatcherContext):
 
     @property
     def is_soon_matched(self) -> bool:
-        """Whether matching all objects now is cheap: there are few, or the result is cached."""
+        """True if matching all objects now is cheap: there are few, or the result is cached."""
         return self._everything or bool(self._known) or len(self.projection.store) <= MATCHED_AT_ONCE
 
     async def match(self) -> None:
         """Match all objects against the selectors, in slices between which other tasks run.
 
-        A list, a watch or a switch uses the results if it begins before the caller awaits anything else.
+        A list, a watch or a switch uses the results if it begins before the caller's next await.
         """
         if self._everything:
             return
@@ -106,14 +110,14 @@ class View(WatcherContext):
         asyncio.get_running_loop().call_soon(known.clear)
 
     def listing(self, confirmed: int = 0) -> Listing:
-        """A list. `confirmed` is a version at which the cloud has this state, 0 for none. The list carries it."""
+        """Make a list. `confirmed` is a version at which the cloud has this state, 0 for none. The list carries it."""
         self._confirm(confirmed)
         self._begin_history()
         api_version, kind = self.form.listed_type(*self._type())
         return Listing(self.codec, api_version, kind, self.version, list(self), self.form)
 
     def watch_list(self, confirmed: int = 0, *, bookmarks: bool, coding: StreamCoding = PLAIN) -> Watcher:
-        """A watcher that begins with the state, in `Watcher.initial_events`. `confirmed` as in `listing`."""
+        """Make a watcher that begins with the state, in `Watcher.initial_events`. `confirmed` as in `listing`."""
         self._confirm(confirmed)
         self._begin_history()
         return self._open(self.log.end, 0, bookmarks, coding, InitialEvents(list(self), is_list=True))
@@ -135,19 +139,20 @@ class View(WatcherContext):
         )
 
     def _checkpoint_version(self, since: int) -> int:
-        """The version up to which a client of an earlier process holds the view's state; 0 where it is unknown."""
+        """The version up to which a client of an earlier process holds the view's state; 0 if unknown."""
         former = self._checkpoint(since)
         return former.version if former is not None and self.projection.shows_as(former) else 0
 
     def _checkpoint(self, since: int) -> Checkpoint | None:
-        """The checkpoint of an earlier process, where it is about a client of this version."""
+        """The checkpoint of an earlier process, if it covers a client at this version."""
         former = self.projection.former
         if former is None or since <= max(former.last_incompatible, self.projection.store.former_version):
             return None
         return former if self._may_prove() else None
 
     def _unseen(self, since: int) -> Callable[[Key], bool]:
-        """Whether no client of this version holds an object: filters hid it before and after a restart."""
+        """Return a predicate: True if no client at this version holds an object, because filters hid it before and
+        after a restart."""
         former, history = self._checkpoint(since), self.projection.store.history
         is_incompatible = since <= max(self._last_incompatible, self.projection.last_incompatible)
         if (
@@ -162,7 +167,7 @@ class View(WatcherContext):
     def watch(
         self, since: int | None, confirmed: int = 0, *, bookmarks: bool, coding: StreamCoding = PLAIN
     ) -> Watcher:
-        """A watcher of the events after version `since`, or from now on when None. `confirmed` as in `listing`.
+        """Make a watcher of the events after version `since`, or from now on if None. `confirmed` as in `listing`.
 
         StatusError 410 if the client's state is unknown.
         """
@@ -175,7 +180,8 @@ class View(WatcherContext):
             raise expired(f"too old resource version: {since} ({self.version})")
         self._begin_history()
         if resumption is Resumption.FOLLOW:
-            # Whether a client that is ahead has the local events is unknown: it gets them, and all of the cloud's.
+            # It is unknown whether a client that is ahead has the local events, so it gets them, and all of the
+            # cloud's.
             is_unsure = self._between[0] < since <= self._between[1] and self.is_ahead(since)
             begin = self.log.position_after(self.projection.store.version if is_unsure else since)
             position = max(begin, self._begin)
@@ -197,7 +203,7 @@ class View(WatcherContext):
         return InitialEvents((), [event.frame for event in missed if event is not None])
 
     def send_bookmark(self) -> None:
-        """Send a bookmark with the reached version to watchers that requested bookmarks."""
+        """Send a bookmark with the current version to watchers that requested bookmarks."""
         for watcher in self.watchers:
             if watcher.bookmarks:
                 watcher.send_bookmark()
@@ -212,7 +218,7 @@ class View(WatcherContext):
         for watcher in self.watchers:
             watcher.leave(old.log, projection.log.end)
         self._begin_at_end()
-        # The former log has what the node caused until here, for clients of this version too.
+        # The previous log has the local changes up to here, also for clients at this version.
         self.oldest = max(self.oldest, self._last_incompatible + 1)
         projection.listen(self, self.scope)
         before = {item.key: item for item in filter(self._matches, old)}
@@ -260,7 +266,7 @@ class View(WatcherContext):
             self.noted(HIDDEN, item.key, item.version, 0)
 
     def jumped(self) -> None:
-        """A list left a gap: end the watches of clients within it, and notify the others."""
+        """End the watches of clients within a new gap of the history, and notify the others."""
         history = self.projection.store.history
         self._end_seen(lambda seen: history.is_in_gap(seen) and seen not in self._confirmed)
         for watcher in list(self.watchers):
@@ -271,7 +277,7 @@ class View(WatcherContext):
         self._end_seen(self.is_ahead)
 
     def end_former(self, version: int) -> None:
-        """End the watches whose clients are ahead, or came with a version up to this one, of another history."""
+        """End the watches of clients that are ahead, or came with a version up to this one of a previous history."""
         self._end_seen(lambda seen: 0 < seen <= version or self.is_ahead(seen))
 
     def _end_seen(self, is_lost: Callable[[int], bool]) -> None:
@@ -305,7 +311,7 @@ class View(WatcherContext):
             self._has_history = True
 
     def _begin_at_end(self) -> None:
-        """Let clients know the log from here on, and none of an earlier version: it may lack what the node changed."""
+        """Make the log known to clients only from here on: earlier parts may lack local changes."""
         self._begin = self.newest = self.forgotten = self.log.end
         self.oldest = max(self.version, self.projection.store.history.newest)
 

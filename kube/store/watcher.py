@@ -1,7 +1,7 @@
 """One open watch of a view: the first events for its client, and then a position in the projection's log.
 
-Most of the time every watcher of a view has read all of it. The next events are the same for all: `NewEvents`
-encodes them once for each coding, and writes them to each client without waking its task.
+Usually every watcher of a view has read its whole log, so all get the same next events: `NewEvents` encodes them once
+for each coding, and writes them to each client without waking its task.
 """
 
 from __future__ import annotations
@@ -22,29 +22,30 @@ from kube.wire.codec import Codec
 from kube.wire.codec_base import HISTORY_GAP, INITIAL_EVENTS_ENDED, NO_ANNOTATIONS, PIECE
 
 READ_AT_ONCE = 256 * 1024
-"""Bytes of events that one client has taken out of the history and not been sent, but for the last of them."""
+"""Bytes of events that are read for one client and not yet sent, apart from the last event."""
 type Outlet = Callable[[bytes], bool]
-"""Sends bytes to a client at once. Sends nothing and returns False where the client has no room, or has left."""
+"""Sends bytes to a client immediately. Sends nothing and returns False if the client's buffer is full, or the client
+has left."""
 
 
 class WatcherContext:
-    """The input of a view's watchers: the log of a projection through a scope, in one form."""
+    """The input of a view's watchers: the log of a projection within a scope, in one form."""
 
     def __init__(self, projection: Projection, form: Form, scope: Scope) -> None:
         self.form = form
         self.scope = scope
         self._everything = scope.is_everything
         self.forgotten = 0
-        """The position behind the last change of this view that the log no longer holds."""
+        """The position after the last change of this view that the log has dropped."""
         self.newest = 0
-        """The position behind the last change of this view."""
+        """The position after the last change of this view."""
         self.oldest = 0
-        """The version from which on the log holds every change of this view: a client that has seen it resumes."""
+        """The version from which on the log has every change of this view, so that a client at it can resume."""
         self.watchers: dict[Watcher, None] = {}
-        """In the order in which they came."""
+        """The open watchers, in order of arrival."""
         self.projection = projection
         self._confirmed = [0]
-        """In their order the newest versions that the cloud confirmed for lists of this view (rule 7)."""
+        """The newest versions that the cloud confirmed for lists of this view, ascending (rule 7)."""
         self._last_bookmark = (0, b"")
 
     @property
@@ -60,16 +61,16 @@ class WatcherContext:
         return self.form.codec(self.projection.store.codec)
 
     def is_ahead(self, seen: int) -> bool:
-        """Whether a client at this version is ahead of the store, and the cloud has not confirmed the view's state
-        for it."""
+        """True if a client at this version is ahead of the store, and the cloud has not confirmed the view's state for
+        it."""
         return seen > self.projection.store.version and not self.has_confirmed(seen)
 
     def reached(self, seen: int) -> int:
-        """The version of a client that came with `seen` and was sent everything since."""
+        """The version of a client that came with `seen` and was sent all events since."""
         return seen if self.is_ahead(seen) else self.version
 
     def has_confirmed(self, version: int) -> bool:
-        """Whether the cloud had this view's state at a version, by a list or watch of it."""
+        """True if a list or watch of the cloud had this view's state at a version."""
         return version in self._confirmed
 
     def _type(self) -> tuple[str, str]:
@@ -80,7 +81,7 @@ class WatcherContext:
         return codec.encode_event(event_type, *type_, self.form.event(codec, item))
 
     def event_type(self, change: ProjectedChange) -> str | None:
-        """The type of the event by which clients get a change; None if they get none."""
+        """The event type by which clients get a change; None if they get none."""
         before, after = change.before is not None, change.after is not None
         if not self._everything:
             before = change.before is not None and self.scope.matches(change.before)
@@ -97,7 +98,7 @@ class WatcherContext:
             item = item.with_version(change.version)
         frame = self.log.event(change, (self.form.name, type_), lambda: self.frame(type_, item))
         event = ViewEvent(*change.at, frame, lambda: self._record(change, type_, frame))
-        if change.events:  # the log is open, and will forget both
+        if change.events:  # the log is open, and will drop both
             change.made[self] = event
         return event
 
@@ -109,7 +110,7 @@ class WatcherContext:
         return self.made(change, type_) if type_ is not None else None
 
     def _record(self, change: ProjectedChange, type_: str, frame: bytes) -> bytes:
-        """The event as a difference to the object that watchers hold."""
+        """Encode the event as a difference to the object that watchers hold."""
 
         def write() -> bytes:
             former = change.before if type_ != "ADDED" else None
@@ -120,11 +121,11 @@ class WatcherContext:
         return self.log.event(change, (f"differences of {self.form.name}", type_), write)
 
     def headed(self, first: bytes) -> bytes:
-        """The first events of a watch, as `Form.headed`."""
+        """Complete the first events of a watch, as `Form.headed`."""
         return self.form.headed(first, *self._type())
 
     def bookmark(self, version: int, annotations: Mapping[str, str] = NO_ANNOTATIONS) -> bytes:
-        """A bookmark. All watchers of the view send the same bytes, so a bookmark to hundreds is serialised once."""
+        """Encode a bookmark. All watchers of the view send the same bytes, so it is encoded once for hundreds."""
         if annotations:
             return self.form.bookmark(self.codec, *self._type(), version, annotations)
         if self._last_bookmark[0] != version:
@@ -137,17 +138,18 @@ class NewEvents:
     """New events of a view, for all watchers that have read its log up to the first of them."""
 
     def __init__(self, events: list[ViewEvent], newest: int, first: int, end: int) -> None:
-        """`newest` is the position behind the view's last event before these, `first` the one of the first."""
+        """Set `newest`, the position after the view's last event before these, and `first`, the position of the
+        first."""
         self.newest, self.first, self.end = newest, first, end
         self._events = events
         self._written: dict[str, bytes] = {}
         self.oldest = events[0].version if events else 0
         is_small = 0 < sum(len(event.frame) for event in events) <= PIECE
         self.is_shared = is_small and not any(event.sequence for event in events)
-        """Whether clients get the same. Behind an event that the node caused, each gets a bookmark of its own."""
+        """True if all clients get the same bytes. After a local event, each gets its own bookmark."""
 
     def written(self, coding: StreamCoding) -> bytes:
-        """The events in a coding."""
+        """The events in a coding, encoded once."""
         frames = self._written.get(coding.name)
         if frames is None:
             frames = self._written[coding.name] = b"".join(map(coding.event, self._events))
@@ -187,40 +189,40 @@ class Watcher:
         bookmarks: bool,
         coding: StreamCoding,
     ) -> None:
-        """`initial` is the client's first state; None where it resumes after the version that it has."""
+        """Make a watcher. `initial` is the client's first state; None if it resumes from its version."""
         self.view = view
         self.coding = coding
         self.bookmarks = bookmarks
         self.outlet: Outlet | None = None
-        """Takes events while the bytes of `frames` are not sent yet; None where the client has no such outlet."""
+        """Sends events directly while `frames` has nothing pending; None if the client has no outlet."""
         self.ended = False
         self.fell_behind = False
-        """Whether the view cut the watch because its client read too slowly. The client resumes by its version."""
+        """True if the view ended the watch because its client read too slowly. The client resumes by its version."""
         self._start = view.version
         self._initial = initial
         self._position = position
         self._former: list[tuple[Log, int, int]] = []
-        """Unread parts of logs that the view, or this watch of it, has left: from a position up to another."""
+        """Unread parts of logs that the view, or this watch of it, has left: log, start and end."""
         self.seen_version = seen_version
         """The version that the client came with, up to which it has seen the cloud's events (rule 5); 0 for none."""
         self.skips = True
-        """Whether the client gets none of the cloud's events up to `seen_version`."""
+        """True if the client gets none of the cloud's events up to `seen_version`."""
         self._bookmark_due = False
         self._gap = NO_ANNOTATIONS
-        """The annotations of the next bookmark, about a gap in the history."""
+        """The annotations of the next bookmark, which report a gap in the history."""
         self._waiter: asyncio.Future[None] | None = None
         self._error: StatusError | None = None
         self._end: int | None = None
-        """The version at which the watch was ended. The client gets nothing of what came later."""
+        """The version at which the watch was ended. The client gets nothing newer."""
 
     @property
     def unread(self) -> int:
-        """Changes that `frames` has not given yet, or passed over because they are not of the view."""
+        """The number of changes that `frames` has neither returned nor skipped."""
         former = sum(end - position for _, position, end in self._former)
         return former + max(0, self.view.newest - self._position)
 
     def leave(self, log: Log, position: int) -> None:
-        """Read the rest of the present log, and then on from a position in another one."""
+        """Read the rest of the current log, and then another log from a position on."""
         if (begin := self._position) < self.view.newest:
             if begin >= self.view.forgotten:
                 begin = max(begin, log.start)
@@ -229,12 +231,12 @@ class Watcher:
         self._position = position
 
     def skip(self) -> None:
-        """Pass over all that is unread: it is of another history."""
+        """Skip all unread events, because they belong to a previous history."""
         self._former.clear()
         self._position = self.view.log.end
 
     def initial_events(self) -> Iterator[bytes]:
-        """The events and the state that come first, and the bookmark that ends them, written by `coding.state`."""
+        """Yield the initial events and state, and the bookmark that ends them, encoded by `coding.state`."""
         initial, self._initial = self._initial, None
         if initial is None:
             return
@@ -244,7 +246,7 @@ class Watcher:
             yield self.view.bookmark(self._start, ends)
 
     async def frames(self) -> list[bytes]:
-        """The next events, coded; empty when the watch has ended. StatusError when it ended with one."""
+        """Return the next encoded events; empty when the watch has ended. StatusError if it ended with one."""
         while True:
             frames = self._read()
             if frames:
@@ -257,16 +259,17 @@ class Watcher:
             await self._waiter
 
     def deliver(self, new: NewEvents) -> None:
-        """Send events to a client that has all before them, and room. Else wake its task, which writes them."""
+        """Send events to a client that has all earlier ones and space in its buffer. Otherwise wake its task, which
+        sends them."""
         if new.newest <= self._position < new.first:
-            self._position = new.first  # nothing between is of the view
+            self._position = new.first  # nothing in between belongs to the view
         if self._can_take(new) and self._send(new.written(self.coding)):
             self._position = new.end
         else:
             self.wake()
 
     def _can_take(self, new: NewEvents) -> bool:
-        """Whether `frames` waits, and these events are the next ones for this client too."""
+        """True if `frames` waits, and these events are the next ones for this client too."""
         waits = self._waiter is not None and not self._waiter.done()
         return (
             waits
@@ -284,7 +287,7 @@ class Watcher:
         try:
             return self.outlet(data)
         except Exception:
-            # The client's task meets the same error, and ends the watch by it. No other client waits for that.
+            # The client's task gets the same error, and ends the watch with it. Other clients need not wait for that.
             self.outlet = None
             return False
 
@@ -293,14 +296,14 @@ class Watcher:
             self._waiter.set_result(None)
 
     def send_bookmark(self) -> None:
-        """Append a bookmark once `frames` has given all events up to the bookmark's version."""
+        """Send a bookmark after `frames` has returned all events up to the bookmark's version."""
         self._bookmark_due = True
         self.wake()
 
     def note_gap(self, since: int) -> None:
-        """Like `send_bookmark`, for other hubs too: a list left a gap after this version.
+        """Send a bookmark that also reports a gap to other hubs: a list left it after this version.
 
-        Of several gaps the first counts, as if one gap began there.
+        Of several gaps, the first is reported, as one gap.
         """
         self._gap = self._gap or {HISTORY_GAP: str(since)}
         if self.bookmarks:
@@ -318,7 +321,7 @@ class Watcher:
         self.wake()
 
     def _read(self) -> list[bytes]:
-        """Some of the events up to the end of the log, or of the watch, and behind the last a bookmark that is due."""
+        """Read some events up to the end of the log, or of the watch, and append a bookmark if it is due."""
         if self.fell_behind:
             return []
         frames: list[bytes] = []
@@ -348,7 +351,7 @@ class Watcher:
         return frames
 
     def _span(self) -> tuple[Log, int, int] | None:
-        """The log that is read now, from a position up to another; None where nothing is unread."""
+        """The log to read now, with start and end; None if nothing is unread."""
         while self._former:
             if self._former[0][1] < self._former[0][2]:
                 return self._former[0]
@@ -357,9 +360,9 @@ class Watcher:
         return (self.view.log, self._position, self.view.newest) if is_unread else None
 
     def _some(self, log: Log, position: int, end: int) -> tuple[list[ViewEvent], int]:
-        """The next events, of READ_AT_ONCE bytes but for the last, and the position behind them.
+        """The next events, READ_AT_ONCE bytes apart from the last one, and the position after them.
 
-        Packed objects are unpacked for this client alone.
+        Compressed objects are decompressed for this client only.
         """
         some: list[ViewEvent] = []
         size = 0

@@ -53,7 +53,7 @@ type Peeks = Sequence[ObjectPeek | None]
 
 
 class Rest(NamedTuple):
-    """What follows a page of a list: the continue token, and the number of remaining items, None if unknown."""
+    """The rest of a list after a page: the continue token, and the number of remaining items, None if unknown."""
 
     continue_token: str = ""
     remaining: int | None = None
