@@ -1,4 +1,4 @@
-"""The servers of the cloud: their addresses, their health and the probes that watch it, and TLS towards them.
+"""The servers of the cloud: their addresses, their health, the probes that check it, and TLS to them.
 
 No module here imports mitmproxy.
 """

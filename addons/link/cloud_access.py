@@ -1,4 +1,4 @@
-"""The hub's access to the cloud: its servers, and the clients that ask them."""
+"""The hub's access to the cloud: its servers, and the clients that send requests to them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from addons.requests.clients import Clients
 
 
 class CloudAccess(NamedTuple):
-    """The cloud's servers, their health, and the clients that ask them."""
+    """The cloud's servers with their health, and the clients that send requests to them."""
 
     servers: Cloud
     clients: Clients

@@ -1,6 +1,6 @@
-"""Drills: a person takes the cloud away from a running hub, or makes the link slow, to test the node.
+"""Drills: an operator cuts or slows a running hub's link to the cloud, to test the node.
 
-A drill ends by itself. Nothing of it is on disk, so a restart ends it, too.
+A drill ends after a given time. It is not stored on disk, so a restart ends it, too.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from kube.concurrency.notifier import comes_within
 
 DEFAULT_MINUTES = 10
 MAX_MINUTES = 60
-"""The longest drill: a forgotten one ends before it becomes an outage."""
+"""Maximum duration of a drill in minutes: a forgotten drill must not become an outage."""
 MINUTE = 60.0
-"""Seconds; tests have shorter ones."""
+"""Seconds in a minute; tests use fewer."""
 MAX_KBPS = 10_000_000
 MAX_MS = 60_000
-"""The slowest simulated link: a slower one is an outage."""
+"""Maximum latency of a simulated link in milliseconds: more would be an outage."""
 
 logger = logging.getLogger(__name__)
 
 
 class DrillKind(StrEnum):
-    """The kinds of drills of the link."""
+    """Kinds of drills."""
 
     OFFLINE = "offline"
     SLOW = "slow"
 
 
 class Drill(NamedTuple):
-    """One drill. `kbps` are kilobits a second from the cloud, `ms` milliseconds until an answer begins."""
+    """One drill. `kbps`: kilobits per second from the cloud. `ms`: milliseconds of latency before an answer begins."""
 
     kind: DrillKind
     until: datetime.datetime
@@ -53,17 +53,17 @@ class Drills:
     """The running drill, if any. The link consults it for each connection to the cloud."""
 
     def __init__(self, changed: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
-        """`changed` is called when a drill begins and when one ends."""
+        """`changed` is called when a drill begins or ends."""
         self.are_allowed = False
-        """Whether the operator wants drills on this node, or sits at an interface of mitmproxy."""
+        """Whether drills are permitted: by the operator's option, or because mitmproxy's interface is open."""
         self.current: Drill | None = None
         self._changed = changed
         self._clock = clock
         self._over = asyncio.Event()
-        """Set when the drill is over for which something waits."""
+        """Set when the current drill ends; replaced for each drill."""
         self._timer: asyncio.TimerHandle | None = None
         self._free = 0.0
-        """When the slow link has sent all that it took, in monotonic seconds."""
+        """Monotonic time in seconds at which the simulated link has transmitted all accepted bytes."""
 
     @property
     def is_offline(self) -> bool:
@@ -71,7 +71,7 @@ class Drills:
 
     @property
     def refusal(self) -> OSError | None:
-        """The kernel's error for a connection now; None unless the drill cuts the link."""
+        """The error with which a new connection fails now; None unless a drill cuts the link."""
         return (
             ConnectionRefusedError(errno.ECONNREFUSED, f"a drill: {self.current}")
             if self.is_offline
@@ -79,7 +79,7 @@ class Drills:
         )
 
     def begin(self, kind: DrillKind, minutes: int = DEFAULT_MINUTES, kbps: int = 0, ms: int = 0) -> None:
-        """Begin a drill, and end a running one. ValueError, with a text for the operator, for a bad number."""
+        """Begin a drill, and end a running one. ValueError, with a text for the operator, for a number out of range."""
         if not 1 <= minutes <= MAX_MINUTES:
             raise ValueError(f"a drill lasts 1 to {MAX_MINUTES} minutes")
         if kind is DrillKind.SLOW and not (1 <= kbps <= MAX_KBPS and 0 <= ms <= MAX_MS):
@@ -103,9 +103,10 @@ class Drills:
         self._stop()
 
     async def pace(self, size: int, *, is_first: bool) -> None:
-        """Return when a slow link would have brought so many bytes; ConnectionResetError where the link is away.
+        """Return when the simulated link would have delivered `size` bytes. ConnectionResetError if the drill cuts the
+        link.
 
-        `is_first`: no bytes came for a while, so the link's latency counts for these.
+        `is_first`: these bytes follow a pause, so the link's latency is added.
         """
         drill = self.current
         if drill is None:
@@ -118,7 +119,7 @@ class Drills:
         await comes_within(delay, self._over.wait())
 
     def describe(self) -> dict[str, Any]:
-        """For reports: the drill's effect on the link, `online` without one."""
+        """Return the drill for reports; its `link` is `online` without a drill."""
         drill = self.current
         report: dict[str, Any] = {"allowed": self.are_allowed, "link": drill.kind if drill else "online"}
         if drill is not None:

@@ -1,6 +1,6 @@
-"""Fails over to the first connection that reaches the cloud, and back to a better one once that has been stable.
+"""Fails over to the first connection that reaches the cloud, and back to a preferred one once that has been stable.
 
-The node's own connection is better than a tunnel through another node, a preferred uplink better than a later one.
+The node's own connection is preferred to a tunnel through another node, and an uplink to those listed after it.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from addons.link.uplinks.uplink import Uplink
 from kube.concurrency.notifier import Notifier, comes_within, first_of
 
 HOLD = 10.0
-"""Seconds for which a better connection must have been up before the node uses it again."""
+"""Seconds for which a preferred connection must have been up before the node uses it again."""
 LONGEST_HOLD = 160.0
-"""The longest such time, for an uplink that failed repeatedly, each time in less than LASTING seconds."""
+"""Maximum of that time, for a connection that failed repeatedly within LASTING seconds of use."""
 LASTING = 300.0
 
 logger = logging.getLogger(__name__)
 
 
 class FailbackTimer:
-    """The time until a lost connection is used again. Pure; all moments are monotonic seconds."""
+    """Decides when a lost connection is used again. Pure; all times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._hold = HOLD
@@ -30,13 +30,13 @@ class FailbackTimer:
         self._used_since = float("-inf")
 
     def lost(self, now: float) -> None:
-        """Note a loss. A connection that did not last must be up for twice as long the next time."""
+        """Record a loss. The hold time doubles if the connection was lost soon after its last use began."""
         lasted = now - self._used_since
         self._hold = min(2 * self._hold, LONGEST_HOLD) if lasted < LASTING else HOLD
         self._up_since = None
 
     def seconds_left(self, now: float, *, is_up: bool) -> float | None:
-        """Seconds until the connection is used again; None while it is down."""
+        """Return the seconds until the connection may be used again; None while it is down."""
         if not is_up:
             self._up_since = None
             return None
@@ -45,12 +45,12 @@ class FailbackTimer:
         return max(0.0, self._up_since + self._hold - now)
 
     def used(self, now: float) -> None:
-        """Note that the connection is used again."""
+        """Record that the connection is in use again."""
         self._used_since = now
 
 
 class UplinkSelector:
-    """Sets `Cloud.uplink` by the results of probes: the node uses the first uplink that reaches a server."""
+    """Sets `Cloud.uplink` by the results of probes: the first uplink that reaches a server."""
 
     def __init__(self, cloud: Cloud, left: Callable[[Uplink], None]) -> None:
         """`left` closes the connections of an uplink that is no longer used."""
@@ -59,7 +59,7 @@ class UplinkSelector:
         self._timers = {uplink: FailbackTimer() for uplink in cloud.uplinks}
 
     def step(self, now: float) -> float | None:
-        """Select the uplink; return seconds until a better one may be used, None while none is up."""
+        """Select the uplink. Return the seconds until a preferred one may be used, or None while none is up."""
         used = self._cloud.uplink
         leads = self._cloud.leading_uplink
         if leads is not None and used is not None and leads != used:
@@ -88,10 +88,10 @@ class UplinkSelector:
 async def keep_choosing(
     step: Callable[[float], float | None], clock: Callable[[], float], changed: Notifier, probed: Notifier
 ) -> None:
-    """Call `step` when it is due until cancelled.
+    """Call `step` whenever it is due, until cancelled.
 
-    It returns the seconds until the next call, None if only a change of a server's state requires one; `changed`
-    notifies of such a change, `probed` of each probe.
+    `step` returns the seconds until its next call, or None if only a change of a server's state requires one. `changed`
+    notifies of such changes, `probed` of each probe.
     """
     while True:
         moved = (changed.wait(), probed.wait())

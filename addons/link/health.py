@@ -1,4 +1,4 @@
-"""Which servers are up: a table of conditions, updated by probes and by live requests."""
+"""The health of each server: a table of conditions, updated by probes and by live requests."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from addons.link.uplinks.uplink import Uplink, readable_error
 from kube.concurrency.notifier import Notifier
 
 ERRORS_IN_A_ROW = 2
-"""Answers of 5xx to probes, in a row, that take a server down. A single one proves nothing."""
+"""Consecutive 5xx answers to probes after which a server counts as down. A single one proves nothing."""
 RECOVERY_SUCCESSES = 2
-"""Successes in a row that bring a server of the cloud up again: a link that flaps must not flap the node."""
+"""Consecutive successes after which a server of the cloud is up again: a flapping link must not make the node flap."""
 RETRY_REFUSED = 5
-"""Retry-After in seconds of requests that the hub cannot answer while the cloud refuses the node's identity."""
+"""Retry-After in seconds for requests that fail because the cloud refuses the node's identity."""
 
 
 class Condition(StrEnum):
     """The condition of a server."""
 
     UNKNOWN = "unknown"
-    """No probe has returned yet. The server is used: waiting for a probe would slow each start."""
+    """No probe has returned yet. The server is used: waiting for a probe would delay each start."""
     UP = "up"
     DOWN = "down"
     RECOVERING = "recovering"
-    """Down, with fewer successes since than its recovery takes."""
+    """Down, with some successes since, but fewer than recovery requires."""
 
 
 SUCCEEDED = {
@@ -37,44 +37,46 @@ SUCCEEDED = {
     Condition.DOWN: Condition.RECOVERING,
     Condition.RECOVERING: Condition.RECOVERING,
 }
-"""The next condition after a success; RECOVERING becomes UP after `ServerHealth.recovery`. A failure means DOWN."""
+"""The next condition after a success; RECOVERING becomes UP after `ServerHealth.recovery` successes. A failure always
+leads to DOWN.
+"""
 
 
 @dataclass(slots=True)
 class ServerHealth:
-    """One server's condition, and why it is down."""
+    """The health of one server, with the times from which probes are scheduled."""
 
     server: Server
     timeouts: TimeoutEstimator = field(default_factory=TimeoutEstimator)
     condition: Condition = Condition.UNKNOWN
     reason: str = field(default="", init=False)
-    """A sentence, without the numbers of operating systems."""
+    """Why the server is down, as a sentence without errno numbers."""
     has_answered: bool = field(default=False, init=False)
-    """Whether the server has ever answered a probe, with whatever status: to open a connection is not enough."""
+    """Whether the server has ever answered a probe, with any status. An open connection alone does not count."""
     heard: float = field(default=float("-inf"), init=False)
-    """When the server last sent anything on any connection, in monotonic seconds."""
+    """Monotonic time at which the server last sent anything on any connection."""
     asked: float = field(default=float("-inf"), init=False)
-    """When the server was first asked something after that, in monotonic seconds."""
+    """Monotonic time of the first request since then: the server owes an answer if it is later than `heard`."""
     is_erring: bool = field(default=False, init=False)
-    """Whether the server has answered a request with 5xx, or not in time, since it was last asked how it is."""
+    """Whether the server has answered a request with 5xx, or too late, since its last probe."""
     connections: int = field(default=0, init=False)
-    """Open connections to the server."""
+    """Number of open connections to the server."""
     node_failed: float = field(default=float("-inf"), init=False)
-    """When a connection last failed for want of something on this node, in monotonic seconds."""
+    """Monotonic time at which a connection last failed because this node lacked a resource."""
     resolver_failed: float = field(default=float("-inf"), init=False)
-    """When the server's name last could not be resolved, in monotonic seconds."""
+    """Monotonic time at which the server's name last could not be resolved."""
     down_since: float = field(default=0.0, init=False)
-    """When the server last went down, in monotonic seconds; 0 for never."""
+    """Monotonic time at which the server last went down; 0 if it never did."""
     refuses_node: bool = field(default=False, init=False)
-    """Whether the server answers, and does not know the node's identity: it has ended, or is none."""
+    """Whether the server answers, but refuses the node's credentials: they are missing, expired, or invalid."""
     recovery: int = RECOVERY_SUCCESSES
-    """Successes in a row that bring the server up again."""
+    """Consecutive successes after which the server is up again."""
     _successes: int = field(default=0, init=False)
     _errors: int = field(default=0, init=False)
 
     @classmethod
     def untried(cls, server: Server, timeouts: TimeoutEstimator) -> ServerHealth:
-        """Return the health of a server that is not used until its first answer."""
+        """Return the health of a server that is not used before its first answer."""
         made = cls(server, timeouts, Condition.RECOVERING)
         made._successes = RECOVERY_SUCCESSES - 1
         return made
@@ -85,21 +87,21 @@ class ServerHealth:
 
     @property
     def silence(self) -> float:
-        """Seconds of silence after which a server that owes an answer counts as gone."""
+        """Seconds of silence after which a server that owes an answer counts as down."""
         return self.timeouts.silence if self.condition is Condition.UP else self.timeouts.first_silence
 
     def was_asked(self, now: float) -> None:
-        """Note that the server was asked something."""
+        """Record a request to the server."""
         if self.asked <= self.heard:
             self.asked = now
 
     def due(self, last: float) -> float:
-        """The time of the next probe of a healthy server, by its last answer and its last probe."""
+        """Return when to probe a healthy server next, given the time of its last answer or probe."""
         due = last + self.timeouts.interval
         return due if self.asked <= last else min(due, self.asked + self.timeouts.patience)
 
     def succeeded(self) -> bool:
-        """Note a success; True when it makes the server usable."""
+        """Record a success. Return True if it makes the server usable."""
         was = self.usable
         self.has_answered = True
         self._successes += 1
@@ -117,13 +119,13 @@ class ServerHealth:
         return self.usable and self._errors > 0
 
     def erred(self, reason: str) -> bool:
-        """Note an answer of 5xx to a probe; True when it makes the server unusable."""
+        """Record a 5xx answer to a probe. Return True if it makes the server unusable."""
         self.has_answered = True
         self._errors += 1
         return self.failed(reason) if self._errors >= ERRORS_IN_A_ROW or not self.usable else False
 
     def failed(self, reason: str) -> bool:
-        """Note a failure; True when it makes the server unusable."""
+        """Record a failure. Return True if it makes the server unusable."""
         was = self.usable
         if was:
             self.down_since = time.monotonic()
@@ -134,13 +136,13 @@ class ServerHealth:
 
 @dataclass(slots=True)
 class Cloud:
-    """The servers of the cloud, and the choice among those that are up."""
+    """The servers of the cloud, and the choice among the usable ones."""
 
     servers: list[ServerHealth]
-    """Each by the node's own link, or by each of its uplinks, the preferred one first."""
+    """Each server by the node's own link, or once for each uplink, the preferred uplink first."""
     order: ServerOrder
     uplink: Uplink | None = None
-    """The uplink in use, while it reaches a server; None if the routes of the node decide."""
+    """The uplink in use; None if the routes of the node decide."""
     borrowed: tuple[ServerHealth, ...] = ()
     """The servers through other hubs of the pool, which `addons.pool.shared_links` borrows or tries."""
     changed: Notifier = field(default_factory=Notifier, init=False)
@@ -151,7 +153,7 @@ class Cloud:
     def by(
         cls, servers: Sequence[Server], uplinks: Sequence[Uplink], order: ServerOrder, *times: float
     ) -> Cloud:
-        """The servers, each by each uplink. `times` are the interval and the time-out of their probes."""
+        """Create the cloud: each server by each uplink. `times`: interval and timeout of the probes, in seconds."""
         paths = [(server, uplink) for uplink in uplinks or (None,) for server in servers]
         states = [
             ServerHealth(replace(server, uplink=uplink), TimeoutEstimator(*times)) for server, uplink in paths
@@ -160,7 +162,7 @@ class Cloud:
 
     @property
     def uplinks(self) -> Sequence[Uplink]:
-        """In the order of preference."""
+        """The uplinks in the order of preference."""
         return list(
             dict.fromkeys(server.server.uplink for server in self.servers if server.server.uplink is not None)
         )
@@ -170,21 +172,21 @@ class Cloud:
 
     @property
     def leading_uplink(self) -> Uplink | None:
-        """Return the uplink in use, or the first one that reaches a server if it reaches none; None if none does."""
+        """The uplink in use if it reaches a server, otherwise the first one that does; None if none does."""
         if self.uplink is None:
             return None
         return next(filter(self.leads, (self.uplink, *self.uplinks)), None)
 
     @property
     def own_paths(self) -> Sequence[ServerHealth]:
-        """The servers as they are reached without a lender."""
+        """The servers through this node's own link, by the uplink that is in use."""
         if self.uplink is None:
             return self.servers
         uplink = self.leading_uplink or self.uplink
         return [server for server in self.servers if server.server.uplink == uplink]
 
     def is_spare(self, health: ServerHealth) -> bool:
-        """Whether this is an uplink that waits until a better one is gone."""
+        """Whether this server is reached by an uplink that is needed only when a preferred one fails."""
         uplinks, used = self.uplinks, self.leading_uplink
         if used is None or health.server.uplink is None:
             return False
@@ -192,56 +194,59 @@ class Cloud:
 
     @property
     def has_own_path(self) -> bool:
-        """Whether a server is reached by this node's own link."""
+        """Whether this node's own link reaches a server."""
         return any(server.usable for server in self.servers)
 
     @property
     def paths(self) -> Sequence[ServerHealth]:
-        """The servers as they are reached now: a borrowed link counts until it is given back, or fails."""
+        """The servers through the link in use: a borrowed link until it is returned or fails, otherwise the node's
+        own.
+        """
         if self.borrowed and any(state.usable for state in self.borrowed):
             return self.borrowed
         return self.own_paths
 
     @property
     def lender(self) -> str:
-        """The node whose link is used; "" for this node's own."""
+        """Node whose link is used; "" for this node's own."""
         server = self.paths[0].server if self.paths else None
         return server.lender.node if server is not None and server.lender is not None else ""
 
     @property
     def is_up(self) -> bool:
-        """Whether there is a cloud for the node: a server that can be reached, and takes the node's identity."""
+        """Whether the node has a cloud: a server that is reachable and accepts the node's identity."""
         return any(path.usable and not path.refuses_node for path in self.paths)
 
     @property
     def is_reachable(self) -> bool:
-        """Whether there is a cloud for callers with credentials of their own."""
+        """Whether a server is reachable, which suffices for callers with their own credentials."""
         return any(path.usable for path in self.paths)
 
     @property
     def seconds_away(self) -> float | None:
-        """Seconds since no server can be reached; None if one can."""
+        """Seconds since the last server became unreachable; None if one is reachable."""
         if self.is_reachable:
             return None
         return time.monotonic() - max(server.down_since for server in self.servers)
 
     @property
     def reasons(self) -> str:
-        """Why there is none, server by server."""
+        """Why no server is usable: each server with its reason."""
         reasons = ((server.server, self.refusal or server.reason) for server in self.servers)
         return "; ".join(f"{server}: {why}" for server, why in reasons if why)
 
     @property
     def refusal(self) -> str:
-        """Why there is none for the node although servers answer; "" otherwise."""
+        """Why the node has no cloud although a server answers; "" otherwise."""
         if self.is_up or not self.is_reachable:
             return ""
         return "the cloud does not accept the node's identity: its certificate or token may have ended"
 
     def choose(self) -> Server | None:
-        """Choose a usable server, by `order`: the first in the list, or round robin. None if all are down.
+        """Choose a usable server by `order`: the first in the list, or round robin. None if all are down.
 
-        A server that refuses the node counts as down, but callers with credentials of their own may use it.
+        A server that refuses the node's identity is chosen only if all do: callers with their own credentials can use
+        it.
         """
         usable = [path.server for path in self.paths if path.usable and not path.refuses_node]
         usable = usable or [path.server for path in self.paths if path.usable]

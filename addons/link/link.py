@@ -1,7 +1,7 @@
-"""Chooses server and identity for all requests that leave the node, and derives the servers' health from the answers.
+"""Chooses server and identity for each request that leaves the node, and derives the servers' health from the answers.
 
-Egress asks here for the requests that mitmproxy relays, `addons.link.own_requests` for those of the hub itself. A
-connection of the hub's own is made in one function, `UpstreamManager.connect`.
+Egress uses it for relayed requests, and `addons.link.own_requests` for the hub's own. `UpstreamManager.connect` opens
+the connections of both.
 """
 
 from __future__ import annotations
@@ -36,48 +36,48 @@ from kube.http.transport.http1_connection import Http1Connection
 from kube.http.transport.http2_connection import Http2Connection
 
 OFFERS = [b"h2", b"http/1.1"]
-"""The protocols that the hub itself speaks, by ALPN."""
+"""The ALPN protocols that the hub speaks."""
 
 
 type PeerTlsTo = Callable[[Server, list[bytes]], SSL.Connection]
-"""TLS towards the hub of another node, which offers these protocols: `addons.pool.peer_tls`."""
+"""Returns TLS to another node's hub, offering the given protocols: `addons.pool.peer_tls`."""
 
 
 class UpstreamManager:
-    """The servers that the hub may send to. Nothing goes out before `start`."""
+    """The servers that the hub may send to, and the connections to them. Nothing is sent before `start`."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock` is monotonic."""
+        """`clock` returns monotonic seconds."""
         self.cloud = Cloud([], "priority")
         self.refused = Notifier()
         """Notified when a server of the cloud answers 401 to the node's identity."""
         self.connections: ConnectionPool[PoolKey] = ConnectionPool(self.connect)
-        """The connections of the hub's own requests, and of relayed ones."""
+        """The connections of relayed requests and of the hub's own."""
         self.upgrades: ConnectionPool[PoolKey] = ConnectionPool(partial(self.connect, offers=[b"http/1.1"]))
-        """The connections of requests that ask for another protocol, one each."""
+        """The connections of requests that upgrade to another protocol, one connection for each."""
         self.drills = Drills(self._drill_changed, clock)
         self.clock = clock
         self.relayed_at = 0.0
-        """When a server of the cloud last sent some of a body, but for the hub's own watches."""
+        """Monotonic time at which a server of the cloud last sent body bytes, except for the hub's own watches."""
         self.carried: Callable[[int], None] = lambda _size: None
-        """Called with the bytes of bodies that this node exchanges with the cloud."""
+        """Called with the number of body bytes in each transfer between this node and the cloud."""
         self.cut_lent: Callable[[Server], int] = lambda _server: 0
-        """Ends the ways to a server that other hubs are lent; how many there were."""
+        """Closes the tunnels to a server that this hub lends to other hubs; returns their number."""
         self._probes = Probes(self.cut, self._ping, clock)
         self._partitions = PoolPartitions()
         self._credentials: Credentials | None = None
         self._tls: UpstreamTls | None = None
         self._kubelet: KubeletAccess | None = None
         self._proxies: dict[Server, Proxy | None] = {}
-        """The proxies of the cloud's servers: the environment of a process stays as it is."""
+        """The proxy of each server of the cloud, cached: the process environment does not change."""
         self._peer_tls: PeerTlsTo | None = None
         self._peers: Callable[[], Mapping[str, ServerHealth]] = dict
         self._choosing: asyncio.Task[None] | None = None
 
     def start(self, cloud: Cloud, credentials: Credentials, kubelet: KubeletAccess | None = None) -> None:
-        """Begin to send requests to the servers of `cloud`. ValueError where the environment names no usable proxy.
+        """Enable requests to the servers of `cloud`. ValueError if the environment names an unusable proxy.
 
-        Without `kubelet` the hub cannot ask the node's own kubelet.
+        Without `kubelet` the hub cannot call the node's own kubelet.
         """
         self.cloud = self._probes.cloud = cloud
         self._credentials, self._kubelet = credentials, kubelet
@@ -87,7 +87,7 @@ class UpstreamManager:
         metrics.watch_expiry("client", self._tls.expiry)
 
     def start_probes(self, client: Client) -> None:
-        """Probe the servers by this client, and choose among the uplinks by the results."""
+        """Probe the servers with this client, and choose among the uplinks by the results."""
         self._probes.start(client)
         if len(self.cloud.uplinks) > 1:
             step = UplinkSelector(self.cloud, self._leave).step
@@ -100,14 +100,16 @@ class UpstreamManager:
         return self._probes.probed
 
     def borrow(self, paths: tuple[ServerHealth, ...]) -> None:
-        """Try, and where they answer use, these ways of other hubs, and no longer those before."""
+        """Replace the tunnels through other hubs by `paths`: probe them, and use them if they reach a server."""
         former, self.cloud.borrowed = self.cloud.borrowed, paths
         for state in former:
             if not any(state is path for path in paths):
                 self._probes.end(state)
                 self.cut(state.server)
                 for own in self.cloud.servers:
-                    own.down_since = max(own.down_since, state.down_since)  # the cloud was there until then
+                    own.down_since = max(
+                        own.down_since, state.down_since
+                    )  # the cloud was reachable until the tunnel failed
         for server in paths:
             if not any(server is path for path in former):
                 self._probes.begin(server)
@@ -116,9 +118,9 @@ class UpstreamManager:
     def start_peers(
         self, peer_tls: PeerTlsTo | None, peers: Callable[[], Mapping[str, ServerHealth]]
     ) -> None:
-        """Send the hub's own requests to the servers that `peers` names now, by their URLs.
+        """Enable the hub's own requests to the servers that `peers` returns, by their URLs.
 
-        These are the hubs of other nodes, by `peer_tls`, or servers without probes.
+        These are hubs of other nodes, by `peer_tls`, or servers without probes.
         """
         self._peer_tls, self._peers = peer_tls, peers
 
@@ -133,14 +135,14 @@ class UpstreamManager:
     # -- which server, and with whose identity
 
     def choose(self, name: str = "") -> Server | None:
-        """The server of this URL, or a server of the cloud that is up; None where there is none."""
+        """Return the server with this URL, or for "" a usable server of the cloud; None if there is none."""
         if not name:
             return self.cloud.choose()
         health = self.cloud.named(name) or self._peers().get(name)
         return health.server if health is not None else None
 
     def pool_key(self, server: Server, credential_source: CredentialSource, authorization: str) -> PoolKey:
-        """How a request goes to a server. ValueError where that would show another hub a caller's token."""
+        """Return the key of the connections for a request. ValueError if another hub would see a caller's token."""
         if server.node and credential_source is not CredentialSource.HUB:
             raise ValueError(f"only the hub's own identity may be sent to {server}")
         if credential_source is CredentialSource.OWN:
@@ -152,18 +154,18 @@ class UpstreamManager:
         )
 
     def bearer(self, key: PoolKey) -> str:
-        """The Authorization that the hub adds to a request of this route, "" for none.
+        """Return the Authorization that the hub adds to a request with this key; "" for none.
 
-        Another hub gets a certificate.
+        Other hubs get a certificate instead.
         """
         if key.credential_source is not CredentialSource.HUB or key.server.node or self._credentials is None:
             return ""
         return self._credentials.bearer
 
     def tls(self, server: Server, credential_source: CredentialSource, offers: list[bytes]) -> SSL.Connection:
-        """TLS towards a server, before its ClientHello, as `UpstreamTls` and `addons.pool.peer_tls` make it.
+        """Return TLS to a server before its ClientHello, from `UpstreamTls`, `addons.pool.peer_tls` or `KubeletAccess`.
 
-        RuntimeError before the start.
+        RuntimeError if it is not configured or not started.
         """
         if server.node == KUBELET:
             if self._kubelet is None:
@@ -181,9 +183,9 @@ class UpstreamManager:
         )
 
     def proxy(self, server: Server) -> Proxy | None:
-        """The proxy that leads to a server; None without one. Hubs of other nodes are on this node's network.
+        """Return the proxy through which a server is reached; None without one. Hubs of other nodes need none.
 
-        A borrowed link leads through the lender as through a proxy.
+        A lender is treated as a proxy to the server.
         """
         if server.lender is not None:
             return server.lender
@@ -195,18 +197,18 @@ class UpstreamManager:
         return self._proxies[server]
 
     def uplink(self, server: Server) -> Uplink | None:
-        """By which uplink a connection to a server leaves the node; None where its routes decide.
+        """Return the uplink of connections to a server; None if the node's routes decide.
 
-        Hubs of other nodes are on this node's network, and relays where the servers are.
+        Hubs of other nodes are on this node's network. Relays are reached like the cloud.
         """
         if server.lender is not None or not server.is_in_cloud:
             return None
         return server.uplink or self.cloud.leading_uplink or self.cloud.uplink
 
     def proxy_tls(self, proxy: Proxy) -> SSL.Connection:
-        """TLS towards a proxy of https: a lender is the hub that the certificate names, and is shown this node's.
+        """Return TLS to an HTTPS proxy. A lender must be the named node's hub, and gets this node's certificate.
 
-        Another proxy is shown no certificate, and verified as the system does.
+        Any other proxy is verified by the system's CAs, and gets no certificate.
         """
         if isinstance(proxy, Lender):
             return self.tls(
@@ -215,7 +217,7 @@ class UpstreamManager:
         return plain_connection(proxy.host)
 
     async def connect(self, key: PoolKey, offers: Sequence[bytes] = OFFERS) -> Connection:
-        """A new connection; OSError where there is none. Failures are recorded."""
+        """Open a connection. OSError if that fails; failures to connect update the server's health."""
         server = key.server
         try:
             tls = self.tls(server, key.credential_source, [*offers]) if server.scheme == "https" else None
@@ -234,9 +236,9 @@ class UpstreamManager:
         return made
 
     async def lend(self, server: Server) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A new connection to a server, over which another hub makes the TLS; OSError as in `connect`.
+        """Open a connection to a server, over which another hub performs TLS. OSError as in `connect`.
 
-        Its reader holds the first bytes, and takes no more before they are read.
+        The reader buffers one read at most, for back-pressure.
         """
         transport = await self._open_transport(server, None)
         if transport.is_closing():
@@ -261,65 +263,65 @@ class UpstreamManager:
     # -- health
 
     def health(self, server: Server) -> ServerHealth | None:
-        """The health of a server of the cloud; None for all else. `addons.pool` sees to the leaders."""
+        """Return the health of a server of the cloud; None for others. `addons.pool` manages the health of hubs."""
         return self.cloud.named(server.name) if not server.node else None
 
     def state(self, server: Server) -> ServerHealth:
-        """The health of a server; a new one for a server that is not configured any more."""
+        """Return the health of a server; a new one if the server is no longer configured."""
         return self.cloud.named(server.name) or self._peers().get(server.name) or ServerHealth(server)
 
     def _ping(self, health: ServerHealth) -> asyncio.Future[float] | None:
-        """Ping a server of the cloud over the connection that the node's identity has; None where there is none."""
+        """Ping a server of the cloud over an open connection with the node's identity; None if there is none."""
         return self.connections.ping(self.pool_key(health.server, CredentialSource.HUB, ""))
 
     def asked(self, server: Server) -> None:
-        """Note a request to a server, which owes an answer from then on."""
+        """Record a request to a server: from now on the server owes an answer."""
         self.state(server).was_asked(self.clock())
 
     def heard(self, server: Server) -> None:
-        """Note that a server is alive: it sent something."""
+        """Record that a server has sent something, so is alive."""
         self.state(server).heard = self.clock()
 
     async def confirm(self) -> bool:
-        """Whether a server is up, by a probe that is sent now."""
+        """Probe now, and return whether a server is up."""
         return await self._probes.confirm()
 
     def answered(self, key: PoolKey, authorization: str, status: int) -> None:
-        """Note the status of a server's answer."""
+        """Record the status of a server's answer."""
         health = self.state(key.server)
         health.heard = self.clock()
         health.is_erring |= status >= 500
         if key.credential_source is CredentialSource.OWN:
             self._partitions.answered(authorization, status)
         elif status == 401:
-            self.suspect(key.server)  # the node's identity may have ended
+            self.suspect(key.server)  # the node's credentials may have expired
             if not key.server.node and key.credential_source is CredentialSource.HUB:
                 self.refused.notify()
 
     def connect_failed(self, server: Server, message: str) -> None:
-        """Note that a connection could not be opened; `message` is asyncio's error."""
+        """Record that a connection could not be opened; `message` is asyncio's error."""
         if (health := self.health(server)) is not None:
             self._probes.connect_failed(health, message)
 
     def suspect(self, server: Server) -> None:
-        """Probe a server at once: a handshake failed, or a connection broke under a request."""
+        """Probe a server at once, because a handshake failed or a connection broke during a request."""
         if (health := self.health(server)) is not None:
             self._probes.suspect(health)
 
     def cut(self, server: Server) -> int:
-        """Close the connections to a server; how many there were."""
+        """Close the connections to a server; return their number."""
         pools = self.connections, self.upgrades
         return self.cut_lent(server) + sum(pool.cut(lambda key: key.server == server) for pool in pools)
 
     def _leave(self, uplink: Uplink) -> None:
-        """Move connections from an uplink to the current one."""
+        """Close the connections of an uplink, so that they are opened again by the current one."""
         for server in (*self.cloud.servers, *self._peers().values()):
             if server.server.uplink == uplink or (server.server.node and server.server.is_in_cloud):
                 self.cut(server.server)
         self.cloud.changed.notify()
 
     def sent(self, server: Server) -> Callable[[int], None]:
-        """Counts the bytes of bodies that a server is sent."""
+        """Return a function that counts body bytes sent to a server."""
         count = _counter("sent" if server.node else "up", server)
 
         def send(size: int) -> None:
@@ -329,7 +331,7 @@ class UpstreamManager:
         return count if server.node else send
 
     def received(self, server: Server, *, is_own_watch: bool = False) -> Callable[[int], None]:
-        """Counts the bytes of bodies that a server sends, and notes that it is alive."""
+        """Return a function that counts body bytes from a server, and records that the server is alive."""
         count = _counter("received" if server.node else "down", server)
         health = self.state(server)
 
@@ -344,7 +346,7 @@ class UpstreamManager:
         return hear
 
     def _drill_changed(self) -> None:
-        """Let the hub see a drill as an outage: connections break, and new ones are refused."""
+        """Make an offline drill look like an outage: close the connections, and probe the servers."""
         if self.drills.is_offline:
             for health in (*self.cloud.servers, *self.cloud.borrowed, *self._peers().values()):
                 if health.server.is_in_cloud:
@@ -353,14 +355,14 @@ class UpstreamManager:
 
 
 class Relaying(NamedTuple):
-    """Where a relayed request goes: the `addons.requests.request_context.ServerConnections`."""
+    """The connections of one relayed request: an `addons.requests.request_context.ServerConnections`."""
 
     link: UpstreamManager
     key: PoolKey
     is_upgrade: bool
-    """The request asks for another protocol, which takes a connection of HTTP/1.1 for itself."""
+    """Whether the request upgrades to another protocol, which needs an HTTP/1.1 connection of its own."""
     may_open: Callable[[], bool]
-    """Whether there may be a further connection."""
+    """Returns whether one more connection may be opened."""
 
     @property
     def server(self) -> Server:
@@ -393,7 +395,7 @@ class Relaying(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _counter(direction: str, server: Server) -> Callable[[int], None]:
-    """`direction` is up or down to and from the cloud, sent or received for a hub."""
+    """Return the byte counter of a server. `direction`: up or down for the cloud, sent or received for a hub."""
     if server.node:
         return metrics.PEER_BYTES.labels(direction, metrics.peer_label(server.node)).inc
     return metrics.UPSTREAM_BYTES.labels(direction, server.url).inc

@@ -1,4 +1,4 @@
-"""The hub's own requests to servers: a session for each identity, whose requests are recorded for people."""
+"""The hub's own requests to servers: one session for each identity. Requests are recorded for the interfaces."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from kube.http.transport.response_sink import MAX_UNTAKEN
 from kube.requests.request_info import parse_request
 
 WATCH_WINDOW = 16 * 1024
-"""Bytes of a watch that a server may send before any of them is consumed; each consumed byte allows one more.
+"""Bytes of a watch that a server may send before the hub consumes them.
 
-So a source that stops reading a watch bounds the watch.
+So a source that stops reading bounds its watch by back-pressure.
 """
 ROUTE = "relay"
-"""The route of the hub's own requests among the metrics' labels."""
+"""Value of the metrics' label `route` for the hub's own requests."""
 
 
 class OwnRequests:
-    """A `kube.http.session.Session` of one identity. A request with another identity is refused, and never sent.
+    """A `kube.http.session.Session` of one identity. It refuses requests with any other identity.
 
-    A URL that begins with its path goes to a server of the cloud that is up, in the operator's order.
+    A URL without scheme and host goes to a usable server of the cloud, chosen in the operator's order.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class OwnRequests:
         traffic: ComponentTraffic,
         records: RequestRecords,
     ) -> None:
-        """`credential_source` is HUB, for the node's certificate or token, or OWN, for each request's Authorization."""
+        """`credential_source`: HUB for the node's certificate or token, OWN for the Authorization of each request."""
         self._link = link
         self._credential_source = credential_source
         self._traffic = traffic
@@ -54,7 +54,9 @@ class OwnRequests:
     async def open(
         self, method: str, url: str, *, headers: Iterable[tuple[str, str]], body: bytes | None, timeout: float
     ) -> AsyncIterator[Response]:
-        """See `kube.http.session.Session.open`. StatusError 401 or 403 where the identity is not the session's."""
+        """See `kube.http.session.Session.open`. StatusError 401 or 403 if the request has another identity than the
+        session.
+        """
         given = list(headers)
         authorization = check_identity(self._credential_source, given)
         base, target = _parts(url)
@@ -98,7 +100,7 @@ class OwnRequests:
 
 
 class _Sending:
-    """One request and its answer, as they are counted."""
+    """Counts one request and its answer, in metrics, traffic and records."""
 
     def __init__(self, link: UpstreamManager, key: PoolKey, record: RequestRecord) -> None:
         self.record = record
@@ -125,7 +127,7 @@ class _Sending:
         self._begin(status, traffic)
 
     def failed(self, error: OSError, traffic: ComponentTraffic) -> None:
-        """There was no answer, or there is no time left for one."""
+        """Record that no answer arrived, or none in time."""
         self.record.failure = str(error) or type(error).__name__
         if isinstance(error, TimeoutError):
             self._link.state(self._key.server).is_erring = True
@@ -140,8 +142,8 @@ class _Sending:
     def _begin(self, status: int, traffic: ComponentTraffic) -> None:
         info = self._info
         self._is_open_watch = self.is_watch and status == 200
-        # A missing answer concerns the link, and "not found" is an answer: a hub of the pool gives it to a probe, and
-        # the cloud for a kind that is not installed. Neither is a refusal of the hub.
+        # A missing answer concerns the link. A 404 is an answer: another hub returns it for a probe, and the cloud for
+        # a kind that is not installed. Neither is an error of this hub.
         is_missing = status == 404 and info.method == "GET"
         is_error = self.record.status >= 400 and not is_missing
         read = read_label(info)
@@ -152,10 +154,10 @@ class _Sending:
 
 
 def check_identity(credential_source: CredentialSource, headers: Iterable[tuple[str, str]]) -> str:
-    """The Authorization that a request carries by itself: a request of OWN has one, a request of HUB none.
+    """Return the Authorization that a request carries itself: OWN requires one, HUB forbids it.
 
-    A caller's request that lost its Authorization is refused with StatusError 401, and never becomes the hub's; a
-    request of HUB with an Authorization is refused with 403.
+    StatusError 401 for a caller's request that lost its Authorization, so that it never gets the hub's identity; 403
+    for an Authorization in a request of HUB.
     """
     sent = [value for name, value in headers if name.lower() == "authorization"]
     if credential_source is CredentialSource.HUB:
@@ -172,7 +174,7 @@ def check_identity(credential_source: CredentialSource, headers: Iterable[tuple[
 
 
 def _parts(url: str) -> tuple[str, str]:
-    """The server's URL, "" for none, and the target."""
+    """Split a URL into the server's URL ("" if it has none) and the target."""
     if url.startswith("/"):
         return "", url
     parts = urlsplit(url)

@@ -1,7 +1,7 @@
-"""Probes each silent server of the cloud, so that the hub notices an outage within 6 s, and its end soon.
+"""Probes each silent server of the cloud, so that the hub notices an outage within 6 s, and a recovery soon.
 
-The probes update the health table, together with live requests: `addons.link.link` reports those to `connect_failed`
-and `suspect`, and sets the callback that cuts the connections to a server.
+Probes update the health table together with live requests: `addons.link.link` reports these by `connect_failed` and
+`suspect`, and sets the callback that closes a server's connections.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from kube.http.retry_after import ASKS, retry_after
 RECOVERY_INTERVAL = 1.0
 """Seconds between probes of a server that is down, or whose last answer was an error."""
 SHORTEST_WAIT = 0.001
-"""Seconds: a timer may fire a moment early, and the remainder would be waited for again and again."""
+"""Minimum seconds of a wait: timers may fire slightly early, and the remainder would make a busy loop."""
 SPARE_INTERVAL = 600.0
-"""Seconds between probes of an uplink that waits until a better one is gone.
+"""Seconds between probes of an uplink that is needed only when a preferred one fails.
 
-It may cost money by the byte, and a probe takes a connection of its own, 6 KB. When it is needed it is probed like any
-other.
+A spare uplink may cost money by the byte, and a probe opens a connection, 6 KB. An uplink in use is probed at normal
+intervals.
 """
 PROMPT_PAUSE = 0.25
-"""Seconds from a probe to the earliest next one, however many connections break under requests."""
+"""Minimum seconds between two probes, however many connections break during requests."""
 PROBE_PATH = "/livez"
-"""Small, answered without etcd, and open to every client by Kubernetes' default roles."""
+"""Path of probes: small, answered without etcd, and allowed for all clients by Kubernetes' default roles."""
 
 logger = logging.getLogger(__name__)
 
@@ -47,15 +47,15 @@ class Probing:
         self.health = health
         self.name = str(health.server)
         self.wanted = asyncio.Event()
-        """Set when the server is to be probed at once."""
+        """Set when the server must be probed at once."""
         self.began = float("-inf")
-        """When the last probe that has ended began."""
+        """Monotonic time at which the last completed probe began."""
         self.pong: asyncio.Future[float] | None = None
-        """The answer to the last ping."""
+        """Future of the last ping's answer."""
 
 
 class Probes:
-    """One task for each server."""
+    """Runs one probing task for each server."""
 
     def __init__(
         self,
@@ -63,16 +63,17 @@ class Probes:
         ping: Callable[[ServerHealth], asyncio.Future[float] | None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`cut` closes the connections to a server and returns their number. `ping` has one of them show that the
-        server is there, in a few bytes; None where none can. `clock` is monotonic."""
+        """`cut` closes the connections to a server and returns their number. `ping` sends a ping of a few bytes over
+        one of them and returns its answer; None if it cannot. `clock` returns monotonic seconds.
+        """
         self._cut = cut
         self._ping = ping
         self._clock = clock
         self._client: Client | None = None
         self.cloud = Cloud([], "priority")
-        """The servers that are probed, and the choice among them."""
+        """The servers to probe, and the choice among them."""
         self._probing: dict[str, Probing] = {}
-        """By the server's name."""
+        """The probing of each server, by the server's name."""
         self.probed = Notifier()
         """Notified after each probe."""
         self._pace = Pace(clock)
@@ -84,7 +85,7 @@ class Probes:
             self.begin(health)
 
     def begin(self, health: ServerHealth) -> None:
-        """Probe one more server, after `start`."""
+        """Begin to probe one more server, after `start`."""
         assert self._client is not None
         probing = Probing(health)
         self._probing[probing.name] = probing
@@ -93,7 +94,7 @@ class Probes:
         probing.task = background(run, f"probe of {probing.name}")
 
     def end(self, health: ServerHealth) -> None:
-        """Probe a server no longer."""
+        """Stop probing a server."""
         name = str(health.server)
         self._probing.pop(name).task.cancel()
         for metric in (metrics.SERVER_UP, metrics.ROUND_TRIP):
@@ -106,12 +107,12 @@ class Probes:
         self._probing.clear()
 
     def connect_failed(self, health: ServerHealth, message: str) -> None:
-        """Note that a live request could not open a connection; `message` is asyncio's error."""
+        """Record that a live request could not open a connection; `message` is asyncio's error."""
         fault = fault_of(message)
         if fault is Fault.SERVER:
             self._failed(health, message)
         elif fault is not Fault.NONE:
-            # Healthy connections to the server must stay, so this takes no server down. See `_is_own_fault`.
+            # Does not mark the server as down: healthy connections to it must stay. See `_is_own_fault`.
             if fault is Fault.NODE:
                 health.node_failed = self._clock()
             else:
@@ -121,20 +122,20 @@ class Probes:
                 logger.warning("no connection to %s, not the server's fault: %s", health.server, message)
 
     def suspect(self, health: ServerHealth) -> None:
-        """Probe a server at once: a handshake failed, or a connection broke under a request."""
+        """Probe a server at once, because a handshake failed or a connection broke during a request."""
         if health.usable and (probing := self._probing.get(str(health.server))) is not None:
             probing.wanted.set()
             if probing.pong is not None and not probing.pong.done():
                 probing.pong.set_exception(ConnectionResetError("a new probe replaces the ping"))
 
     async def confirm(self) -> bool:
-        """Whether a server is up, by a probe that is sent now to each that counts as up."""
+        """Probe now each server that counts as up, and return whether one is."""
         since = self._clock()
         usable = {str(path.server) for path in self.cloud.paths if path.usable}
         suspects = [probing for name, probing in self._probing.items() if name in usable]
         for suspect in suspects:
             self.suspect(suspect.health)
-        # A probe that is under way may have begun too early.
+        # A running probe may have begun too early to count, so allow for two.
         longest = 2 * max((suspect.health.silence for suspect in suspects), default=0.0)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(longest):
@@ -158,10 +159,10 @@ class Probes:
             try:
                 answer = await self._probe(health, client, began)
                 if answer is not None and answer.status in ASKS and not health.doubtful:
-                    # Not before the second error: until then an outage would stay unknown.
+                    # Honour Retry-After only once the server has counted as erring, so that an outage is noticed.
                     pause = max(pause, retry_after(answer.headers) or 0.0)
             except Exception as error:
-                # The task must live on: without its probe a server would stay up, or down, for good.
+                # The task must survive: without probes the server's state would never change again.
                 logger.exception("the probe of %s failed", health.server)
                 self._failed(health, str(error))
             if health.timeouts.round_trip is not None:
@@ -172,7 +173,9 @@ class Probes:
             await self._until_due(probing, began)
 
     async def _pinged(self, probing: Probing) -> bool:
-        """Whether a server that is well, as far as anybody knows, has answered a ping. Any other is probed at once."""
+        """Ping a server that is up without errors, and return whether it answered. Return False for any other server:
+        it needs a probe.
+        """
         health = probing.health
         if health.condition is not Condition.UP or health.doubtful or health.is_erring:
             return False
@@ -189,32 +192,34 @@ class Probes:
         return True
 
     async def _until_due(self, probing: Probing, began: float) -> None:
-        """Return when the server is to be probed again, after a probe that began then."""
+        """Return when the server must be probed again. `began`: when its last probe began."""
         health = probing.health
         again = self._clock() + RECOVERY_INTERVAL - PROMPT_PAUSE
         while (left := self._due(health, began, again) - self._clock()) > 0:
-            # It may be asked something meanwhile, or be needed.
+            # A request, or a failover to this server, may make a probe due earlier.
             if await comes_within(
                 max(min(left, health.timeouts.patience), SHORTEST_WAIT), probing.wanted.wait()
             ):
                 return
 
     def _due(self, health: ServerHealth, began: float, again: float) -> float:
-        """When to probe a server, whose last probe began then; `again` where it is to be soon."""
+        """Return when to probe a server whose last probe began at `began`; `again` if it must be soon."""
         is_settled = health.usable and not health.doubtful
         if (is_settled or health.condition is Condition.DOWN) and self.cloud.is_spare(health):
             return began + SPARE_INTERVAL
         if not is_settled:
             return again
-        # A server that answers others with 5xx is not healthy because it answers.
+        # While live requests get 5xx, other answers do not replace a probe.
         return health.due(began if health.is_erring else max(began, health.heard))
 
     async def _probe(self, health: ServerHealth, client: Client, began: float) -> RawResponse | None:
-        """The server's answer, noted; None where there was none."""
+        """Probe a server, record the result, and return its answer; None if it sent none."""
         try:
             answer = await ask(client, health, PROBE_PATH, (), self._clock)
         except Unreachable as error:
-            is_late = isinstance(error.__cause__, TimeoutError)  # while the server answers others
+            is_late = isinstance(
+                error.__cause__, TimeoutError
+            )  # the server answered other requests meanwhile
             if not is_late and not self._is_own_fault(health, began):
                 self._failed(health, _reason(error))
             return None
@@ -224,8 +229,8 @@ class Probes:
     def _is_own_fault(self, health: ServerHealth, began: float) -> bool:
         """Whether a probe failed because the node could not open a connection.
 
-        A name that cannot be resolved takes a server down all the same where no connection to it is open: then nothing
-        shows that the server is there, and clients must be answered from copies.
+        A name that cannot be resolved still marks a server as down if no connection to it is open: then nothing shows
+        that it is alive, and clients must be answered from copies.
         """
         if health.resolver_failed >= began:
             return health.connections > 0
@@ -239,7 +244,7 @@ class Probes:
             self._went_down(health)
 
     def _identified(self, health: ServerHealth, *, refuses_node: bool) -> None:
-        """Note whether the server takes the node's identity, with which the probe came."""
+        """Record whether the server accepts the node's identity, with which the probe was sent."""
         if health.refuses_node != refuses_node:
             health.refuses_node = refuses_node
             what = "does not accept" if refuses_node else "accepts"
@@ -261,9 +266,10 @@ class Probes:
 
 
 async def in_time[T](asking: asyncio.Future[T], health: ServerHealth, clock: Callable[[], float]) -> T:
-    """Await an answer. Unreachable where the server is silent beyond its timeouts.
+    """Await an answer. Unreachable if the server is silent for longer than its timeouts allow.
 
-    Any byte of the server on any connection gives it more time: on a full link an answer waits in the queue.
+    Any byte from the server on any connection extends the wait: on a saturated link an answer is queued behind other
+    data.
     """
     began = clock()
     try:
@@ -284,8 +290,9 @@ async def ask(
     headers: Iterable[tuple[str, str]],
     clock: Callable[[], float],
 ) -> RawResponse:
-    """Probe a server, and return its answer. Unreachable where none comes within the server's timeouts; by a
-    TimeoutError where the server answered other requests all the time."""
+    """Send a probe, and return the answer. Unreachable if none arrives within the server's timeouts; caused by a
+    TimeoutError if the server answered other requests meanwhile.
+    """
     longest = 2 * health.timeouts.opening + health.silence
     asking = asyncio.create_task(
         client.relay("GET", path, headers=headers, body=b"", timeout=longest),
@@ -295,7 +302,7 @@ async def ask(
 
 
 def _reason(error: Unreachable) -> str:
-    """Why there was no answer, in words for the operator."""
+    """Return why there was no answer, as a text for the operator."""
     reason = str(error.__cause__ or error) or "no answer"
     if "ertificate" in reason and not isinstance(error.__cause__, FileNotFoundError):
         reason += (

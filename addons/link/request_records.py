@@ -1,4 +1,4 @@
-"""The hub's own requests, for people: the last ones, without anything secret."""
+"""Records of the hub's last own requests, without secrets, for the interfaces."""
 
 from __future__ import annotations
 
@@ -11,31 +11,33 @@ from typing import Any
 from addons.requests.caller import CredentialSource, masked
 
 MAX_RECORDS = 200
-"""Requests that are remembered: the probes, reviews and lists of some minutes, and every watch of a small node."""
+"""Maximum recorded requests: enough for the probes, reviews and lists of some minutes and every watch of a small
+node.
+"""
 
 
 @dataclass(slots=True, eq=False)
 class RequestRecord:
-    """One request."""
+    """One of the hub's own requests."""
 
     method: str
     target: str
     server: str
     credential_source: CredentialSource
     began: float = field(default_factory=time.time)
-    """In Unix seconds, as `ended`."""
+    """Unix time in seconds, like `ended`."""
     status: int = 0
-    """0 until a server has answered."""
+    """Status of the answer; 0 until a server has answered."""
     failure: str = ""
-    """Why none has."""
+    """Why no server has answered; "" without a failure."""
     sent: int = 0
-    """Bytes of the body, as `received`."""
+    """Bytes of the request body; `received` counts the answer's."""
     received: int = 0
     ended: float = 0.0
-    """0.0 while the request runs."""
+    """Unix time in seconds; 0.0 while the request runs."""
 
     def describe(self) -> dict[str, Any]:
-        """For the debug page."""
+        """Return the record for the debug page."""
         ended = self.ended or time.time()
         return {
             "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.began)),

@@ -1,4 +1,4 @@
-"""The servers of the cloud by address: parsed from the operator's text, and the keys of the connections to them."""
+"""The servers of the cloud: parsed from the operator's options, and the keys of the connections to them."""
 
 from __future__ import annotations
 
@@ -13,48 +13,52 @@ from kube.bounds import Recent, reached
 from kube.http.proxies import Proxy
 
 MAX_RELAYS = 10
-"""Relays that a hub takes: each is a task that probes it."""
+"""Maximum relays of a hub: each has a task that probes it."""
 RELAY = "relay "
-"""The prefix of a relay's name; no node's name has it."""
+"""Prefix of a relay's name; no node's name can have it."""
 MAX_OWN_PARTITIONS = 256
-"""Tokens with a connection of their own: more than a node has pods. The least recently used one loses its own."""
+"""Maximum tokens with a connection of their own: more than a node has pods. The least recently used one loses its
+connection.
+"""
 SHARED_PARTITIONS = 16
-"""Partitions of tokens that no server has accepted yet. A new token that is good seldom meets a bad one there."""
+"""Number of partitions shared by tokens that no server has accepted yet, so that a valid new token seldom shares one
+with an invalid token.
+"""
 NO_PARTITION = ""
-"""The partition of requests that carry no token of the caller."""
+"""The partition of requests without a caller's token."""
 _PREFIX = re.compile(r"(?:/[\w.~%:@!$&'()*+,;=-]*)*", re.ASCII)
-"""The beginning of paths."""
+"""Pattern of a path prefix."""
 ServerOrder = Literal["round-robin", "priority"]
 
 
 @dataclass(frozen=True)
 class Lender(Proxy):
-    """The hub of another node of the pool, whose link to the cloud this node may use."""
+    """The hub of another node in the pool, through whose link this node may reach the cloud."""
 
     node: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One kube-apiserver, or a load balancer before several; or the hub of another node, by its peer port."""
+    """One kube-apiserver, or a load balancer in front of several; or another node's hub, at its peer port."""
 
     scheme: Literal["http", "https"]
     host: str
     port: int
     node: str = ""
-    """The node whose hub this is, or a name for a relay; "" for a server of the cloud."""
+    """Node whose hub this is, or a relay's name; "" for a server of the cloud."""
     lender: Lender | None = None
-    """The node whose link leads there; None for this node's own."""
+    """Hub through whose link the server is reached; None for this node's own link."""
     uplink: Uplink | None = None
-    """The uplink to it; None if the routes of the node decide."""
+    """Uplink through which the server is reached; None if the node's routes decide."""
     prefix: str = ""
-    """The prefix of each path there, as behind a gateway of many clusters."""
+    """Prefix of every path on this server, as behind a gateway to many clusters."""
     authority: str = field(init=False, repr=False, compare=False)
-    """Host and port, as a request names them."""
+    """Host and port, as in a request's authority."""
     url: str = field(init=False, repr=False, compare=False)
-    """The server's own, whichever link leads there."""
+    """URL of the server, without its link."""
     name: str = field(init=False, repr=False, compare=False)
-    """The URL, and the link. Each request looks servers up by it."""
+    """The URL with its link. The key of look-ups, so computed once."""
 
     def __post_init__(self) -> None:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -66,7 +70,7 @@ class Server:
 
     @property
     def is_in_cloud(self) -> bool:
-        """Whether the link to the cloud leads there: to a kube-apiserver or a relay, not to another node's hub."""
+        """Whether this is a kube-apiserver or a relay, reached by the link to the cloud, not another node's hub."""
         return not self.node or self.node.startswith(RELAY)
 
     def __str__(self) -> str:
@@ -74,7 +78,7 @@ class Server:
 
 
 def parse_server(text: str) -> Server:
-    """The server of `https://host[:port][/prefix]`; ValueError otherwise."""
+    """Parse `https://host[:port][/prefix]`. ValueError for anything else."""
     try:
         parts = urlsplit(text.strip())
         port = parts.port
@@ -90,7 +94,9 @@ def parse_server(text: str) -> Server:
 
 
 def parse_relays(text: str) -> tuple[Server, ...]:
-    """The relays of `https://host:port,…`; ValueError otherwise. `Server.node` is a name that no node can have."""
+    """Parse the relays of `https://host:port,…`. ValueError for anything else. Their `node` is a name that no node can
+    have.
+    """
     relays = tuple(dict.fromkeys(parse_server(entry) for entry in text.split(",") if entry.strip()))
     for relay in relays:
         if relay.scheme != "https" or relay.prefix:
@@ -104,12 +110,11 @@ def parse_relays(text: str) -> tuple[Server, ...]:
 
 
 class PoolKey(NamedTuple):
-    """The key by which connections are separate.
+    """The key of a connection: requests with different keys never share one.
 
-    kube-apiserver takes each request on a connection with the hub's certificate for the hub's, so a request with a
-    caller's own token must never travel on one. A partition keeps apart callers with tokens of their own
-    (`PoolPartitions`), and the certificates that the hub has had one after another
-    (`addons.link.tls`).
+    kube-apiserver attributes each request on a connection with the hub's certificate to the hub, so a request with a
+    caller's token must use another connection. The partition separates callers with different tokens
+    (`PoolPartitions`), and the successive certificates of the hub (`addons.link.tls`).
     """
 
     server: Server
@@ -118,26 +123,26 @@ class PoolKey(NamedTuple):
 
 
 class PoolPartitions:
-    """Which connections carry the requests of callers with tokens of their own. Remembers tokens by their digest.
+    """Assigns callers with tokens of their own to connections. Tokens are stored as digests.
 
-    kube-apiserver ends a connection (GOAWAY) on which it saw a bad token, and so disturbs all its requests. An accepted
-    token gets a connection of its own. All others share some: with one each, a caller could open a thousand connections
-    with a thousand invented tokens.
+    kube-apiserver closes a connection (GOAWAY) on which it received an invalid token, which disturbs all requests
+    there. So an accepted token gets a connection of its own. All other tokens share a few: otherwise a caller could
+    open a thousand connections with a thousand invented tokens.
     """
 
     def __init__(self) -> None:
         self._accepted: Recent[str, None] = Recent(MAX_OWN_PARTITIONS, "lanes of tokens")
 
     def partition(self, authorization: str) -> str:
-        """The partition of a request with an Authorization header: requests of one partition share connections."""
+        """Return the partition of a request by its Authorization. Requests of one partition share connections."""
         digest = _digest(authorization)
         return digest if digest in self._accepted else f"shared {int(digest, 16) % SHARED_PARTITIONS}"
 
     def answered(self, authorization: str, status: int) -> None:
-        """Note a server's answer to a token. Success, and 403, mean that it accepted the token.
+        """Record the status of an answer to a token. Success and 403 mean that the server accepted the token.
 
-        A server may refuse a request before it looks at the token. Another scheme than Bearer proves no user:
-        kube-apiserver answers it as anonymous, whatever its content.
+        Any other status proves nothing, because a server may refuse a request before it checks the token. Schemes other
+        than Bearer are ignored: kube-apiserver treats them as anonymous.
         """
         if not authorization.lower().startswith(BEARER):
             return

@@ -1,7 +1,8 @@
-"""TLS towards the cloud: verifies servers by the cluster's CA, and shows the hub's certificate where it is lent.
+"""TLS to the cloud: verifies servers by the cluster's CA, and presents the hub's certificate on connections with its
+identity.
 
-kubelet renews the node's certificate while the hub runs. The hub reads the files again when they change. It uses the
-former ones while the files do not match, because a certificate and its key cannot be replaced in one step.
+kubelet renews the node's certificate while the hub runs, so the hub reads the files again when they change. It uses the
+previous contents while certificate and key do not match, because they cannot be replaced atomically.
 """
 
 from __future__ import annotations
@@ -24,37 +25,37 @@ logger = logging.getLogger(__name__)
 
 
 class _Made(NamedTuple):
-    """A context, and the contents of the files that it was made of."""
+    """A cached context, and the file contents from which it was made."""
 
     pieces: tuple[bytes, ...]
     context: SSL.Context
     leaf: x509.Certificate | None
-    """The hub's certificate, where the context shows one."""
+    """The hub's certificate; None if the context presents none."""
     partition: str
-    """Names the certificate; "" for none."""
+    """Fingerprint of the certificate; "" without one."""
 
 
 @dataclass(slots=True)
 class Expected:
-    """The server that a connection leads to."""
+    """The server that a connection must reach."""
 
     name: str
-    """For people."""
+    """The server's name, for error messages."""
     is_server: Callable[[x509.Certificate], bool]
-    """Whether a certificate is the server's."""
+    """Returns whether a certificate belongs to the server."""
     fault: str = ""
-    """The fault of the certificate that the hub has shown, as text."""
+    """The error found in the presented certificate; "" if none."""
 
 
 class UpstreamTls:
-    """Makes OpenSSL connections. It caches a context until one of its files changes."""
+    """Makes OpenSSL connections. Contexts are cached until one of their files changes."""
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
         self._made: dict[bool, _Made] = {}
-        """By whether the context shows the hub's certificate."""
+        """The cached contexts, by whether they present the hub's certificate."""
         self._refused: tuple[bytes, ...] = ()
-        """The last contents that no context could be made of, while a former context serves."""
+        """The last contents that could not be used, so that they are reported once."""
 
     @property
     def server_name(self) -> str:
@@ -62,30 +63,30 @@ class UpstreamTls:
 
     @property
     def partition(self) -> str:
-        """Names the certificate in force, "" without one.
+        """Fingerprint of the certificate in use; "" without one.
 
-        kube-apiserver checks a connection's certificate with each request, and answers 401 after it has expired. So no
-        request uses a connection that was opened with a former certificate, while streams there continue.
+        kube-apiserver checks a connection's certificate at each request, and answers 401 after it has expired. So new
+        requests never use a connection that was opened with a previous certificate, while its open streams continue.
         """
         made = self._lent()
         return made.partition if made is not None else ""
 
     def expiry(self) -> datetime.datetime | None:
-        """When the certificate in force expires; None without a usable one."""
+        """Return when the certificate in use expires; None without a usable one."""
         made = self._lent()
         return made.leaf.not_valid_after_utc if made is not None and made.leaf is not None else None
 
     def check(self) -> None:
-        """ValueError where the certificates cannot be used."""
+        """Raise ValueError if the certificates cannot be used."""
         try:
             self._current(lend_certificate=True)
         except (OSError, ValueError, SSL.Error) as error:
             raise ValueError(f"the certificates cannot be used: {error}") from error
 
     def connection(self, server_name: str, *, lend_certificate: bool, alpn: list[bytes]) -> SSL.Connection:
-        """A connection that is about to send its ClientHello. The handshake fails unless the server is `server_name`.
+        """Return a connection before its ClientHello. The handshake fails unless the server is `server_name`.
 
-        ValueError or OpenSSL.SSL.Error when the credentials cannot be used.
+        ValueError or OpenSSL.SSL.Error if the credentials cannot be used.
         """
         context = self._current(lend_certificate).context
         return client_connection(context, server_name, alpn)
@@ -94,10 +95,10 @@ class UpstreamTls:
         try:
             return self._current(lend_certificate=True)
         except (OSError, ValueError, SSL.Error):
-            return None  # the handshake's error has the reason
+            return None  # the handshake will report the reason
 
     def _current(self, lend_certificate: bool) -> _Made:
-        """A context of the files as they are now, or the former one while they do not fit each other."""
+        """Return a context of the files' current contents, or the previous one while these do not match each other."""
         own = self._credentials
         pieces: tuple[bytes, ...] = (own.authority.read(),)
         if lend_certificate:
@@ -134,7 +135,7 @@ class UpstreamTls:
 
 
 def client_context(authorities: Iterable[x509.Certificate]) -> SSL.Context:
-    """A context for connections to servers whose certificates these CAs have signed."""
+    """Return a context for connections to servers with certificates from these CAs."""
     context = SSL.Context(SSL.TLS_CLIENT_METHOD)
     context.set_min_proto_version(SSL.TLS1_2_VERSION)
     context.set_verify(SSL.VERIFY_PEER, _verify)
@@ -148,14 +149,14 @@ def client_context(authorities: Iterable[x509.Certificate]) -> SSL.Context:
 
 
 def plain_connection(server_name: str) -> SSL.Connection:
-    """TLS with a server that the system's authorities know, without a certificate of this node's."""
+    """Return TLS to a server that is verified by the system's CAs, without a client certificate."""
     context = client_context(())
     context.set_default_verify_paths()
     return client_connection(context, server_name, [b"http/1.1"])
 
 
 def client_connection(context: SSL.Context, server_name: str, alpn: list[bytes]) -> SSL.Connection:
-    """TLS that is about to begin, with a server of this name. ValueError for no name."""
+    """Return TLS, before its handshake, to a server of this name. ValueError if the name is invalid."""
     ssl_conn = connection_to(Expected(server_name, lambda shown: is_named(shown, server_name)), context, alpn)
     if not is_address(server_name):
         ssl_conn.set_tlsext_host_name(_ascii(server_name).encode())
@@ -163,7 +164,7 @@ def client_connection(context: SSL.Context, server_name: str, alpn: list[bytes])
 
 
 def connection_to(expected: Expected, context: SSL.Context, alpn: list[bytes]) -> SSL.Connection:
-    """TLS that is about to begin, with the server that is expected."""
+    """Return TLS, before its handshake, to the expected server."""
     ssl_conn = SSL.Connection(context)
     ssl_conn.set_app_data(expected)
     ssl_conn.set_alpn_protos(alpn)
@@ -172,7 +173,9 @@ def connection_to(expected: Expected, context: SSL.Context, alpn: list[bytes]) -
 
 
 def show_certificate(context: SSL.Context, certificates: bytes, key: bytes) -> x509.Certificate:
-    """Load a client's certificate into a context, and return it; ValueError or SSL.Error where it is no pair."""
+    """Load a client certificate and its key into a context, and return the certificate. ValueError or SSL.Error if they
+    do not match.
+    """
     leaf, *chain = x509.load_pem_x509_certificates(certificates)
     context.use_certificate(leaf)
     for certificate in chain:
@@ -184,20 +187,22 @@ def show_certificate(context: SSL.Context, certificates: bytes, key: bytes) -> x
 
 
 def refusal_of(tls: SSL.Connection) -> str:
-    """The error in the server's certificate; "" where nothing was found."""
+    """Return the error found in the server's certificate; "" if none."""
     fault = tls.get_app_data().fault
     return f"Certificate verify failed: {fault}" if fault else ""
 
 
 def _verify(tls: SSL.Connection, shown: crypto.X509, code: int, depth: int, is_valid: int) -> bool:
-    """Take OpenSSL's result for each certificate of a chain, and note whether its last one is the server's."""
+    """Verify one certificate of a chain by OpenSSL's result, and the last one by the expected name. Called by
+    OpenSSL.
+    """
     expected: Expected = tls.get_app_data()
     if not is_valid:
         expected.fault = _FAULTS.get(code, f"error {code}")
     elif depth == 0:
         try:
             is_its = expected.is_server(shown.to_cryptography())
-        except Exception as error:  # a server may show whatever it likes
+        except Exception as error:  # a server may present anything
             expected.fault = f"the certificate cannot be read: {error}"
         else:
             expected.fault = "" if is_its else f"the certificate is not that of {expected.name}"
@@ -205,10 +210,10 @@ def _verify(tls: SSL.Connection, shown: crypto.X509, code: int, depth: int, is_v
 
 
 def is_named(certificate: x509.Certificate, name: str) -> bool:
-    """Whether a certificate is valid for a host of this name or address.
+    """Whether a certificate is valid for this host name or address.
 
-    As for kube-apiserver's other clients, the subject's common name does not count, and a wildcard matches one full
-    label (RFC 9525, 6.3). ValueError if the certificate has no name.
+    Like other clients of kube-apiserver, it ignores the subject's common name, and a wildcard matches one complete
+    label (RFC 9525, 6.3). ValueError if `name` is invalid.
     """
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -223,7 +228,7 @@ def is_named(certificate: x509.Certificate, name: str) -> bool:
 
 
 def _ascii(name: str) -> str:
-    """A host's name as certificates have it. ValueError for no name."""
+    """Return a host name in the form of certificates. ValueError if it is invalid."""
     if not name or "*" in name or "\0" in name:
         raise ValueError(f"{name!r} is no server's name")
     return name.encode("idna").decode().lower().removesuffix(".")
@@ -234,4 +239,4 @@ _FAULTS = {
     for name, code in vars(SSL.X509VerificationCodes).items()
     if name.startswith("ERR_")
 }
-"""OpenSSL's fault of a certificate, as text."""
+"""Texts of OpenSSL's verification errors, by their code."""

@@ -1,7 +1,7 @@
-"""TLS by pyOpenSSL on memory buffers, in either role: the protocol of a socket, and the transport of the protocol
-within.
+"""TLS by pyOpenSSL on memory buffers, as client or server: an asyncio protocol on a socket, and a transport for the
+protocol above.
 
-asyncio's own takes 295 KB a connection, and cannot ask a client for a certificate without verifying it.
+asyncio's own TLS takes 295 KB a connection, and cannot request a client certificate without verifying it.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from OpenSSL import SSL
 from kube.bounds import reached
 
 RECORD = 16 * 1024
-"""The largest plain text of a TLS record, and of one call of OpenSSL.
+"""Maximum bytes of plain text in a TLS record, and in one call of OpenSSL.
 
-A connection keeps a buffer for the largest one.
+A connection keeps a buffer of this size.
 """
 SEALING = 512
-"""Bytes that OpenSSL needs beyond the plain text: more than any cipher adds to a record."""
+"""Bytes that OpenSSL's buffer needs beyond the plain text: more than any cipher adds to a record."""
 OWN_RECORDS = 4 * 1024
-"""Bytes read at once of OpenSSL's own output: keys, tickets and alerts; usually none."""
+"""Maximum bytes of one read of OpenSSL's own output (handshake, tickets, alerts), of which there is usually none."""
 
 MAX_OWED = 16 * 1024
-"""Bytes of answers to key updates (RFC 8446, 4.6.3) that wait for the other side.
+"""Maximum bytes of unread answers to the peer's key updates (RFC 8446, 4.6.3).
 
-Each has 22, and no honest peer renews its keys seven hundred times without reading.
+Each answer has 22 bytes, and no honest peer updates its keys seven hundred times without reading.
 """
 
 
 class TransportLayer(asyncio.Transport, asyncio.Protocol):
-    """A layer between a transport and a protocol, which passes every call in both directions."""
+    """A layer between a transport and a protocol that passes every call in both directions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class TransportLayer(asyncio.Transport, asyncio.Protocol):
         self._protocol: asyncio.Protocol | None = None
 
     def speak(self, protocol: asyncio.Protocol) -> None:
-        """Hand received bytes to this protocol from now on."""
+        """Pass received bytes to this protocol from now on."""
         self._protocol = protocol
         protocol.connection_made(self)
 
@@ -112,17 +112,17 @@ class TransportLayer(asyncio.Transport, asyncio.Protocol):
 
 
 class TlsTransport(TransportLayer, ABC):
-    """One end of TLS. Data that comes after the handshake waits for `speak`."""
+    """One end of TLS. Data received after the handshake is buffered until `speak`."""
 
     def __init__(self) -> None:
         super().__init__()
         self._tls: SSL.Connection | None = None
         self._is_agreed = False
         self._is_paused = False
-        """The protocol reads no further."""
+        """Whether the protocol has paused reading."""
         self._error: Exception | None = None
         self._owed = 0
-        """Bytes of OpenSSL's own that the other side has not read, as far as is known."""
+        """Bytes of OpenSSL's own output that the peer may not have read."""
 
     @abstractmethod
     def agreed(self, tls: SSL.Connection) -> None:
@@ -130,17 +130,17 @@ class TlsTransport(TransportLayer, ABC):
 
     @abstractmethod
     def refused(self, tls: SSL.Connection, why: str) -> None:
-        """Handle a handshake that failed; the other side has its alert."""
+        """Handle a failed handshake, after its alert was sent to the peer."""
 
     def start(self, tls: SSL.Connection, early: bytes = b"") -> None:
-        """Begin the handshake. `early` has come already."""
+        """Begin the handshake. `early` are bytes already received."""
         self._tls = tls
         if early:
             tls.bio_write(early)
         self._shake_hands(tls)
 
     def fail(self, error: Exception) -> None:
-        """Close the connection, and give the protocol the first such error."""
+        """Close the connection, and report the first such error to the protocol."""
         self._error = self._error or error
         super().close()
 
@@ -190,7 +190,7 @@ class TlsTransport(TransportLayer, ABC):
             self._shake_hands(self._tls)
 
     def eof_received(self) -> bool:
-        return False  # without an alert it is a cut, and no end of the data (RFC 8446, 6.1)
+        return False  # without a close alert this is a truncation, not the end of the data (RFC 8446, 6.1)
 
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(self._error or error)
@@ -203,7 +203,7 @@ class TlsTransport(TransportLayer, ABC):
         except SSL.WantReadError:
             self._flush(tls)
         except SSL.Error as error:
-            self._flush(tls)  # the alert tells the other side the reason
+            self._flush(tls)  # sends the alert with the reason
             self.refused(tls, reason_of(error))
         else:
             self._flush(tls)
@@ -211,7 +211,9 @@ class TlsTransport(TransportLayer, ABC):
             self.agreed(tls)
 
     def _decrypt(self) -> None:
-        """Deliver available data at once: a server sends the head of an answer and its body as two records."""
+        """Pass all available data to the protocol in one call: servers send the head and the body of an answer as two
+        records.
+        """
         tls, protocol = self._tls, self._protocol
         if tls is None or protocol is None or self._is_paused or self._below is None:
             return
@@ -227,11 +229,11 @@ class TlsTransport(TransportLayer, ABC):
         self._answer_keys(tls)
         if records:
             protocol.data_received(records[0] if len(records) == 1 else b"".join(records))
-        if end is not None and not self._is_paused:  # else the protocol learns it when it reads on
+        if end is not None and not self._is_paused:  # otherwise reported when the protocol resumes reading
             self._end(end)
 
     def _answer_keys(self, tls: SSL.Connection) -> None:
-        """Send OpenSSL's answers to the other side's key updates, if that side reads."""
+        """Send OpenSSL's answers to the peer's key updates. Abort if the peer does not read them."""
         self._owed += self._flush(tls)
         if self._owed and not self.get_write_buffer_size():
             self._owed = 0
@@ -249,7 +251,7 @@ class TlsTransport(TransportLayer, ABC):
             self.fail(ConnectionResetError(reason_of(end)))
 
     def _flush(self, tls: SSL.Connection) -> int:
-        """Send OpenSSL's output to the other side, and return the number of bytes."""
+        """Send OpenSSL's output to the peer; return the number of bytes."""
         sealed = _sealed(tls, OWN_RECORDS)
         if sealed and self._below is not None:
             self._below.write(sealed)
@@ -257,13 +259,13 @@ class TlsTransport(TransportLayer, ABC):
 
 
 def reason_of(error: SSL.Error) -> str:
-    """OpenSSL's error, as text."""
+    """Return OpenSSL's error as text."""
     errors = error.args[0] if error.args else ()
     return str(errors[-1][-1]) if isinstance(errors, list) and errors else "the connection was closed"
 
 
 def _sealed(tls: SSL.Connection, at_once: int) -> bytes:
-    """Encrypted bytes for the peer, read in pieces of this size."""
+    """Read all encrypted output for the peer, in reads of `at_once` bytes."""
     parts = []
     with contextlib.suppress(SSL.WantReadError):
         while True:

@@ -1,4 +1,4 @@
-"""One connection to a server as its bytes go: TCP, a proxy, TLS where the server has it, and the pace of a drill."""
+"""The layers of one connection to a server: TCP, a proxy, a drill's rate limit, and TLS if the server has it."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from addons.telemetry import metrics
 from kube.http.proxies import Proxy
 
 MAX_READ = 64 * 1024
-"""Bytes that are read from a server at once, and handled before any other work.
+"""Maximum bytes of one read from a server, all handled before other work.
 
-A server of HTTP/1.1 that sends chunks of a byte would make 40,000 of them in the 256 KiB that asyncio reads.
+An HTTP/1.1 server that sends chunks of one byte would fit 40,000 of them into the 256 KiB that asyncio reads by
+default.
 """
 SENT, RECEIVED = (metrics.LINK_BYTES.labels(direction).inc for direction in ("up", "down"))
-"""Count bytes of the link to the cloud, as sockets have them."""
+"""Counters of the bytes on the link to the cloud, as sent and received by sockets."""
 AT_ONCE = 0.001
-"""Seconds between bytes that came over the link together."""
+"""Maximum seconds between received bytes that count as one burst, without a new latency."""
 
 
 class UpstreamTransport(TransportLayer):
-    """The connection below TLS: counts bytes, and delivers them at a drill's pace."""
+    """The layer between socket and TLS: counts bytes, and delays them by a drill."""
 
     def __init__(
         self,
@@ -39,9 +40,9 @@ class UpstreamTransport(TransportLayer):
         *,
         is_counted: bool = False,
     ) -> None:
-        """`drills` delay received bytes.
+        """`drills` delays received bytes. The connection updates the server's `health`.
 
-        The server's `health` is updated by the connection. Bytes on the link to the cloud are counted.
+        `is_counted`: its bytes count as bytes on the link to the cloud.
         """
         super().__init__()
         self._secure = ServerTls(tls, health) if tls is not None else None
@@ -51,23 +52,23 @@ class UpstreamTransport(TransportLayer):
         self._is_counted = is_counted
         self._loop = asyncio.get_running_loop()
         self._late: deque[bytes] = deque()
-        """The bytes that a drill delays."""
+        """Received bytes that a drill delays."""
         self._is_late = False
         self._pacing: asyncio.Task[None] | None = None
         self._last = 0.0
-        """When bytes last came, in the loop's time."""
+        """Time on the event loop's clock at which bytes were last delivered."""
         self._is_paused = False
-        """The protocol reads no further."""
+        """Whether the protocol has paused reading."""
         self._error: Exception | None = None
 
     async def secured(self) -> None:
-        """Return when TLS is agreed on; OSError where it cannot be, within the server's timeouts."""
+        """Return after the TLS handshake. OSError if it fails, or exceeds the server's timeouts."""
         if self._secure is not None:
             async with asyncio.timeout(self._health.timeouts.opening):
                 await self._secure.secured
 
     def speak(self, protocol: asyncio.Protocol) -> None:
-        """Hand received bytes to this protocol: within TLS, where there is any."""
+        """Pass received bytes to this protocol, decrypted if there is TLS."""
         if self._secure is not None:
             self._secure.speak(protocol)
         else:
@@ -119,7 +120,7 @@ class UpstreamTransport(TransportLayer):
         super().data_received(data)
 
     async def _pace(self, drills: Drills) -> None:
-        """Hand on bytes that a drill delays, when a slow link would have brought them."""
+        """Deliver bytes that a drill delays, when a slow link would have delivered them."""
         while self._late:
             data = self._late.popleft()
             try:
@@ -134,7 +135,9 @@ class UpstreamTransport(TransportLayer):
         self._settle()
 
     def _settle(self) -> None:
-        """Read from the socket, or leave it to the server to wait."""
+        """Pause or resume reading from the server's socket: paused while the protocol pauses or a drill delays
+        bytes.
+        """
         if self._below is None or self._below.is_closing():
             return
         if self._is_paused or self._is_late:
@@ -144,7 +147,7 @@ class UpstreamTransport(TransportLayer):
 
 
 class ServerTls(TlsTransport):
-    """TLS with a server. Measures the round trip to it by the handshake."""
+    """TLS to a server. The handshake measures the round trip."""
 
     def __init__(self, tls: SSL.Connection, health: ServerHealth) -> None:
         super().__init__()
@@ -152,7 +155,7 @@ class ServerTls(TlsTransport):
         self._loop = asyncio.get_running_loop()
         self.secured: asyncio.Future[None] = self._loop.create_future()
         self._greeted: float | None = None
-        """When the ClientHello was sent, until the server has answered; in the loop's time."""
+        """Time on the event loop's clock at which the ClientHello was sent; None once the server has answered."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -175,17 +178,17 @@ class ServerTls(TlsTransport):
         error = self._error or error
         if not self.secured.done():
             self.secured.set_exception(error or ConnectionResetError("the connection was closed"))
-            self.secured.exception()  # its waiter may be gone
+            self.secured.exception()  # marks the exception as retrieved: its waiter may be gone
         super().connection_lost(error)
 
 
 class Tunnel(asyncio.Protocol):
-    """Speaks to the proxy until the tunnel is open."""
+    """Negotiates with a proxy until the tunnel is open."""
 
     def __init__(self, proxy: Proxy, server: Server, beyond: asyncio.Protocol) -> None:
-        """`beyond` gets the connection when it leads to the server."""
+        """`beyond` gets the connection once it leads to the server."""
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Set when it does; ConnectionError where it cannot."""
+        """Completes when the tunnel is open; ConnectionError if the proxy refuses it."""
         self._proxy = proxy
         self._server = server
         self._beyond = beyond
@@ -221,7 +224,7 @@ class Tunnel(asyncio.Protocol):
     def _fail(self, error: ConnectionError) -> None:
         if not self.opened.done():
             self.opened.set_exception(error)
-            self.opened.exception()  # its waiter may be gone
+            self.opened.exception()  # marks the exception as retrieved: its waiter may be gone
 
 
 async def connect(
@@ -232,9 +235,9 @@ async def connect(
     proxy_tls: SSL.Connection | None = None,
     uplink: Uplink | None = None,
 ) -> UpstreamTransport:
-    """An open connection to a server, not used yet. OSError where none opens within the server's timeouts.
+    """Open a connection to a server. OSError if it does not open within the server's timeouts.
 
-    `proxy_tls` is TLS with the proxy.
+    `proxy_tls` is TLS to the proxy.
     """
     server, seconds = health.server, health.timeouts.opening
     is_on_link = server.is_in_cloud and server.lender is None
@@ -243,7 +246,7 @@ async def connect(
         async with asyncio.timeout(seconds):
             await uplinks.connect(lambda: transport, server.host, server.port, uplink)
         return transport
-    # The path to the proxy shows nothing about the server.
+    # The connection to the proxy says nothing about the server's health.
     proxy_health = ServerHealth(Server(proxy.scheme, proxy.host, proxy.port))
     outer = UpstreamTransport(proxy_tls, None, proxy_health, is_counted=is_on_link)
     async with asyncio.timeout(seconds):

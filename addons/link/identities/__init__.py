@@ -1,1 +1,1 @@
-"""The hub's identities towards servers: renewed credentials, and the one for kubelet."""
+"""The hub's identities towards servers: renewed credentials, and the certificate for kubelet."""

@@ -1,4 +1,4 @@
-"""Keeps the credentials of a kubeconfig's exec plugin: run again before they end, and when the cloud refuses them."""
+"""Runs a kubeconfig's exec plugin for credentials: again before they expire, and when the cloud refuses them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from kube.http.exec_plugin import ExecPlugin
 from kube.http.kubeconfig import Credentials
 
 AHEAD = 0.1
-"""The share of the remaining life at which credentials are renewed before their end, so that no request waits for a
-plugin."""
+"""Fraction of the remaining lifetime by which credentials are renewed before they expire, so that no request waits for
+a plugin.
+"""
 LONGEST_SLEEP = 30.0
-"""Seconds after which the clock is read again: a laptop that slept has missed an end."""
+"""Maximum seconds between two looks at the clock: a machine that was suspended may have missed an expiry."""
 
 logger = logging.getLogger(__name__)
 
 
 class PluginCredentials:
-    """Runs one plugin whenever it is time. Former credentials serve while a plugin fails."""
+    """Runs one plugin whenever its credentials are due. The previous credentials stay in use while it fails."""
 
     def __init__(
         self,
@@ -31,23 +32,23 @@ class PluginCredentials:
         refused: Notifier,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`refused` is notified when the cloud has answered 401. `clock` gives seconds since the epoch."""
+        """`refused` notifies of a 401 from the cloud. `clock` returns seconds since the epoch."""
         self._credentials = credentials
         self._plugin = plugin
         self._refused = refused
         self._clock = clock
         self._renewal: float | None = None
-        """When to run the plugin next, on `clock`; None: when the cloud refuses."""
+        """Time on `clock` at which to run the plugin next; None if only a refusal requires that."""
 
     async def load(self) -> None:
-        """Run the plugin, and take its credentials; ValueError where it returns none."""
+        """Run the plugin, and use its credentials. ValueError if it returns none."""
         given = await asyncio.to_thread(self._plugin.run)
         self._credentials.use_output(given)
         now = self._clock()
         self._renewal = given.expiry - max(0.0, given.expiry - now) * AHEAD if given.expiry else None
 
     async def run(self) -> None:
-        """Renew the credentials until cancelled. `load` comes first."""
+        """Renew the credentials until cancelled. Call `load` first."""
         backoff = Backoff()
         while True:
             await self._until_due()
@@ -55,7 +56,7 @@ class PluginCredentials:
                 await self.load()
             except ValueError as error:
                 logger.warning("the previous credentials stay in use: %s", error)
-            # A plugin's credentials may be refused again, or have expired already.
+            # Back off: new credentials may be refused again, or have expired already.
             await asyncio.sleep(backoff.next())
 
     async def _until_due(self) -> None:

@@ -1,1 +1,1 @@
-"""The uplinks of this node, and how a connection is opened through one."""
+"""The uplinks of this node, and the connections opened through them."""

@@ -1,4 +1,4 @@
-"""An uplink of this node: parsed from the operator's text, how a connection is opened by it, and why one could not."""
+"""An uplink of this node: parsing, opening connections through it, and the causes of failures."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from enum import StrEnum
 from typing import NamedTuple
 
 _DEVICE = re.compile(r"[^\s/:\[\]]{1,15}")
-"""The name of a Linux device: IFNAMSIZ with its final zero."""
+"""Pattern of a Linux network device's name: at most IFNAMSIZ minus its final NUL."""
 _FORM = re.compile(r"(?:\[(?P<address>[^\]]+)\]|(?P<name>[^:\[\]]+))(?::(?P<cost>[0-9]+))?")
 NOT_THERE = frozenset({errno.ENODEV, errno.ENXIO, errno.EADDRNOTAVAIL, errno.EPERM})
-"""The kernel's errors where the uplink is missing, has no address, or may not be used."""
+"""The kernel's errors if the uplink is missing, has no address, or may not be used."""
 SERVER_ERRNOS = frozenset(
     {
         *(errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE, errno.ETIMEDOUT),
         *(errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.ENETUNREACH, errno.ENETDOWN, errno.ENETRESET),
     }
 )
-"""The kernel's errors where the server, or the link to it, does not take a connection."""
+"""The kernel's errors if the server, or the link to it, refuses a connection."""
 _ERRNO = re.compile(r"\[Errno (-?\d+)\]")
 _NO_CONNECTION = re.compile(r"\[Errno (\d+)\] Connect call failed(?: \([^)]*\))?")
-"""asyncio's messages for a connection that cannot be opened, without the system's error."""
+"""asyncio's message for a connection that cannot be opened, with only the number of the system's error."""
 
 
 class Uplink(NamedTuple):
-    """A device, or an address of one, by which connections leave the node."""
+    """A network device, or an address of one, through which connections leave the node."""
 
     name: str
     is_address: bool = False
@@ -39,10 +39,10 @@ class Uplink(NamedTuple):
         return self.name
 
     def bind(self, unbound: socket.socket) -> None:
-        """Bind a socket to this uplink; OSError where it cannot be bound.
+        """Bind a socket to this uplink. OSError if that fails.
 
-        A device counts whatever its current address is. Linux allows this to every process since 5.7, before that with
-        CAP_NET_RAW. For an address, routes must lead over its device, which the kernel does not ensure.
+        A device is bound whatever its current address is: Linux permits that to all processes since 5.7, before that
+        with CAP_NET_RAW. An address works only if the routes lead over its device, which the kernel does not ensure.
         """
         if self.is_address:
             unbound.bind((self.name, 0))
@@ -50,8 +50,9 @@ class Uplink(NamedTuple):
             unbound.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, self.name.encode())
 
     async def open(self, host: str, port: int) -> socket.socket:
-        """A connection to a host by this uplink. OSError, with a line for each of the host's addresses, where none
-        leads there; the system's resolver knows its name."""
+        """Open a connection to a host through this uplink. OSError, with an entry for each of the host's addresses, if
+        none is reachable. The system's resolver looks up the name.
+        """
         loop, errors = asyncio.get_running_loop(), list[str]()
         addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         for family, kind, protocol, _, address in addresses:
@@ -71,7 +72,9 @@ class Uplink(NamedTuple):
         raise OSError("; ".join(errors))
 
     def _translated(self, error: OSError) -> OSError:
-        """An uplink that is not there is no fault of the node, as a want of ports is: another one may lead there."""
+        """Return ENETUNREACH if the uplink is missing: unlike a shortage of ports it is no fault of the node, and
+        another uplink may work.
+        """
         if error.errno in NOT_THERE or isinstance(error, socket.gaierror):
             return OSError(errno.ENETUNREACH, f"uplink {self.name}: {error.strerror}")
         return error
@@ -80,7 +83,9 @@ class Uplink(NamedTuple):
 async def connect[P: asyncio.BaseProtocol](
     make: Callable[[], P], host: str, port: int, uplink: Uplink | None
 ) -> tuple[asyncio.Transport, P]:
-    """Like the loop's `create_connection`, by an uplink. The one place where a connection to a server is opened."""
+    """Open a connection like the loop's `create_connection`, through an uplink. All connections to servers are opened
+    here.
+    """
     loop = asyncio.get_running_loop()
     if uplink is None:
         return await loop.create_connection(make, host, port)
@@ -88,23 +93,23 @@ async def connect[P: asyncio.BaseProtocol](
 
 
 class Fault(StrEnum):
-    """Why a connection could not be opened."""
+    """Causes of a failure to open a connection."""
 
     SERVER = "server"
-    """The server or the link refused it."""
+    """The server, or the link to it, refused the connection."""
     RESOLVER = "resolver"
     """The server's name could not be resolved."""
     NODE = "node"
     """The node has no descriptor, port or memory for it."""
     NONE = "none"
-    """No error of the system: a time-out, or the hub cut the connection."""
+    """No system error: a timeout, or the hub closed the connection."""
 
 
 def fault_of(message: str) -> Fault:
-    """The fault in asyncio's error about a connection that it could not open.
+    """Return the cause in asyncio's error message for a connection that could not be opened.
 
-    asyncio tries each address of a name and joins their errors; one that the server caused decides. The errors of the
-    resolver are negative numbers.
+    asyncio tries each address of a name and joins the errors; a single error of the server decides. Resolver errors
+    have negative numbers.
     """
     numbers = [int(number) for number in _ERRNO.findall(message)]
     if not numbers:
@@ -115,13 +120,15 @@ def fault_of(message: str) -> Fault:
 
 
 def readable_error(message: str) -> str:
-    """Shorten asyncio's message about a failed connection by the numbers of operating systems."""
+    """Replace errno numbers in asyncio's message about a failed connection by the system's texts."""
     readable = _NO_CONNECTION.sub(lambda match: os.strerror(int(match[1])), message)
     return _ERRNO.sub("", readable).replace("  ", " ").strip()
 
 
 def parse_uplinks(name: str, text: str) -> tuple[Uplink, ...]:
-    """The uplinks of `DEVICE|ADDRESS[:COST],…`, the cheapest first, equals as they are listed; ValueError otherwise."""
+    """Parse `DEVICE|ADDRESS[:COST],…`. Return the uplinks by cost, then by their order in the list. ValueError
+    otherwise.
+    """
     uplinks: list[tuple[int, Uplink]] = []
     for entry in filter(None, (entry.strip() for entry in text.split(","))):
         if is_address(entry):
