@@ -107,9 +107,7 @@ class UpstreamManager:
                 self._probes.end(state)
                 self.cut(state.server)
                 for own in self.cloud.servers:
-                    own.down_since = max(
-                        own.down_since, state.down_since
-                    )  # the cloud was reachable until the tunnel failed
+                    own.down_since = max(own.down_since, state.down_since)  # reachable until then
         for server in paths:
             if not any(server is path for path in former):
                 self._probes.begin(server)
