@@ -149,7 +149,7 @@ class Assembly:
         self._made.callback(handed_sockets.handed.close)
         identity = await self._identity(settings)
         credentials = identity.credentials
-        servers = settings.servers or (parse_server(credentials.server),)
+        servers = settings.servers or (parse_server(credentials.cluster.server),)
         await asyncio.to_thread(preflight.check, settings, servers)
         modules = await asyncio.to_thread(filter_modules, settings)
         await asyncio.to_thread(
@@ -188,8 +188,8 @@ class Assembly:
             certificate = NodeCertificate(bootstrap, node, settings.state_dir)
             return NodeIdentity(certificate.credentials, certificate)
         credentials = await asyncio.to_thread(preflight.credentials_of, settings)
-        if credentials.plugin is not None:
-            provided = PluginCredentials(credentials, credentials.plugin, self._link.refused)
+        if (user := credentials.user).plugin is not None:
+            provided = PluginCredentials(user, user.plugin, self._link.refused)
             await provided.load()
             self._run("credentials of the exec plugin", provided.run())
         return NodeIdentity(credentials)

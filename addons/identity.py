@@ -111,7 +111,7 @@ class Identity:
         if self._certificate is None or self._credentials is None:
             raise RuntimeError("the hub has not started")
         called = client.sni or client.sockname[0].partition("%")[0]
-        return server_side(self._certificate.shown_to(called), self._credentials.authorities)
+        return server_side(self._certificate.shown_to(called), self._credentials.cluster.authorities)
 
     def _is_peer(self, client: connection.Client) -> bool:
         return self._admission is not None and listener_of(client) is Listener.PEER

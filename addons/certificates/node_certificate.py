@@ -10,7 +10,6 @@ import contextlib
 import random
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,7 +28,7 @@ from addons.requests.clients import Clients
 from kube.concurrency.notifier import Notifier
 from kube.disk.atomic_file import read_file
 from kube.errors import StatusError
-from kube.http.kubeconfig import Credentials, DataOrFile, load_kubeconfig
+from kube.http.kubeconfig import Credentials, DataOrFile, User, load_kubeconfig
 from kube.http.session import Response, Session
 from kube.json_type import Json
 
@@ -47,10 +46,10 @@ class NodeCertificate:
         """`bootstrap` is a kubeconfig with a token; ValueError where it cannot be used."""
         self._bootstrap, self._node, self._file = bootstrap, node, state / FILE
         named = load_kubeconfig(bootstrap)
-        if not named.bearer:
+        if not named.user.bearer:
             raise ValueError(f"kubeconfig {bootstrap}: the hub bootstraps by a token, and there is none")
         self._piece = DataOrFile()
-        self.credentials = replace(named, certificate=self._piece, key=self._piece, token=DataOrFile())
+        self.credentials = Credentials(named.cluster, User(self._piece, self._piece))
         """The hub's credentials: anonymous until there is a certificate."""
         self.known = asyncio.Event()
         self._why = ""
@@ -95,7 +94,7 @@ class NodeCertificate:
                 if error.code != 401:
                     raise
         # The file is read each time, so that an operator may give the hub a new token.
-        token = (await asyncio.to_thread(load_kubeconfig, self._bootstrap)).bearer
+        token = (await asyncio.to_thread(load_kubeconfig, self._bootstrap)).user.bearer
         try:
             return await signed_certificate(clients.of_token(token), request, unanswered)
         except StatusError as error:
@@ -137,8 +136,8 @@ def saved_credentials(bootstrap: Credentials, state: Path) -> Credentials:
     piece = DataOrFile()
     with contextlib.suppress(FileNotFoundError):
         piece.data = read_pair(read_file(state / FILE)).pem
-    token = DataOrFile() if piece.data else bootstrap.token
-    return replace(bootstrap, certificate=piece, key=piece, token=token)
+    token = DataOrFile() if piece.data else bootstrap.user.token
+    return Credentials(bootstrap.cluster, User(piece, piece, token))
 
 
 async def _no_names() -> tuple[str, ...]:

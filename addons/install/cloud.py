@@ -32,7 +32,7 @@ from kube.errors import StatusError
 from kube.fleet import ANNOTATION, LEASES
 from kube.http.access_review import is_allowed
 from kube.http.client import Client, Unreachable
-from kube.http.kubeconfig import Credentials, DataOrFile
+from kube.http.kubeconfig import Cluster, Credentials, DataOrFile
 from kube.json_type import Json
 
 USER_AGENT = "edgehub-install"
@@ -43,7 +43,7 @@ TIMEOUT = 10.0
 @asynccontextmanager
 async def cloud(credentials: Credentials) -> AsyncIterator[Client]:
     """A client with the rights of a kubeconfig. ValueError where its server is no URL."""
-    parts = urlsplit(credentials.server)
+    parts = urlsplit(credentials.cluster.server)
     async with _client(f"{parts.scheme}://{parts.netloc}", parts.path, credentials) as client:
         yield client
 
@@ -195,5 +195,4 @@ def _decoded(part: str) -> bytes:
 
 
 def _nobodys(server: str, authority: bytes, *, insecure: bool = False) -> Credentials:
-    nothing = DataOrFile()
-    return Credentials(server, "", insecure, DataOrFile(authority), nothing, nothing, nothing)
+    return Credentials(Cluster(server, insecure=insecure, authority=DataOrFile(authority)))

@@ -50,8 +50,8 @@ def kubeconfigs(given: Path | None, environment: Mapping[str, str]) -> Sequence[
 def fleet_text(kubeconfig: Path | None, context: str, *, as_json: bool) -> str:
     """Return the table. ValueError, with a message for people, if the cloud does not answer or refuses."""
     credentials = load_kubeconfig(*kubeconfigs(kubeconfig, os.environ), context=context)
-    if credentials.plugin is not None:
-        credentials.use_output(credentials.plugin.run())
+    if credentials.user.plugin is not None:
+        credentials.user.use_output(credentials.user.plugin.run())
 
     async def read(now: datetime) -> tuple[list[FleetHub], list[str]]:
         async with cloud(credentials) as client:
@@ -61,7 +61,7 @@ def fleet_text(kubeconfig: Path | None, context: str, *, as_json: bool) -> str:
     try:
         hubs, progress = asyncio.run(read(now))
     except (StatusError, Unreachable) as error:
-        raise ValueError(f"{credentials.server}: {error}") from None
+        raise ValueError(f"{credentials.cluster.server}: {error}") from None
     if as_json:
         return orjson.dumps([hub.to_json() for hub in hubs], option=orjson.OPT_INDENT_2).decode() + "\n"
     rows = [dict(zip(COLUMNS, hub.cells(now), strict=True)) for hub in hubs]

@@ -90,25 +90,25 @@ def _examine_identity(
     except (ValueError, yaml.YAMLError) as error:
         yield failed("kubeconfig", str(error))
         return
-    if leads_to(hub, credentials.server):
+    if leads_to(hub, credentials.cluster.server):
         yield failed(
             "kubeconfig", f"{kubeconfig} leads to the hub itself: give the hub one that leads to the cloud"
         )
         return
-    if credentials.plugin is not None:
+    if (plugin := credentials.user.plugin) is not None:
         yield failed(
             "kubeconfig",
-            f"{kubeconfig} has an exec plugin ({credentials.plugin.command}), so it is no node's: name the node's own "
+            f"{kubeconfig} has an exec plugin ({plugin.command}), so it is no node's: name the node's own "
             "by --kubeconfig; for a hub in the foreground it is good",
         )
         return
-    yield ok("kubeconfig", f"{kubeconfig}: {credentials.server}")
+    yield ok("kubeconfig", f"{kubeconfig}: {credentials.cluster.server}")
     renewer = "the hub" if asks else "kubelet"
     certificate = list(check_certificate(credentials, datetime.datetime.now(datetime.UTC), renewer))
     yield from certificate
     asks_for_serving = is_running and hub.tls_signer == "cluster" and not hub.tls_cert
     yield from check_asked(state, asks_for_identity=asks and not bootstrap, asks_for_serving=asks_for_serving)
-    if asks and not credentials.certificate.read():
+    if asks and not credentials.user.certificate.read():
         yield from asyncio.run(check_cloud(credentials, None))
     elif not has_failed(certificate):
         own = OwnNode(node, (hub.namespace, hub.configmap), hub.port)

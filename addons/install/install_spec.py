@@ -273,7 +273,7 @@ def parse_hub_flags(flags: Sequence[str]) -> Settings:
 def node_of(kubeconfig: Path, root: Path) -> str:
     """The node whose certificate a kubeconfig has, below a root; "" where it has none of a node."""
     try:
-        pem = load_kubeconfig(kubeconfig, locate=partial(below, root)).certificate.read()
+        pem = load_kubeconfig(kubeconfig, locate=partial(below, root)).user.certificate.read()
         leaf = x509.load_pem_x509_certificates(pem)[0]
     except (OSError, ValueError):
         return ""

@@ -72,8 +72,8 @@ def has_verifiable_certificate(text: str, folder: Path, locate: Locate) -> bool:
     """
     try:
         credentials = parse_kubeconfig(_document(text), folder, locate=locate)
-        leaf = x509.load_pem_x509_certificates(credentials.certificate.read())[0]
-        return any(_has_issued(authority, leaf) for authority in credentials.authorities)
+        leaf = x509.load_pem_x509_certificates(credentials.user.certificate.read())[0]
+        return any(_has_issued(authority, leaf) for authority in credentials.cluster.authorities)
     except (OSError, ValueError):
         return False
 

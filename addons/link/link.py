@@ -158,7 +158,7 @@ class UpstreamManager:
         """
         if key.credential_source is not CredentialSource.HUB or key.server.node or self._credentials is None:
             return ""
-        return self._credentials.bearer
+        return self._credentials.user.bearer
 
     def tls(self, server: Server, credential_source: CredentialSource, offers: list[bytes]) -> SSL.Connection:
         """Return TLS to a server before its ClientHello, from `UpstreamTls`, `addons.pool.peer_tls` or `KubeletAccess`.
@@ -190,7 +190,7 @@ class UpstreamManager:
         if not server.is_in_cloud or self._credentials is None:
             return None
         if server not in self._proxies:
-            given = self._credentials.proxy
+            given = self._credentials.cluster.proxy
             return proxy_for(server.scheme, server.host, server.port, given, os.environ)
         return self._proxies[server]
 

@@ -59,7 +59,7 @@ class UpstreamTls:
 
     @property
     def server_name(self) -> str:
-        return self._credentials.server_name
+        return self._credentials.cluster.server_name
 
     @property
     def partition(self) -> str:
@@ -100,9 +100,9 @@ class UpstreamTls:
     def _current(self, lend_certificate: bool) -> _Made:
         """Return a context of the files' current contents, or the previous one while these do not match each other."""
         own = self._credentials
-        pieces: tuple[bytes, ...] = (own.authority.read(),)
+        pieces: tuple[bytes, ...] = (own.cluster.authority.read(),)
         if lend_certificate:
-            pieces += (own.certificate.read(), own.key.read())
+            pieces += (own.user.certificate.read(), own.user.key.read())
         former = self._made.get(lend_certificate)
         if former is not None and pieces in (former.pieces, self._refused):
             return former
@@ -123,9 +123,9 @@ class UpstreamTls:
         return made
 
     def _new(self, pieces: tuple[bytes, ...]) -> _Made:
-        authorities = self._credentials.authorities
+        authorities = self._credentials.cluster.authorities
         context = client_context(authorities)
-        if self._credentials.insecure:
+        if self._credentials.cluster.insecure:
             context.set_verify(SSL.VERIFY_NONE)
         if not authorities:
             context.set_default_verify_paths()

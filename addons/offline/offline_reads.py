@@ -40,6 +40,7 @@ from kube.store.listing import FULL_OBJECTS, Form, Listing
 from kube.store.scope import Scope
 from kube.store.store import Item, Key, Store
 from kube.wire.codec import codec_for
+from kube.wire.codec_base import ListMeta
 from kube.wire.encoded_objects import Encoded
 
 EVALUABLE = frozenset({"metadata.name", "metadata.namespace"})
@@ -64,7 +65,9 @@ class Part(NamedTuple):
         store = self.source.store
         items = sorted(filter(self.scope.matches, store), key=lambda item: "/".join(item.key))
         api_version, kind = self.form.listed_type(store.api_version, store.kind)
-        return Listing(self.form.codec(store.codec), api_version, kind, store.version, items, self.form)
+        return Listing(
+            self.form.codec(store.codec), api_version, kind, ListMeta(store.version), items, self.form
+        )
 
 
 class OfflineReads:
@@ -342,7 +345,8 @@ def _joined(
         own = part.source.store.get(key) if part is not None else None
         if own is not None and own.version == item.version:
             items[key] = own
-    return Listing(codec, pages[0].api_version, pages[0].kind, pages[0].version, list(items.values()), form)
+    meta = ListMeta(pages[0].version)
+    return Listing(codec, pages[0].api_version, pages[0].kind, meta, list(items.values()), form)
 
 
 def _may_hold(key: Key, list_watch: ListWatch) -> bool:

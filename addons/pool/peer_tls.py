@@ -27,8 +27,8 @@ def peer_connection(
     unusable.
     """
 
-    context = client_context({*credentials.authorities, *authorities()})
-    certificate, key = credentials.certificate.read(), credentials.key.read()
+    context = client_context({*credentials.cluster.authorities, *authorities()})
+    certificate, key = credentials.user.certificate.read(), credentials.user.key.read()
     if certificate:
         show_certificate(context, certificate, key)
     expected = Expected(f"node {server.node}", lambda shown: is_hub_of(shown, server))

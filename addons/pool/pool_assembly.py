@@ -68,7 +68,7 @@ def join_pool(
 
     def authorities() -> Collection[x509.Certificate]:
         """The CAs of client certificates: those that kube-apiserver publishes, else the kubeconfig's."""
-        return facts.authorities or credentials.authorities
+        return facts.authorities or credentials.cluster.authorities
 
     admission = Admission(lambda: certificate.current, authorities, facts.has)
     lent = TunnelServer(
@@ -82,7 +82,7 @@ def join_pool(
         lends=lambda: lent.has_path,
         # A relay neither lends nor borrows. A hub that does not verify servers borrows none: the lender could pose as
         # one.
-        borrows=is_pool and settings.borrow == "on" and not credentials.insecure,
+        borrows=is_pool and settings.borrow == "on" and not credentials.cluster.insecure,
     )
     peers, shared = Peers(client, link.cut), SharedSources(sources, further)
     selector = LeaderSelector(own, peers, shared, lambda: cloud.is_up, relays=settings.relays)

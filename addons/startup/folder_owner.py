@@ -122,19 +122,19 @@ def _read(file: Path) -> FolderOwner | None:
 def _identity_of(credentials: Credentials) -> str:
     """The user of a certificate, or the subject of a token; "" where only the cloud knows."""
     try:
-        pem = credentials.certificate.read()
+        pem = credentials.user.certificate.read()
         if pem.strip():
             subject = x509.load_pem_x509_certificates(pem)[0].subject
             names = subject.get_attributes_for_oid(NameOID.COMMON_NAME)
             return str(names[0].value) if names else ""
-        return str(claims_of(credentials.bearer).get("sub", ""))
+        return str(claims_of(credentials.user.bearer).get("sub", ""))
     except (OSError, ValueError):
         return ""
 
 
 def _authorities_of(credentials: Credentials) -> tuple[str, ...]:
     try:
-        keys = [each.public_key() for each in credentials.authorities]
+        keys = [each.public_key() for each in credentials.cluster.authorities]
         raws = (key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo) for key in keys)
         return tuple(sorted(hashlib.sha256(raw).hexdigest() for raw in raws))
     except (OSError, ValueError):

@@ -19,7 +19,7 @@ from kube.http.kubeconfig import Credentials
 def node_in(credentials: Credentials) -> str:
     """The node that the certificate of these credentials names; "" for a token's, a person's or none's."""
     try:
-        leaf, *_ = x509.load_pem_x509_certificates(credentials.certificate.read())
+        leaf, *_ = x509.load_pem_x509_certificates(credentials.user.certificate.read())
     except (OSError, ValueError):
         return ""  # unusable files are reported elsewhere
     return node_of(leaf) or ""

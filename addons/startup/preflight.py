@@ -38,7 +38,7 @@ def doubt(settings: Settings, credentials: Credentials) -> str:
         return why
     if not settings.port or settings.plain_users or not settings.kubeconfigs or node_in(credentials):
         return ""
-    if not credentials.bearer and not credentials.certificate.read():
+    if not credentials.user.bearer and not credentials.user.certificate.read():
         return ""
     return (
         f"hub_kubeconfig {_named(settings)} is no node's: every process of this machine that reaches "

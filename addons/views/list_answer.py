@@ -69,16 +69,15 @@ class PagedLists:
             listing = pages.listing
         start = read.continued.start if read.continued is not None else ""
         page = listing.page(start, read.limit, read.namespace)
-        if page.rest.continue_token and not self._keep(view, listing):
+        if page.meta.continue_token and not self._keep(view, listing):
             return listing.page(start, 0, read.namespace)
         if not (read.labels.is_everything and read.fields.is_everything):
-            return page._replace(
-                rest=page.rest._replace(remaining=None)
-            )  # kube-apiserver would have to count them
+            # kube-apiserver would have to count them
+            return page._replace(meta=page.meta._replace(remaining=None))
         return page
 
     def _keep(self, view: View, listing: Listing) -> bool:
-        key = view, listing.version
+        key = view, listing.meta.version
         pages = self._lists.get(key)
         if pages is not None and pages.listing is listing:
             return True

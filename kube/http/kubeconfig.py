@@ -57,30 +57,36 @@ class DataOrFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
-    """The server and credentials of a kubeconfig's context."""
+class Cluster:
+    """A cluster of a kubeconfig."""
 
-    server: str
-    server_name: str
-    insecure: bool
-    authority: DataOrFile
-    certificate: DataOrFile
-    key: DataOrFile
-    token: DataOrFile
-    plugin: ExecPlugin | None = None
-    """The plugin that provides certificate, key and token, which are empty until it has run."""
+    server: str = ""
+    server_name: str = ""
+    insecure: bool = False
+    authority: DataOrFile = field(default_factory=DataOrFile)
     proxy: Proxy | None = None
     """The proxy to the server; None for the environment's proxy or none."""
-
-    def use_output(self, given: ExecCredentials) -> None:
-        """Use the plugin's output from now on."""
-        self.token.data, self.certificate.data, self.key.data = given.token, given.certificate, given.key
 
     @property
     def authorities(self) -> list[x509.Certificate]:
         """The cluster's CA certificates; empty if the kubeconfig names none."""
         pem = self.authority.read()
         return x509.load_pem_x509_certificates(pem) if pem.strip() else []
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A user of a kubeconfig, or none."""
+
+    certificate: DataOrFile = field(default_factory=DataOrFile)
+    key: DataOrFile = field(default_factory=DataOrFile)
+    token: DataOrFile = field(default_factory=DataOrFile)
+    plugin: ExecPlugin | None = None
+    """The plugin that provides certificate, key and token, which are empty until it has run."""
+
+    def use_output(self, given: ExecCredentials) -> None:
+        """Use the plugin's output from now on."""
+        self.token.data, self.certificate.data, self.key.data = given.token, given.certificate, given.key
 
     @property
     def bearer(self) -> str:
@@ -89,7 +95,15 @@ class Credentials:
         return f"Bearer {token}" if token else ""
 
 
-NO_CREDENTIALS = Credentials("", "", False, DataOrFile(), DataOrFile(), DataOrFile(), DataOrFile())
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """A kubeconfig's context."""
+
+    cluster: Cluster = field(default_factory=Cluster)
+    user: User = field(default_factory=User)
+
+
+NO_CREDENTIALS = Credentials()
 """For a cloud that needs no credentials, such as the demo's."""
 
 
@@ -152,21 +166,22 @@ def _merged(documents: Sequence[tuple[object, Path]], name: str, locate: Locate)
         if user.get(name):
             raise ValueError(f"a user with {name} is not supported: use a certificate, a token or exec")
     authority = _data_or_file(cluster, "certificate-authority", of_cluster, locate)
-    credentials = Credentials(
+    reached = Cluster(
         server=str(cluster.get("server") or ""),
         server_name=str(cluster.get("tls-server-name") or ""),
         insecure=bool(cluster.get("insecure-skip-tls-verify")),
         authority=authority,
-        certificate=_data_or_file(user, "client-certificate", of_user, locate),
-        key=_data_or_file(user, "client-key", of_user, locate),
-        token=_token(user, of_user, locate),
-        plugin=parse_exec(user["exec"], of_user, cluster, authority.read) if user.get("exec") else None,
         proxy=parse_proxy(str(cluster["proxy-url"])) if cluster.get("proxy-url") else None,
     )
-    own = (credentials.certificate, credentials.key, credentials.token)
-    if credentials.plugin is not None and any(piece.data or piece.path for piece in own):
+    pieces = (
+        _data_or_file(user, "client-certificate", of_user, locate),
+        _data_or_file(user, "client-key", of_user, locate),
+        _token(user, of_user, locate),
+    )
+    plugin = parse_exec(user["exec"], of_user, cluster, authority.read) if user.get("exec") else None
+    if plugin is not None and any(piece.data or piece.path for piece in pieces):
         raise ValueError("a user has exec, and a certificate or a token besides")
-    return credentials
+    return Credentials(reached, User(*pieces, plugin))
 
 
 def parse_server(document: object) -> str:

@@ -10,7 +10,7 @@ from kube.packed_text import StoredText
 from kube.requests.continue_tokens import ContinueToken, key_text
 from kube.store.store import Item
 from kube.wire.codec import Codec
-from kube.wire.codec_base import META_GROUP, NO_REST, ListBody, Rest
+from kube.wire.codec_base import META_GROUP, ListBody, ListMeta
 from kube.wire.negotiation import META_VERSIONS
 
 
@@ -70,9 +70,7 @@ class Form:
 
     def body(self, listing: Listing, listed: Sequence[StoredText]) -> ListBody:
         """Build the body of a list from the results of `listed`."""
-        return listing.codec.encode_list(
-            listing.api_version, listing.kind, listing.version, listed, listing.rest
-        )
+        return listing.codec.encode_list(listing.api_version, listing.kind, listing.meta, listed)
 
 
 class Listing(NamedTuple):
@@ -84,10 +82,9 @@ class Listing(NamedTuple):
     codec: Codec
     api_version: str
     kind: str
-    version: int
+    meta: ListMeta
     items: list[Item]
     form: Form
-    rest: Rest = NO_REST
 
     def page(self, start: str, limit: int, namespace: str) -> Listing:
         """The objects from a key on, at most `limit` (0: all). Keys are relative to `namespace`, "" for none."""
@@ -96,8 +93,8 @@ class Listing(NamedTuple):
         remaining = len(self.items) - begin - len(items)
         if not remaining:
             return self._replace(items=items)
-        token = ContinueToken(self.version, _key(items[-1], namespace) + "\0").encode()
-        return self._replace(items=items, rest=Rest(token, remaining))
+        token = ContinueToken(self.meta.version, _key(items[-1], namespace) + "\0").encode()
+        return self._replace(items=items, meta=ListMeta(self.meta.version, token, remaining))
 
     def formed(self, items: Iterable[Item]) -> list[StoredText]:
         """Encode some of the items in the form of the list. A metadata list parses each item."""

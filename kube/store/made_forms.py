@@ -133,7 +133,7 @@ class TableForm(Form):
         return made if self._cells is None else {**made, "cells": self._cells.of(obj, made["cells"])}
 
     def body(self, listing: Listing, listed: Sequence[StoredText]) -> ListBody:
-        metadata = page_metadata(listing.version, listing.rest)
+        metadata = page_metadata(listing.meta)
         empty = write_json(self._table([], listing.api_version, listing.kind, metadata))
         head, tail = empty.removesuffix(b"]}"), b"]}\n"
         size = len(head) + sum(map(len, listed)) + max(len(listed) - 1, 0) + len(tail)

@@ -22,6 +22,7 @@ from kube.store.scope import Scope
 from kube.store.store import Item, Key
 from kube.store.stream_coding import PLAIN, StreamCoding, ViewEvent
 from kube.store.watcher import NewEvents, Watcher, WatcherContext
+from kube.wire.codec_base import ListMeta
 
 MAX_CONFIRMED = 100
 """The most versions that a view remembers as given in lists without an event that reached them."""
@@ -114,7 +115,7 @@ class View(WatcherContext):
         self._confirm(confirmed)
         self._begin_history()
         api_version, kind = self.form.listed_type(*self._type())
-        return Listing(self.codec, api_version, kind, self.version, list(self), self.form)
+        return Listing(self.codec, api_version, kind, ListMeta(self.version), list(self), self.form)
 
     def watch_list(self, confirmed: int = 0, *, bookmarks: bool, coding: StreamCoding = PLAIN) -> Watcher:
         """Make a watcher that begins with the state, in `Watcher.initial_events`. `confirmed` as in `listing`."""

@@ -52,14 +52,13 @@ type Peeks = Sequence[ObjectPeek | None]
 """The peeks of the items of a list; None for an item without one."""
 
 
-class Rest(NamedTuple):
-    """The rest of a list after a page: the continue token, and the number of remaining items, None if unknown."""
+class ListMeta(NamedTuple):
+    """The metadata of a list, or of a page of one: the token is that of the next page, "" on the last."""
 
+    version: int
     continue_token: str = ""
     remaining: int | None = None
-
-
-NO_REST = Rest()
+    """The number of remaining items; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +191,9 @@ class Codec(ABC):
 
     @abstractmethod
     def encode_list(
-        self, api_version: str, kind: str, version: int, items: Sequence[StoredText], rest: Rest = NO_REST
+        self, api_version: str, kind: str, meta: ListMeta, items: Sequence[StoredText]
     ) -> ListBody:
-        """Encode a list of items of this kind, or a page of one, which `rest` follows.
+        """Encode a list of items of this kind, or a page of one.
 
         A compressed item is decompressed only when its piece of the body is encoded.
         """

@@ -15,13 +15,12 @@ from kube.wire.codec_base import (
     MAX_ITEMS,
     META_GROUP,
     NO_ANNOTATIONS,
-    NO_REST,
     Codec,
     FrameReader,
     ListBody,
+    ListMeta,
     ListPage,
     ObjectPeek,
-    Rest,
     item_kind,
     write_version,
 )
@@ -59,7 +58,7 @@ DEPTH_OF_ITEMS = 2
 """Levels around the items of a list."""
 
 
-class ListMeta(msgspec.Struct, rename="camel"):
+class JsonListMeta(msgspec.Struct, rename="camel"):
     """The metadata of a list."""
 
     resource_version: str | None = None
@@ -72,7 +71,7 @@ class Page(msgspec.Struct, rename="camel"):
 
     api_version: str | None = None
     kind: str | None = None
-    metadata: ListMeta | None = None
+    metadata: JsonListMeta | None = None
     items: list[msgspec.Raw] | None = None
 
 
@@ -104,7 +103,7 @@ class JsonCodec(Codec):
 
     def _decode[T: StoredText](self, body: bytes, form: Callable[[bytes], T]) -> ListPage[T]:
         page, items = read_list(body, form)
-        metadata = page.metadata or ListMeta()
+        metadata = page.metadata or JsonListMeta()
         forms, peeks = [item for item, _ in items], [peek for _, peek in items]
         return ListPage(
             page.api_version or "",
@@ -117,10 +116,9 @@ class JsonCodec(Codec):
         )
 
     def encode_list(
-        self, api_version: str, kind: str, version: int, items: Sequence[StoredText], rest: Rest = NO_REST
+        self, api_version: str, kind: str, meta: ListMeta, items: Sequence[StoredText]
     ) -> ListBody:
-        metadata = page_metadata(version, rest)
-        page = {"kind": f"{kind}List", "apiVersion": api_version, "metadata": metadata}
+        page = {"kind": f"{kind}List", "apiVersion": api_version, "metadata": page_metadata(meta)}
         head, tail = write_json(page)[:-1] + b',"items":[', b"]}\n"
         size = len(head) + sum(map(len, items)) + max(len(items) - 1, 0) * len(_COMMA) + len(tail)
         if kind == METADATA_KIND:
@@ -177,13 +175,13 @@ class JsonCodec(Codec):
         return JsonFrameReader()
 
 
-def page_metadata(version: int, rest: Rest) -> JsonObject:
+def page_metadata(meta: ListMeta) -> JsonObject:
     """The metadata of a list, or of a page of one."""
-    metadata: JsonObject = {"resourceVersion": write_version(version)}
-    if rest.continue_token:
-        metadata["continue"] = rest.continue_token
-    if rest.remaining:
-        metadata["remainingItemCount"] = rest.remaining
+    metadata: JsonObject = {"resourceVersion": write_version(meta.version)}
+    if meta.continue_token:
+        metadata["continue"] = meta.continue_token
+    if meta.remaining:
+        metadata["remainingItemCount"] = meta.remaining
     return metadata
 
 

@@ -17,13 +17,12 @@ from kube.wire.codec_base import (
     MAX_FRAME,
     MAX_ITEMS,
     NO_ANNOTATIONS,
-    NO_REST,
     Codec,
     FrameReader,
     ListBody,
+    ListMeta,
     ListPage,
     ObjectPeek,
-    Rest,
     WatchFrame,
     item_kind,
     read_status,
@@ -91,13 +90,13 @@ class ProtobufCodec(Codec):
         )
 
     def encode_list(
-        self, api_version: str, kind: str, version: int, items: Sequence[StoredText], rest: Rest = NO_REST
+        self, api_version: str, kind: str, meta: ListMeta, items: Sequence[StoredText]
     ) -> ListBody:
         # selfLink, resourceVersion and continue, which servers always write.
-        metadata = b"\x0a\x00" + delimited(_FIELD_2, write_version(version).encode())
-        metadata += delimited(_FIELD_3, rest.continue_token.encode())
-        if rest.remaining:
-            metadata += _FIELD_4_NUMBER + varint(rest.remaining)
+        metadata = b"\x0a\x00" + delimited(_FIELD_2, write_version(meta.version).encode())
+        metadata += delimited(_FIELD_3, meta.continue_token.encode())
+        if meta.remaining:
+            metadata += _FIELD_4_NUMBER + varint(meta.remaining)
         head = delimited(_FIELD_1, metadata)
         sizes = [len(raw) for raw in items]
         size = len(head) + sum(sizes) + sum(map(len, map(_item_head, sizes)))

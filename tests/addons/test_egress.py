@@ -24,7 +24,7 @@ from addons.requests.route_decision import Route, RouteKind
 from addons.server.peer.lent_tunnel import TunnelRequest
 from addons.telemetry import metrics
 from kube.errors import StatusError
-from kube.http.kubeconfig import Credentials, DataOrFile
+from kube.http.kubeconfig import Credentials, DataOrFile, User
 from tests.addons.support.cutting import Cut
 from tests.addons.support.egress_parts import NO_SERVER, A, B, counted, egress_on, flow_of, pool_key_of
 from tests.addons.support.observed import notifications_of, value_of
@@ -105,7 +105,7 @@ def test_a_view_is_not_its_concern(egress: Egress) -> None:
 def test_the_token_of_the_hub_is_added_for_callers_with_its_identity_alone(
     connections: Cut, caller: Caller, sent: str | None
 ) -> None:
-    token = Credentials("", "", False, DataOrFile(), DataOrFile(), DataOrFile(), DataOrFile(b"hub-token"))
+    token = Credentials(user=User(token=DataOrFile(b"hub-token")))
     egress = egress_on(connections, token)
     own = {"Authorization": caller.authorization} if caller.authorization else {}
     flow = flow_of(caller=caller, headers=own)

@@ -23,7 +23,7 @@ from addons.options import Options
 from addons.requests.caller import Caller, CredentialSource, Listener
 from addons.requests.request_context import begin, context_of
 from kube.errors import StatusError, parse_status
-from kube.http.kubeconfig import Credentials, DataOrFile
+from kube.http.kubeconfig import Cluster, Credentials, DataOrFile
 from kube.requests.websocket_offer import WEBSOCKET_BEARER
 from tests.addons.support.guarding import under_guard
 from tests.addons.support.samples import request_context
@@ -55,9 +55,7 @@ def authority() -> Authority:
 @pytest.fixture
 def identity(authority: Authority, tmp_path: Path) -> Identity:
     made = under_guard(Identity(cast(Options, Settings())))
-    credentials = Credentials(
-        "", "", False, DataOrFile(authority.certificate), DataOrFile(), DataOrFile(), DataOrFile()
-    )
+    credentials = Credentials(Cluster(authority=DataOrFile(authority.certificate)))
     own_certificate(tmp_path, ["127.0.0.1"])
     files = ServingCertificate(tmp_path / "serving.crt", tmp_path / "serving.key")
     made.serve_with(credentials, TlsPortCertificate(lambda: files))
@@ -256,9 +254,7 @@ def test_without_a_cluster_ca_no_certificate_is_that_of_the_node(
     authority: Authority, tmp_path: Path, certificate: bytes
 ) -> None:
     made = under_guard(Identity(cast(Options, Settings())))
-    credentials = Credentials(
-        "", "", False, DataOrFile(certificate), DataOrFile(), DataOrFile(), DataOrFile()
-    )
+    credentials = Credentials(Cluster(authority=DataOrFile(certificate)))
     own = own_certificate(tmp_path, ["127.0.0.1"])
     made.serve_with(credentials, TlsPortCertificate(lambda: own))
     connection = Connection(made, tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kube.wire.codec import codec_for
+from kube.wire.codec_base import ListMeta
 from kube.wire.encoding import Encoding
 from tests.fuzz.objects import ENCODINGS, check_object, choose
 from tests.kube.support.recorded import LISTS, SINGLES, body
@@ -28,7 +29,9 @@ def _list(encoding: Encoding, text: bytes) -> None:
         page = codec.decode_list(text)
     except ValueError:
         return
-    again = codec.decode_list(bytes(codec.encode_list(page.api_version, page.kind, page.version, page.items)))
+    again = codec.decode_list(
+        bytes(codec.encode_list(page.api_version, page.kind, ListMeta(page.version), page.items))
+    )
     assert (again.kind, again.version, again.items) == (page.kind, page.version, page.items)
     for raw in page.items[:4]:
         check_object(encoding, page.api_version, page.kind, raw)

@@ -45,9 +45,12 @@ def test_a_node_comes_behind_its_hub_and_back(
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{machine.node} is behind its hub" in done.stdout
     kubernetes = machine.root / "etc/kubernetes"
-    assert load_kubeconfig(kubernetes / "kubelet.conf").server == machine.tls_url
-    assert load_kubeconfig(machine.root / "var/lib/kube-proxy/kubeconfig.conf").server == machine.url
-    assert load_kubeconfig(kubernetes / "edgehub.conf").server == f"https://{to_cloud.host}:{to_cloud.port}"
+    assert load_kubeconfig(kubernetes / "kubelet.conf").cluster.server == machine.tls_url
+    assert load_kubeconfig(machine.root / "var/lib/kube-proxy/kubeconfig.conf").cluster.server == machine.url
+    assert (
+        load_kubeconfig(kubernetes / "edgehub.conf").cluster.server
+        == f"https://{to_cloud.host}:{to_cloud.port}"
+    )
 
     calls = list(machine.called)
     again = edgehub(machine, "install", *services, hub=True)

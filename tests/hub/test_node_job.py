@@ -87,7 +87,7 @@ def test_jobs_put_a_node_behind_its_hub_upgrade_it_and_take_it_back(
         assert done.returncode == 0, done.stdout + done.stderr
         assert "restart kubelet.service" in machine.called
         kubeconfig = load_kubeconfig(machine.root / "etc/kubernetes/kubelet.conf")
-        assert kubeconfig.server == machine.tls_url
+        assert kubeconfig.cluster.server == machine.tls_url
         assert static_pods.images == ["edgehub:1"]
         real_cloud.admin.wait_for("/api/v1/nodes", machine.node, is_ready, timeout=LIMIT)
 

@@ -40,8 +40,8 @@ def lay_out_k3s(machine: Machine) -> None:
     root, agent = machine.root, machine.root / AGENT
     agent.mkdir(parents=True)
     former = load_kubeconfig(root / "etc/kubernetes/kubelet.conf")
-    pieces = {"client-kubelet.crt": former.certificate, "client-kubelet.key": former.key}
-    for name, piece in {**pieces, "server-ca.crt": former.authority}.items():
+    pieces = {"client-kubelet.crt": former.user.certificate, "client-kubelet.key": former.user.key}
+    for name, piece in {**pieces, "server-ca.crt": former.cluster.authority}.items():
         (agent / name).write_bytes(piece.read())
     document = {
         "apiVersion": "v1",
@@ -49,7 +49,10 @@ def lay_out_k3s(machine: Machine) -> None:
         "clusters": [
             {
                 "name": "local",
-                "cluster": {"server": former.server, "certificate-authority": f"{agent}/server-ca.crt"},
+                "cluster": {
+                    "server": former.cluster.server,
+                    "certificate-authority": f"{agent}/server-ca.crt",
+                },
             }
         ],
         "contexts": [
@@ -87,7 +90,7 @@ def test_an_agent_of_k3s(machine: Machine, real_cloud: RealCloud) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
         assert f"{machine.node} is behind its hub" in done.stdout
         assert f"restart {K3S}" in machine.called
-        assert load_kubeconfig(machine.root / OF_K3S).server == machine.tls_url
+        assert load_kubeconfig(machine.root / OF_K3S).cluster.server == machine.tls_url
         undone = edgehub(machine, "uninstall", *services)
         assert undone.returncode == 0, undone.stdout + undone.stderr
         assert machine.called.count(f"restart {K3S}") == 2
@@ -106,8 +109,8 @@ def test_a_node_of_superedge(machine: Machine, real_cloud: RealCloud, local: Lin
         flags = ("--kubeconfig", "/etc/kubernetes/cloud.conf")
         done = edgehub(machine, "install", *flags, *services, "--timeout", str(LIMIT), hub=True)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert load_kubeconfig(kubelet).server == machine.tls_url
-        assert load_kubeconfig(machine.root / "etc/kubernetes/edgehub.conf").server == real_cloud.url
+        assert load_kubeconfig(kubelet).cluster.server == machine.tls_url
+        assert load_kubeconfig(machine.root / "etc/kubernetes/edgehub.conf").cluster.server == real_cloud.url
         local.refuse()
         well = edgehub(machine, "doctor", *services, hub=True)
         assert well.returncode == 0, well.stdout + well.stderr

@@ -27,10 +27,6 @@ LARGE_CONSTRUCTORS = {
     ),
     "addons.rules.table.Rules": (11, "a record of what a ConfigMap says, with the filters that it binds"),
     "addons.ui.running_hub.RunningHub": (19, "a record of all that reports read; each report takes it whole"),
-    "kube.http.kubeconfig.Credentials": (9, "a record of a kubeconfig's context, whose files may change"),
-    "kube.store.listing.Listing": (7, "a record of a list, whose objects are packed as they age"),
-    "scripts.benchmark.kills.storm.Storm": (7, "a node of the benchmark, its cloud and its figures"),
-    "scripts.benchmark.pools.nodes.Scene": (8, "a site, its hubs and their clients"),
 }
 """Classes that are made of more: of how many, and why. A number that is too high fails, so they only shrink."""
 

@@ -61,7 +61,7 @@ async def check_cloud(credentials: Credentials, node: OwnNode | None) -> list[Fi
 
     `node` is None if the node has no identity yet: then its bootstrap token is checked.
     """
-    server, findings = credentials.server, list[Finding]()
+    server, findings = credentials.cluster.server, list[Finding]()
     async with cloud(credentials) as client:
         try:
             reached, version = await _check_reach(client, server)

@@ -162,8 +162,8 @@ def check_certificate(
     """
     try:
         UpstreamTls(credentials).check()
-        pem = credentials.certificate.read()
-        has_token = bool(credentials.bearer)
+        pem = credentials.user.certificate.read()
+        has_token = bool(credentials.user.bearer)
     except (OSError, ValueError) as error:
         yield failed("certificate", f"{error}: is the file where the kubeconfig says, and readable?")
         return
@@ -183,7 +183,7 @@ def check_certificate(
         yield failed("certificate", f"{name} begins only at {begins}: is the clock of this node right?")
     elif left <= 0:
         yield failed("certificate", f"{name} ended at {ends}: {CURES[renewer]}")
-    elif renewer == "kubelet" and credentials.certificate.path is None:
+    elif renewer == "kubelet" and credentials.user.certificate.path is None:
         yield warning(
             "certificate",
             f"{name} until {ends:%Y-%m-%d %H:%M} UTC, in the kubeconfig itself, which is never renewed: name "

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from kube.concurrency.backoff import Backoff
 from kube.concurrency.notifier import Notifier
 from kube.http.exec_plugin import ExecPlugin
-from kube.http.kubeconfig import Credentials
+from kube.http.kubeconfig import User
 
 AHEAD = 0.1
 """Fraction of the remaining lifetime by which credentials are renewed before they expire, so that no request waits for
@@ -27,13 +27,13 @@ class PluginCredentials:
 
     def __init__(
         self,
-        credentials: Credentials,
+        user: User,
         plugin: ExecPlugin,
         refused: Notifier,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`refused` notifies of a 401 from the cloud. `clock` returns seconds since the epoch."""
-        self._credentials = credentials
+        self._user = user
         self._plugin = plugin
         self._refused = refused
         self._clock = clock
@@ -43,7 +43,7 @@ class PluginCredentials:
     async def load(self) -> None:
         """Run the plugin, and use its credentials. ValueError if it returns none."""
         given = await asyncio.to_thread(self._plugin.run)
-        self._credentials.use_output(given)
+        self._user.use_output(given)
         now = self._clock()
         self._renewal = given.expiry - max(0.0, given.expiry - now) * AHEAD if given.expiry else None
 

@@ -16,6 +16,7 @@ from kube.store.listing import Form, Listing
 from kube.store.made_forms import RecodedForm, field_of, form_of, plain
 from kube.store.store import Item, Key, Store
 from kube.wire.codec import codec_for
+from kube.wire.codec_base import ListMeta
 from kube.wire.encoding import Encoding
 from kube.wire.negotiation import Representation
 
@@ -59,7 +60,8 @@ async def partial_list(sources: AsyncIterable[tuple[ListWatch, Source]], read: O
     assert form is not None
     items = sorted(by_key.values(), key=lambda item: "/".join(item.key))
     store, codec = first.store, codec_for(Encoding.JSON)
-    return Listing(codec, *form.listed_type(store.api_version, store.kind), store.version, items, form)
+    meta = ListMeta(store.version)
+    return Listing(codec, *form.listed_type(store.api_version, store.kind), meta, items, form)
 
 
 def _is_asked_for(item: Item, read: ObjectRead) -> bool:

@@ -27,4 +27,4 @@ class OwnPeer(NamedTuple):
     @property
     def can_follow(self) -> bool:
         """Whether this hub has a client certificate, which leaders and relays require."""
-        return bool(self.credentials.certificate.read())
+        return bool(self.credentials.user.certificate.read())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -52,6 +53,10 @@ class Figures:
     waits: list[float] = field(default_factory=list)
     """Seconds to each answer."""
     faults: list[str] = field(default_factory=list)
+
+    def fault(self, text: str) -> None:
+        self.faults.append(f"after {self.kills} kills: {text}")
+        print(self.faults[-1], file=sys.stderr)
 
 
 def flips(number: int) -> str:
@@ -126,14 +131,13 @@ class Storm:
         link: Link,
         moved: Notifier,
         figures: Figures,
-        fault: Callable[[str], None],
         seed: str,
     ) -> None:
-        """`moved` is notified of each event of the cloud's watch; `fault` gets each fault."""
+        """`moved` is notified of each event of the cloud's watch."""
         self.written: dict[str, Written] = {}
         """By the path of the object."""
         self._hub, self._cloud, self._link = hub, cloud, link
-        self._moved, self._found, self._fault = moved, figures, fault
+        self._moved, self._found = moved, figures
         self._random = Random(seed)
         self._node = f"/api/v1/nodes/{hub.node}"
         self._pods = [f"/api/v1/namespaces/default/pods/{name}" for name in pods_of(hub.node)]
@@ -209,7 +213,7 @@ class Storm:
             await asyncio.to_thread(self._hub.wait_for_metric, "edgehub_journal_entries", 0, SETTLED)
         except TimeoutError as error:
             log = (self._hub.folder / "hub.log").read_text().splitlines()[-TAIL:]
-            self._fault("\n".join([f"{self._hub.node}: {error}: {self._hub.debug('journal')}", *log]))
+            self._found.fault("\n".join([f"{self._hub.node}: {error}: {self._hub.debug('journal')}", *log]))
         objects = await asyncio.to_thread(self._in_cloud)
         excused = self._late_on_disk()
         for path, written in self.written.items():
@@ -218,7 +222,7 @@ class Storm:
                 if path in excused:
                     self._found.excused += 1
                 else:
-                    self._fault(text)
+                    self._found.fault(text)
             written.wrong.clear()
         lasting = {self._node, *self._pods, *self._events_written.values()}
         self.written = {path: write for path, write in self.written.items() if path in lasting}
@@ -293,7 +297,7 @@ class Storm:
             else:
                 self._found.refused += 1
                 if answer.status < 500 and answer.status not in (404, 429):
-                    self._fault(f"{method} {target}: {answer.status} {said[:200]!r}")
+                    self._found.fault(f"{method} {target}: {answer.status} {said[:200]!r}")
         except (aiohttp.ClientError, TimeoutError):
             self._found.unknown += 1
         finally:

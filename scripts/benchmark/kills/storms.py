@@ -104,10 +104,6 @@ def _prepare(cloud: RealCloud, nodes: list[str]) -> None:
 async def _measured(hubs: list[tuple[Hub, Link]], cloud: RealCloud, kills: int, seed: int) -> Figures:
     figures = Figures()
 
-    def fault(text: str) -> None:
-        figures.faults.append(f"after {figures.kills} kills: {text}")
-        print(figures.faults[-1], file=sys.stderr)
-
     def numbers() -> Iterator[int]:
         for number in range(kills):
             yield number
@@ -118,7 +114,7 @@ async def _measured(hubs: list[tuple[Hub, Link]], cloud: RealCloud, kills: int, 
     with ThreadPoolExecutor(4 * len(hubs)) as threads:
         asyncio.get_running_loop().set_default_executor(threads)
         moved = Notifier()
-        storms = [Storm(hub, cloud, link, moved, figures, fault, f"{seed} {hub.node}") for hub, link in hubs]
+        storms = [Storm(hub, cloud, link, moved, figures, f"{seed} {hub.node}") for hub, link in hubs]
         async with beside(CloudWatch(cloud, storms, moved).run()):
             await asyncio.gather(*(storm.begin() for storm in storms))
             async with asyncio.TaskGroup() as running:

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -128,9 +129,16 @@ def fill(cloud: RealCloud, slices: int) -> None:
     post_all(cloud, ENDPOINT_SLICES, (endpoint_slice(number, ENDPOINTS) for number in range(slices)))
 
 
+class Direct(NamedTuple):
+    """The hub of a node without a pool, and its link to the cloud."""
+
+    hub: Hub
+    link: Link
+
+
 @contextmanager
-def running(cloud: RealCloud, folder: Path, nodes: int) -> Iterator[tuple[Site, Hub, Link]]:
-    """Run the hubs of the pool, whose first node leads, and a hub of a node without a pool, with its link."""
+def running(cloud: RealCloud, folder: Path, nodes: int) -> Iterator[tuple[Site, Direct]]:
+    """Run the hubs of the pool, whose first node leads, and a hub of a node without a pool."""
     site = Site(cloud, folder / "site", "bench", NET)
     site.folder.mkdir()
     site.prepare(*range(1, HUBS + 1))
@@ -149,7 +157,7 @@ def running(cloud: RealCloud, folder: Path, nodes: int) -> Iterator[tuple[Site, 
                 member.hub.start()
             for member in site.members[1:]:
                 eventually(partial(follows, member), "the others follow")
-            yield site, direct, link
+            yield site, Direct(direct, link)
         finally:
             site.close()
             direct.stop()
@@ -193,13 +201,12 @@ class Scene:
     """The cloud, the pool and its clients."""
 
     site: Site
-    direct: Hub
-    direct_link: Link
+    direct: Direct
     crowd: Crowd
     clients: list[Client]
     sent: dict[str, float]
-    slices: int
-    numbers: Iterator[int]
+    names: Iterator[str]
+    """The slices in the order of their updates, without end."""
 
 
 def update(scene: Scene, updates: int, interval: float = INTERVAL) -> int:
@@ -207,7 +214,7 @@ def update(scene: Scene, updates: int, interval: float = INTERVAL) -> int:
     began = time.perf_counter()
 
     def patch(number: int) -> int:
-        obj = f"svc-{next(scene.numbers) % scene.slices}-abcde"
+        obj = next(scene.names)
         time.sleep(max(0.0, began + number * interval - time.perf_counter()))
         scene.sent[obj] = time.perf_counter()
         change: Any = {"metadata": {"labels": {"bench": str(time.time_ns())}}}
@@ -235,7 +242,7 @@ def count(scene: Scene) -> Counted:
     members = scene.site.members
     running = [member.hub for member in members if member.hub.is_running]
     return Counted(
-        *count_links(scene.site, scene.direct_link),
+        *count_links(scene.site, scene.direct.link),
         sum(hub.metric("edgehub_peer_bytes_total", direction="sent") for hub in running),
         cpu_seconds(members[0].hub.pid) if members[0].hub.is_running else 0.0,
     )
@@ -244,16 +251,18 @@ def count(scene: Scene) -> Counted:
 async def measure(slices: int, nodes: int, updates: int) -> None:
     with new_cloud() as (cloud, folder):
         await asyncio.to_thread(fill, cloud, slices)
-        with running(cloud, folder, nodes) as (site, direct, link):
+        with running(cloud, folder, nodes) as (site, direct):
             async with AsyncExitStack() as stack:
                 sent: dict[str, float] = {}
                 clients = [
                     await stack.enter_async_context(watching(hub, sent))
-                    for hub in (direct, *(member.hub for member in site.members[1:]))
+                    for hub in (direct.hub, *(member.hub for member in site.members[1:]))
                 ]
                 crowd = stack.enter_context(Crowd(site, crowd_names(nodes), site.members[:2]))
                 await asyncio.to_thread(crowd.wait_until_full, slices)
-                scene = Scene(site, direct, link, crowd, clients, sent, slices, iter(range(10**9)))
+                names = cycle([f"svc-{number}-abcde" for number in range(slices)])
+                scene = Scene(site, direct, crowd, clients, sent, names)
+                print(f"\na pool of {nodes} nodes, {slices} slices, {updates} updates at each rate")
                 await steady(scene, nodes, updates)
                 await failover(scene, nodes, updates)
 
@@ -297,8 +306,7 @@ async def steady(scene: Scene, nodes: int, updates: int) -> None:
     costs = [await cost(scene, nodes, updates, interval) for interval in (INTERVAL, 0.0)]
     await asyncio.sleep(REST)
     pid = scene.site.members[0].hub.pid
-    pool, direct = count_links(scene.site, scene.direct_link)
-    print(f"\na pool of {nodes} nodes, {scene.slices} slices, {updates} updates at each rate")
+    pool, direct = count_links(scene.site, scene.direct.link)
     for name, of in OF_UPDATES:
         print(f"{name:56}" + "".join(f"{of(cost):12.3f}" for cost in costs))
     for name, value in (
@@ -333,7 +341,7 @@ async def failover(scene: Scene, nodes: int, updates: int) -> None:
         client.forget()
     lists = (await asyncio.to_thread(scene.crowd.state))["lists"]
     before = second.hub.metric("edgehub_peer_bytes_total", direction="sent")
-    links = count_links(scene.site, scene.direct_link)[0]
+    links = count_links(scene.site, scene.direct.link)[0]
     updating = asyncio.create_task(asyncio.to_thread(update, scene, 200))
     await asyncio.sleep(2)
     killed = time.perf_counter()
@@ -349,7 +357,7 @@ async def failover(scene: Scene, nodes: int, updates: int) -> None:
     await asyncio.to_thread(eventually, moved, "all follow the second leader")
     took = time.perf_counter() - killed
     spent = second.hub.metric("edgehub_peer_bytes_total", direction="sent") - before
-    cloud = count_links(scene.site, scene.direct_link)[0] - links
+    cloud = count_links(scene.site, scene.direct.link)[0] - links
     await have_all(scene, 200, await updating)
     state = await asyncio.to_thread(scene.crowd.state)
     rows = (

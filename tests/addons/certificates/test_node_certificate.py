@@ -46,17 +46,17 @@ async def test_a_token_asks_first_and_the_node_itself_later(tmp_path: Path, boot
     cloud = SigningCluster()
     cloud.life = timedelta(seconds=2)
     made = NodeCertificate(bootstrap, "n1", tmp_path)
-    assert not made.credentials.certificate.read()
-    assert not made.credentials.bearer, "no request but the first ones travels with the token"
+    assert not made.credentials.user.certificate.read()
+    assert not made.credentials.user.bearer, "no request but the first ones travels with the token"
     async with running(made, cloud):
         await made.known.wait()
-        first = made.credentials.certificate.read()
+        first = made.credentials.user.certificate.read()
         cloud.life = timedelta(hours=1)
-        await until(lambda: made.credentials.certificate.read() != first)
+        await until(lambda: made.credentials.user.certificate.read() != first)
     assert cloud.callers == ["Bearer a.b", "hub"]
     saved = saved_credentials(load_kubeconfig(bootstrap), tmp_path)
-    assert saved.certificate.read() == saved.key.read() == made.credentials.certificate.read()
-    assert not saved.bearer
+    assert saved.user.certificate.read() == saved.user.key.read() == made.credentials.user.certificate.read()
+    assert not saved.user.bearer
 
 
 async def test_a_stored_certificate_needs_no_token(tmp_path: Path, bootstrap: Path) -> None:
@@ -102,7 +102,7 @@ async def test_an_expired_identity_falls_back_to_the_bootstrap_token(tmp_path: P
         await until(lambda: bool(cloud.events))
         assert "kubeadm token create" in cloud.events[0]
         write_kubeconfig(bootstrap, "https://c", token="c.d")
-        await until(lambda: not made.credentials.certificate.read().startswith(ended.certificate))
+        await until(lambda: not made.credentials.user.certificate.read().startswith(ended.certificate))
     assert cloud.callers[-1] == "Bearer c.d"
     assert "hub" not in cloud.callers
 
@@ -125,7 +125,7 @@ def test_a_kubeconfig_without_a_token_is_refused(tmp_path: Path) -> None:
 
 
 def test_without_a_certificate_the_bootstrap_token_is_the_credential(tmp_path: Path, bootstrap: Path) -> None:
-    assert saved_credentials(load_kubeconfig(bootstrap), tmp_path).bearer == "Bearer a.b"
+    assert saved_credentials(load_kubeconfig(bootstrap), tmp_path).user.bearer == "Bearer a.b"
 
 
 async def test_requests_with_the_hubs_identity_wait_for_it() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import hashlib
 import hmac
 import json
@@ -17,15 +16,15 @@ from cryptography import x509
 from addons.install.cloud import authority_of, check_signature, check_token, cloud, get, hash_of, local, may
 from kube.errors import StatusError
 from kube.http.client import Unreachable
-from kube.http.kubeconfig import DataOrFile
-from tests.addons.support.small_api import anonymous, small_api
+from kube.http.kubeconfig import Cluster, Credentials, DataOrFile, User
+from tests.addons.support.small_api import small_api
 from tests.cloud.pki import Authority
 from tests.support.server_thread import Answering, HttpServer
 
 
 async def test_objects_and_rights_are_asked_for() -> None:
     async with small_api({"/api/v1/nodes/n1": {"kind": "Node"}}, refused=frozenset({"pods"})) as url:
-        credentials = dataclasses.replace(anonymous(url), token=DataOrFile(b"secret"))
+        credentials = Credentials(Cluster(url), User(token=DataOrFile(b"secret")))
         async with cloud(credentials) as client:
             assert await get(client, "/api/v1/nodes/n1") == {"kind": "Node"}
             assert await may(client, {"resource": "services", "verb": "list"})

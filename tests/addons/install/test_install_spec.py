@@ -81,13 +81,20 @@ def test_a_node_that_never_joined_has_no_credentials_at_the_plain_port_and_a_tok
     spec = dataclasses.replace(WISH, identity="", bootstrap=token)
     kubelet, bootstrap = spec.client_changes(ledger)
     plain = made(tmp_path, kubelet)
-    assert (plain.server, plain.bearer, plain.certificate.read()) == ("http://127.0.0.1:1", "", b"")
+    assert (plain.cluster.server, plain.user.bearer, plain.user.certificate.read()) == (
+        "http://127.0.0.1:1",
+        "",
+        b"",
+    )
     tls = made(tmp_path, bootstrap)
-    assert (tls.server, tls.bearer) == ("https://127.0.0.1:10268", "Bearer abcdef.0123456789abcdef")
-    assert (tls.authority.path, bootstrap.path) == (AUTHORITY, KUBELET_BOOTSTRAP)
+    assert (tls.cluster.server, tls.user.bearer) == (
+        "https://127.0.0.1:10268",
+        "Bearer abcdef.0123456789abcdef",
+    )
+    assert (tls.cluster.authority.path, bootstrap.path) == (AUTHORITY, KUBELET_BOOTSTRAP)
     # kubelet has its certificate now, and has written where it is.
     ledger.apply([kubelet, bootstrap])
-    write_kubeconfig(tmp_path / KUBELET[1:], tls.server)
+    write_kubeconfig(tmp_path / KUBELET[1:], tls.cluster.server)
     assert spec.client_changes(ledger) == [], "a second installation leaves it alone"
 
 
@@ -111,10 +118,10 @@ def test_kubelet_with_a_certificate_that_the_hub_can_verify_calls_the_tls_port(
     )
     (kubelet,) = dataclasses.replace(WISH, flags=(*WISH.flags, *flags)).client_changes(ledger)
     pointed = made(tmp_path, kubelet)
-    assert pointed.server == server
-    assert pointed.certificate.read() == issued.certificate
+    assert pointed.cluster.server == server
+    assert pointed.user.certificate.read() == issued.certificate
     if server.startswith("https"):
-        assert (pointed.authority.data, pointed.authority.path) == (b"", AUTHORITY)
+        assert (pointed.cluster.authority.data, pointed.cluster.authority.path) == (b"", AUTHORITY)
 
 
 @pytest.mark.parametrize(

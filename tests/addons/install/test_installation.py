@@ -48,8 +48,8 @@ def test_files_are_laid_down_and_taken_back(root: Path, spec: InstallSpec) -> No
     installation(root).install(spec, 1)
     assert installation(root).installed == spec
     assert installation(root).plan(spec) == []
-    assert load_kubeconfig(root / KUBELET[1:]).server == spec.hub.plain_url
-    assert load_kubeconfig(root / "etc/kubernetes/edgehub.conf").bearer == "Bearer secret"
+    assert load_kubeconfig(root / KUBELET[1:]).cluster.server == spec.hub.plain_url
+    assert load_kubeconfig(root / "etc/kubernetes/edgehub.conf").user.bearer == "Bearer secret"
     installation(root, said := []).show(spec)
     assert said == ["every file is as it shall be"]
     installation(root).uninstall()
@@ -78,8 +78,8 @@ def test_a_kubeconfig_that_was_renewed_since_is_the_one_to_go_back_to(root: Path
     write_kubeconfig(root / KUBELET[1:], "https://cloud:6443", token="renewed")
     renewed = (root / KUBELET[1:]).read_bytes()
     installation(root).install(spec, 1)
-    assert load_kubeconfig(root / KUBELET[1:]).server == spec.hub.plain_url
-    assert load_kubeconfig(root / "etc/kubernetes/edgehub.conf").bearer == "Bearer renewed"
+    assert load_kubeconfig(root / KUBELET[1:]).cluster.server == spec.hub.plain_url
+    assert load_kubeconfig(root / "etc/kubernetes/edgehub.conf").user.bearer == "Bearer renewed"
     installation(root).uninstall()
     assert (root / KUBELET[1:]).read_bytes() == renewed
 
@@ -129,7 +129,7 @@ def test_a_run_that_was_killed_is_finished_or_taken_back_by_the_next(
         installation(root).upgrade("/other", "", 1, 0)
     if finishes:
         installation(root).install(spec, 1)
-        assert load_kubeconfig(root / KUBELET[1:]).server == spec.hub.plain_url
+        assert load_kubeconfig(root / KUBELET[1:]).cluster.server == spec.hub.plain_url
         installation(root).upgrade("/other", "", 1, 0)
     installation(root).uninstall()
     assert files(root) == before
@@ -181,7 +181,7 @@ def test_a_kubeconfig_that_is_a_link_stays_one(root: Path, spec: InstallSpec) ->
     kubelet.symlink_to("../kubelet.conf")
     before = files(root)
     installation(root).install(spec, 1)
-    assert load_kubeconfig(elsewhere).server == spec.hub.plain_url
+    assert load_kubeconfig(elsewhere).cluster.server == spec.hub.plain_url
     installation(root).uninstall()
     assert kubelet.is_symlink()
     assert files(root) == before
@@ -193,7 +193,7 @@ def test_the_hub_stays_while_kubelets_kubeconfig_cannot_be_given_back(root: Path
     (obstacle := root / "etc/kubernetes/.kubelet.conf.edgehub-new").mkdir()
     with pytest.raises(JoinError, match=r"kubelet\.conf is not as it was: .*the hub goes on until then"):
         installation(root).uninstall()
-    assert load_kubeconfig(root / KUBELET[1:]).server == spec.hub.plain_url
+    assert load_kubeconfig(root / KUBELET[1:]).cluster.server == spec.hub.plain_url
     assert (root / "etc/systemd/system/edgehub.service").exists()
     obstacle.rmdir()
     installation(root).uninstall()

@@ -109,13 +109,13 @@ def test_a_bootstrap_kubeconfig_has_the_authority_and_the_token(tmp_path: Path) 
     path = tmp_path / "conf"
     path.write_text(bootstrap_kubeconfig("https://c:6443", b"authority", "abcdef.0123456789abcdef"))
     made = load_kubeconfig(path)
-    assert (made.server, made.bearer) == ("https://c:6443", "Bearer abcdef.0123456789abcdef")
-    assert made.authority.read() == b"authority"
+    assert (made.cluster.server, made.user.bearer) == ("https://c:6443", "Bearer abcdef.0123456789abcdef")
+    assert made.cluster.authority.read() == b"authority"
 
 
 def test_a_kubeconfig_without_credentials_leads_to_the_hub_anonymously(tmp_path: Path) -> None:
     path = tmp_path / "conf"
     path.write_text(without_credentials(HUB))
     made = load_kubeconfig(path)
-    assert (made.server, made.bearer) == (HUB, "")
-    assert not made.authority.read() + made.certificate.read() + made.key.read()
+    assert (made.cluster.server, made.user.bearer) == (HUB, "")
+    assert not made.cluster.authority.read() + made.user.certificate.read() + made.user.key.read()

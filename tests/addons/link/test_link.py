@@ -42,7 +42,7 @@ async def test_a_renewed_certificate_has_a_connection_of_its_own(tmp_path: Path)
     async with linked(peer, own, server_context(tmp_path)) as world:
         await world.ask()
         renewed = AUTHORITY.issue_node("n1")
-        own.certificate.data, own.key.data = renewed.certificate, renewed.key
+        own.user.certificate.data, own.user.key.data = renewed.certificate, renewed.key
         await world.ask()
         assert peer.connections == 2
     assert renewed.certificate != NODE.certificate

@@ -12,7 +12,7 @@ from cryptography.x509.oid import NameOID
 from OpenSSL import SSL
 
 from addons.link.tls import Expected, UpstreamTls, client_context, connection_to, is_named, refusal_of
-from kube.http.kubeconfig import NO_CREDENTIALS, Credentials, DataOrFile, parse_kubeconfig
+from kube.http.kubeconfig import NO_CREDENTIALS, Cluster, Credentials, DataOrFile, User, parse_kubeconfig
 from tests.addons.support.tls_peers import meet
 from tests.cloud.pki import Authority, Credential
 
@@ -59,10 +59,8 @@ def server(tmp_path: Path, authority: Authority) -> TlsServer:
 def credentials(
     authority: bytes = b"", client: Credential | None = None, *, insecure: bool = False, server_name: str = ""
 ) -> Credentials:
-    certificate, key = (
-        (DataOrFile(client.certificate), DataOrFile(client.key)) if client else (DataOrFile(), DataOrFile())
-    )
-    return Credentials("", server_name, insecure, DataOrFile(authority), certificate, key, DataOrFile())
+    user = User(DataOrFile(client.certificate), DataOrFile(client.key)) if client else User()
+    return Credentials(Cluster("", server_name, insecure, DataOrFile(authority)), user)
 
 
 def greet(
@@ -217,13 +215,7 @@ def test_rotated_files_are_used_by_the_next_connection(
     ca.write_bytes(authority.certificate)
     tls = UpstreamTls(
         Credentials(
-            "",
-            "",
-            False,
-            DataOrFile(path=ca),
-            DataOrFile(path=certificate),
-            DataOrFile(path=key),
-            DataOrFile(),
+            Cluster(authority=DataOrFile(path=ca)), User(DataOrFile(path=certificate), DataOrFile(path=key))
         )
     )
     greet(tls, server)
@@ -242,7 +234,7 @@ def test_rotated_files_are_used_by_the_next_connection(
 
 def from_files(authority: Authority, certificate: Path, key: Path) -> UpstreamTls:
     files = DataOrFile(path=certificate), DataOrFile(path=key)
-    return UpstreamTls(Credentials("", "", False, DataOrFile(authority.certificate), *files, DataOrFile()))
+    return UpstreamTls(Credentials(Cluster(authority=DataOrFile(authority.certificate)), User(*files)))
 
 
 def test_a_swapped_link_to_a_certificate_file_is_read_again(
@@ -287,7 +279,7 @@ def test_without_a_certificate_there_is_no_end_and_one_lane() -> None:
     tls = UpstreamTls(NO_CREDENTIALS)
     assert (tls.partition, tls.expiry()) == ("", None)
     absent = DataOrFile(path=Path("/no/such/file"))
-    missing = UpstreamTls(Credentials("", "", False, absent, absent, absent, absent))
+    missing = UpstreamTls(Credentials(Cluster(authority=absent), User(absent, absent, absent)))
     assert (missing.partition, missing.expiry()) == ("", None)
 
 
@@ -320,18 +312,8 @@ def test_tls_contexts_are_reused_while_the_files_are_unchanged(authority: Author
     "broken",
     [
         credentials(b"-----BEGIN CERTIFICATE-----\ngarbage\n-----END CERTIFICATE-----\n"),
-        Credentials(
-            "", "", False, DataOrFile(), DataOrFile(b"garbage"), DataOrFile(b"garbage"), DataOrFile()
-        ),
-        Credentials(
-            "",
-            "",
-            False,
-            DataOrFile(),
-            DataOrFile(Authority().issue_node("n").certificate),
-            DataOrFile(),
-            DataOrFile(),
-        ),
+        Credentials(user=User(DataOrFile(b"garbage"), DataOrFile(b"garbage"))),
+        Credentials(user=User(DataOrFile(Authority().issue_node("n").certificate))),
     ],
 )
 def test_credentials_that_cannot_be_used_are_an_error_and_no_connection(broken: Credentials) -> None:
@@ -352,8 +334,8 @@ def test_the_kubeconfigs_name_for_the_server_is_handed_on() -> None:
 
 
 @pytest.mark.parametrize("pem", [b"garbage", b"\xff"])
-@pytest.mark.parametrize("field", ["authority", "certificate"])
-def test_bad_certificates_are_the_operator_s_error(pem: bytes, field: str) -> None:
-    credentials = {name: getattr(NO_CREDENTIALS, name) for name in Credentials.__slots__}
-    with pytest.raises(ValueError, match="cannot be used"):
-        UpstreamTls(Credentials(**{**credentials, field: DataOrFile(pem)})).check()
+def test_bad_certificates_are_the_operator_s_error(pem: bytes) -> None:
+    bad = DataOrFile(pem)
+    for broken in (Credentials(Cluster(authority=bad)), Credentials(user=User(bad))):
+        with pytest.raises(ValueError, match="cannot be used"):
+            UpstreamTls(broken).check()

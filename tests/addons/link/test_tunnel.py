@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,8 +32,14 @@ def port_of(peer: Peer) -> int:
     return parse_server(peer.url).port
 
 
+def reached(**changed: Any) -> Credentials:
+    """The credentials, with another way to the cluster."""
+    own = credentials()
+    return replace(own, cluster=replace(own.cluster, **changed))
+
+
 def through(proxy: ConnectProxy, url: str = "") -> Credentials:
-    return replace(credentials(), server_name="127.0.0.1", proxy=parse_proxy(url or proxy.url))
+    return reached(server_name="127.0.0.1", proxy=parse_proxy(url or proxy.url))
 
 
 def lead(world: World, own: Credentials, server: Server = SERVER) -> None:
@@ -115,7 +122,7 @@ async def test_the_environment_names_a_proxy_except_for_no_proxy(
     ):
         monkeypatch.setenv("HTTPS_PROXY", proxy.url)
         monkeypatch.setenv("NO_PROXY", "direct.example,10.0.0.0/8")
-        lead(world, replace(credentials(), server_name="127.0.0.1"))
+        lead(world, reached(server_name="127.0.0.1"))
         assert await world.ask() == b"of /x"
         assert world.link.proxy(elsewhere) is None
         assert world.link.proxy(Server("https", "peer.example", 10269, "node-2")) is None
@@ -134,7 +141,7 @@ async def test_a_silent_proxy_times_out(tmp_path: Path) -> None:
     port = server.sockets[0].getsockname()[1]
     peer = Peer(answer)
     async with server, linked(peer, credentials(), server_context(tmp_path)) as world:
-        lead(world, replace(credentials(), proxy=parse_proxy(f"http://127.0.0.1:{port}")))
+        lead(world, reached(proxy=parse_proxy(f"http://127.0.0.1:{port}")))
         asking = asyncio.create_task(world.ask())
         await until(lambda: world.link.connections._opening)
         world.link.close()

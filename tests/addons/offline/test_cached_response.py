@@ -22,6 +22,7 @@ from addons.offline.cached_response import (
 )
 from addons.telemetry import metrics
 from kube.wire.codec import codec_for
+from kube.wire.codec_base import ListMeta
 from kube.wire.encoding import Encoding
 from kube.wire.schema import MESSAGES
 from tests.addons.support.observed import value_of
@@ -223,7 +224,7 @@ def test_the_head_of_a_protobuf_list_is_read(token: str, size: int) -> None:
 
 
 def test_the_head_of_a_protobuf_list_by_the_codec_is_read() -> None:
-    listed = codec_for(Encoding.PROTOBUF).encode_list("v1", "Pod", 7, [b"x" * 200] * 1000)
+    listed = codec_for(Encoding.PROTOBUF).encode_list("v1", "Pod", ListMeta(7), [b"x" * 200] * 1000)
     head = b"".join(listed)[:HEAD]
     assert list_head(Encoding.PROTOBUF, head) == (7, "")
 

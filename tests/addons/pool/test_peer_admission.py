@@ -18,7 +18,7 @@ from addons.pool.peer_admission import Admission
 from addons.pool.peer_tls import is_hub_of, peer_connection
 from addons.telemetry import metrics
 from kube.errors import StatusError
-from kube.http.kubeconfig import Credentials, DataOrFile
+from kube.http.kubeconfig import Cluster, Credentials, DataOrFile, User
 from kube.peers import NODES_GROUP
 from tests.addons.support.refusals import refuses
 from tests.addons.support.tls_peers import client_context, shake, shake_hands
@@ -123,10 +123,8 @@ LEADER = Server("https", "10.0.0.1", 10269, "a")
 def connect(folder: Path, shown: Credential, others: list[x509.Certificate] | None = None) -> SSL.Connection:
     """The leader's end of a handshake with a follower of node b; OpenSSL.SSL.Error where the follower gives up."""
     own = AUTHORITY.issue_node("b")
-    trusted = DataOrFile(AUTHORITY.certificate)
-    credentials = Credentials(
-        "", "", False, trusted, DataOrFile(own.certificate), DataOrFile(own.key), DataOrFile()
-    )
+    user = User(DataOrFile(own.certificate), DataOrFile(own.key))
+    credentials = Credentials(Cluster(authority=DataOrFile(AUTHORITY.certificate)), user)
     client = peer_connection(credentials, lambda: others or [], LEADER, [b"h2"])
     certificate = ServingCertificate(*shown.write(folder, "leader"))
     server = server_side(certificate, [x509.load_pem_x509_certificate(AUTHORITY.certificate)])

@@ -35,13 +35,13 @@ from addons.requests.route_decision import PEER_PROBE_PATH
 from addons.telemetry import metrics
 from kube.concurrency.notifier import Notifier
 from kube.http.client import RawResponse
-from kube.http.kubeconfig import Credentials, DataOrFile
+from kube.http.kubeconfig import Credentials, DataOrFile, User
 from kube.peers import LeaderHub
 from kube.requests.request_info import ResourceType
 from tests.addons.support.hub_world import HUB_TOKEN, HubWorld
 from tests.addons.support.scripted_client import Asked, ScriptedClient
 from tests.cloud.scriptable import ScriptableCloud
-from tests.cloud.scriptable.access import User
+from tests.cloud.scriptable.access import User as KnownUser
 from tests.support.background import beside
 
 SERVICES = ResourceType("", "v1", "services")
@@ -117,9 +117,7 @@ class Hub:
         client = ScriptedClient(self._answer)
         self.announced = client.asked
         self.lending = ServerHealth(parse_server("https://cloud:6443"))
-        shown = Credentials(
-            "", "", False, DataOrFile(), DataOrFile(b"certificate"), DataOrFile(), DataOrFile()
-        )
+        shown = Credentials(user=User(DataOrFile(b"certificate")))
         own, peers = OwnPeer("a", 10269, credentials=shown), Peers(client, lambda _: 0)
         selector = LeaderSelector(own, peers, SharedSources(parts.sources), lambda: self.is_up)
         parts.sources.upstream_of = selector.reader_of
@@ -154,7 +152,7 @@ class Hub:
 @pytest.fixture
 async def hub() -> AsyncIterator[Hub]:
     async with ScriptableCloud() as cloud, HubWorld(cloud) as parts:
-        cloud.access.tokens[HUB_TOKEN] = User("hub")
+        cloud.access.tokens[HUB_TOKEN] = KnownUser("hub")
         made = Hub(parts)
         async with beside(made.pool.run()):
             await asyncio.sleep(0.01)

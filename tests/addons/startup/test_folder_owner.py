@@ -10,7 +10,7 @@ import pytest
 from addons.link.servers import parse_server
 from addons.startup.folder_owner import ASIDE, FILE, FolderOwner, take_over
 from kube.certificate_authority import certificate_pem, make_authority
-from kube.http.kubeconfig import Credentials, DataOrFile
+from kube.http.kubeconfig import Cluster, Credentials, DataOrFile, User
 from tests.addons.requests.test_caller import jwt
 
 N2 = FolderOwner("n2", "system:node:n2", ("ca-1",), ("https://cloud:6443",))
@@ -99,9 +99,8 @@ def test_state_that_cannot_be_set_aside_is_not_read(tmp_path: Path) -> None:
 
 def test_identity_and_cluster_are_read_from_the_credentials() -> None:
     def _credentials(certificate: bytes = b"", authority: bytes = b"", token: bytes = b"") -> Credentials:
-        return Credentials(
-            "", "", False, DataOrFile(authority), DataOrFile(certificate), DataOrFile(), DataOrFile(token)
-        )
+        user = User(DataOrFile(certificate), token=DataOrFile(token))
+        return Credentials(Cluster(authority=DataOrFile(authority)), user)
 
     servers, now = [parse_server("https://cloud:6443")], datetime.now(UTC)
     authority = make_authority("cluster", now, now + timedelta(days=1))

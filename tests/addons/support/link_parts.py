@@ -15,7 +15,7 @@ from addons.link.request_records import RequestRecords
 from addons.link.servers import Server, parse_server
 from addons.requests.caller import CredentialSource
 from addons.telemetry.component_traffic import ComponentTraffic
-from kube.http.kubeconfig import Credentials, DataOrFile
+from kube.http.kubeconfig import Cluster, Credentials, DataOrFile, User
 from tests.cloud.pki import Authority
 from tests.kube.support.http2_peer import Asked, Peer
 
@@ -28,8 +28,8 @@ LIMIT = 2**20
 
 def credentials(*, token: str = "", trusted: Authority = AUTHORITY) -> Credentials:
     """The credentials of node n1, with a certificate."""
-    pieces = DataOrFile(trusted.certificate), DataOrFile(NODE.certificate), DataOrFile(NODE.key)
-    return Credentials("", "", False, *pieces, DataOrFile(token.encode()))
+    user = User(DataOrFile(NODE.certificate), DataOrFile(NODE.key), DataOrFile(token.encode()))
+    return Credentials(Cluster(authority=DataOrFile(trusted.certificate)), user)
 
 
 def server_context(folder: Path, *, alpn: tuple[str, ...] = ("h2",)) -> ssl.SSLContext:

@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from kube.http.kubeconfig import Credentials, DataOrFile
+from kube.http.kubeconfig import Cluster, Credentials
 
 
 @asynccontextmanager
@@ -41,4 +41,4 @@ async def small_api(
 
 def anonymous(url: str) -> Credentials:
     """A kubeconfig with a server and without credentials."""
-    return Credentials(url, "", False, DataOrFile(), DataOrFile(), DataOrFile(), DataOrFile())
+    return Credentials(Cluster(url))

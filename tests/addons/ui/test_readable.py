@@ -15,7 +15,7 @@ from kube.errors import expired
 from kube.json_type import Json
 from kube.tables.server_table import table
 from kube.wire.codec import codec_for
-from kube.wire.codec_base import INITIAL_EVENTS_ENDED
+from kube.wire.codec_base import INITIAL_EVENTS_ENDED, ListMeta
 from kube.wire.encoding import Encoding
 from tests.addons.support.samples import raw, service
 from tests.kube.support import recorded
@@ -92,7 +92,7 @@ def test_a_list_is_a_head_and_a_document_for_each_item(name: str, encoding: Enco
 @pytest.mark.parametrize("encoding", Encoding)
 def test_a_large_list_is_a_line_for_each_item_and_those_have_an_end(encoding: Encoding) -> None:
     _, _, item = recorded.single("services.single", encoding)
-    body = bytes(codec_for(encoding).encode_list("v1", "Service", 7, [item] * (LINES + 3)))
+    body = bytes(codec_for(encoding).encode_list("v1", "Service", ListMeta(7), [item] * (LINES + 3)))
     text = readable_body(encoding, body)
     head, items = documents(text)
     assert head["items"] == LINES + 3

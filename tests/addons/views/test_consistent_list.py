@@ -20,6 +20,7 @@ from kube.requests.selectors import parse_field_selector, parse_label_selector
 from kube.store.history import Standing
 from kube.store.scope import EVERYTHING, Scope
 from kube.wire.codec import codec_for
+from kube.wire.codec_base import ListMeta
 from kube.wire.encoding import Encoding
 from tests.addons.support.hand_source import HandSource
 from tests.addons.support.hub_world import HubWorld
@@ -53,7 +54,9 @@ class Cloud:
         if self.error_of_exact is not None and "resourceVersionMatch" in query:
             raise self.error_of_exact
         codec = codec_for(Encoding.JSON)
-        body = bytes(codec.encode_list("v1", "Service", self.version, [raw(each) for each in self.services]))
+        body = bytes(
+            codec.encode_list("v1", "Service", ListMeta(self.version), [raw(each) for each in self.services])
+        )
         return ApiResponse(self.content_type, body)
 
 

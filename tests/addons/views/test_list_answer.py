@@ -10,6 +10,7 @@ from addons.requests.answers import Answer
 from addons.views.list_answer import list_answer
 from kube.http.zstd_bodies import unpack
 from kube.store.listing import Form, Listing
+from kube.wire.codec_base import ListMeta
 from kube.wire.encoding import Encoding
 from tests.kube.support.toys import Toy, filled
 
@@ -29,12 +30,12 @@ def listing(encoding: Encoding = Encoding.PROTOBUF, *, metadata_only: bool = Fal
         1000, *(Toy(f"s{number}", version=number + 1) for number in range(MANY)), encoding=encoding
     )
     form = Form(metadata_only=metadata_only)
-    return Listing(store.codec, *form.type_of("v1", "Service"), store.version, list(store), form)
+    return Listing(store.codec, *form.type_of("v1", "Service"), ListMeta(store.version), list(store), form)
 
 
 def body_of(listed: Listing) -> bytes:
     raws = [listed.form.raw(listed.codec, item) for item in listed.items]
-    return bytes(listed.codec.encode_list(listed.api_version, listed.kind, listed.version, raws))
+    return bytes(listed.codec.encode_list(listed.api_version, listed.kind, listed.meta, raws))
 
 
 def pieces_of(answer: Answer) -> list[bytes]:

@@ -46,11 +46,11 @@ def parsed(cluster: dict[str, Any] | None = None, user: dict[str, Any] | None = 
 
 def test_the_current_context_names_cluster_and_user() -> None:
     found = parsed({"tls-server-name": "kubernetes"}, {"token": "secret"})
-    assert found.server == "https://10.0.0.1:6443"
-    assert found.server_name == "kubernetes"
-    assert found.bearer == "Bearer secret"
-    assert not found.insecure
-    assert parsed({"insecure-skip-tls-verify": True}).insecure
+    assert found.cluster.server == "https://10.0.0.1:6443"
+    assert found.cluster.server_name == "kubernetes"
+    assert found.user.bearer == "Bearer secret"
+    assert not found.cluster.insecure
+    assert parsed({"insecure-skip-tls-verify": True}).cluster.insecure
 
 
 def test_certificates_are_given_in_the_kubeconfig_or_in_files() -> None:
@@ -58,20 +58,20 @@ def test_certificates_are_given_in_the_kubeconfig_or_in_files() -> None:
         {"certificate-authority-data": encoded(b"ca")},
         {"client-certificate": "pki/client.crt", "client-key": "/var/lib/client.key"},
     )
-    assert found.authority.read() == b"ca"
-    assert found.certificate.path == FOLDER / "pki/client.crt"
-    assert found.key.path == Path("/var/lib/client.key")
+    assert found.cluster.authority.read() == b"ca"
+    assert found.user.certificate.path == FOLDER / "pki/client.crt"
+    assert found.user.key.path == Path("/var/lib/client.key")
 
 
 def test_data_wins_over_a_file_as_in_client_go() -> None:
     found = parsed(user={"client-key-data": encoded(b"data"), "client-key": "/no/such/file"})
-    assert found.key.read() == b"data"
+    assert found.user.key.read() == b"data"
 
 
 def test_data_may_be_wrapped_in_lines_as_go_decodes_it() -> None:
     text = encoded(b"x" * 100)
     found = parsed({"certificate-authority-data": f"{text[:64]}\n{text[64:]}\n"})
-    assert found.authority.read() == b"x" * 100
+    assert found.cluster.authority.read() == b"x" * 100
 
 
 def test_credentials_are_in_no_representation() -> None:
@@ -122,11 +122,11 @@ def test_an_unusable_kubeconfig_is_refused_with_the_reason(document: object, mes
 
 def test_an_exec_plugin_gives_the_credentials() -> None:
     found = parsed(user={"exec": EXEC})
-    assert found.plugin is not None
-    assert found.plugin.command == "/etc/edge/bin/aws"
-    assert found.bearer == ""
-    found.use_output(ExecCredentials(b"token", b"certificate", b"key", None))
-    assert (found.bearer, found.certificate.read(), found.key.read()) == (
+    assert found.user.plugin is not None
+    assert found.user.plugin.command == "/etc/edge/bin/aws"
+    assert found.user.bearer == ""
+    found.user.use_output(ExecCredentials(b"token", b"certificate", b"key", None))
+    assert (found.user.bearer, found.user.certificate.read(), found.user.key.read()) == (
         "Bearer token",
         b"certificate",
         b"key",
@@ -144,9 +144,9 @@ def test_several_are_merged_as_by_kubectl(tmp_path: Path) -> None:
         path.write_text(yaml.safe_dump(document))
     (tmp_path / "a" / "token").write_text("first")
     found = load_kubeconfig(tmp_path / "none", first, second)
-    assert (found.server, found.bearer) == ("https://second", "Bearer first")
+    assert (found.cluster.server, found.user.bearer) == ("https://second", "Bearer first")
     other = load_kubeconfig(first, second, context="other")
-    assert (other.server, other.bearer) == ("https://192.0.2.1", "Bearer wrong")
+    assert (other.cluster.server, other.user.bearer) == ("https://192.0.2.1", "Bearer wrong")
     with pytest.raises(ValueError, match="contexts has no entry named 'mine'"):
         load_kubeconfig(first, second, context="mine")
     with pytest.raises(ValueError, match="there is no such file"):
@@ -157,19 +157,19 @@ def test_files_are_relative_to_the_kubeconfigs_folder(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret\n")
     path = tmp_path / "kubeconfig"
     path.write_text(yaml.safe_dump(kubeconfig(user={"tokenFile": "token"})))
-    assert load_kubeconfig(path).bearer == "Bearer secret"
+    assert load_kubeconfig(path).user.bearer == "Bearer secret"
 
 
 def test_a_token_file_wins_over_a_token_and_is_read_again_when_it_changes(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("first")
     found = parsed(user={"token": "of the day", "tokenFile": str(path)})
-    assert found.bearer == "Bearer first"
+    assert found.user.bearer == "Bearer first"
     # As kubelet rotates a projected token: another file takes the name.
     new = tmp_path / "new"
     new.write_text("second")
     new.replace(path)
-    assert found.bearer == "Bearer second"
+    assert found.user.bearer == "Bearer second"
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_a_file_that_is_no_kubeconfig_is_named(tmp_path: Path, content: bytes | 
 
 def test_a_token_serves_while_its_file_was_never_there_as_in_client_go() -> None:
     found = parsed(user={"token": "of the day", "tokenFile": "/no/such/file"})
-    assert found.bearer == "Bearer of the day"
+    assert found.user.bearer == "Bearer of the day"
 
 
 def test_a_file_that_was_never_there_is_an_error(tmp_path: Path) -> None:
@@ -219,11 +219,11 @@ def test_the_old_piece_serves_while_a_rotation_is_half_done(tmp_path: Path) -> N
 def test_authorities_are_the_certificates_of_the_bundle() -> None:
     bundle = Authority("one").certificate + Authority("two").certificate
     found = parsed({"certificate-authority-data": encoded(bundle)})
-    assert len(found.authorities) == 2
+    assert len(found.cluster.authorities) == 2
 
 
 @pytest.mark.parametrize("field", ["username", "password", "auth-provider", "as", "as-groups"])
 @pytest.mark.parametrize("value", [None, "", []])
 def test_a_field_without_a_value_is_ignored(field: str, value: object) -> None:
     found = parse_kubeconfig(kubeconfig(user={"token": "t", field: value}), FOLDER)
-    assert found.bearer == "Bearer t"
+    assert found.user.bearer == "Bearer t"

@@ -14,14 +14,15 @@ from kube.http.zstd_bodies import pack
 from kube.reflector.list_pages import Malformed
 from kube.store.store import Store
 from kube.wire.codec import codec_for
+from kube.wire.codec_base import ListMeta
 from kube.wire.encoding import Encoding
 from tests.kube.support.reflecting import PATIENCE, Start, until
 from tests.kube.support.serving import serving
 from tests.kube.support.toys import RecordedInputs, Toy
 
 CODEC = codec_for(Encoding.JSON)
-LIST = CODEC.encode_list("v1", "Service", 10, [Toy("x", version=10).raw(Encoding.JSON)])
-NAMES = CODEC.encode_list("v1", "Service", 20, [Toy("x", version=11).raw(Encoding.JSON)])
+LIST = CODEC.encode_list("v1", "Service", ListMeta(10), [Toy("x", version=10).raw(Encoding.JSON)])
+NAMES = CODEC.encode_list("v1", "Service", ListMeta(20), [Toy("x", version=11).raw(Encoding.JSON)])
 (BEFORE,) = CODEC.decode_list(bytes(LIST)).items
 AFTER = Toy("x", version=11, address="10.0.0.2").raw(Encoding.JSON)
 EVENT = CODEC.encode_event("MODIFIED", "v1", "Service", AFTER)

@@ -16,6 +16,7 @@ from kube.reflector.reflector import EVENTS_AT_ONCE, LONG_EVENT
 from kube.reflector.upstream import Upstream
 from kube.store.store import Store
 from kube.wire.codec import codec_for
+from kube.wire.codec_base import ListMeta
 from kube.wire.encoding import Encoding
 from tests.cloud.scriptable import ScriptableCloud
 from tests.kube.support.reflecting import LISTS, WATCHES, Start, reflecting, service, until
@@ -172,7 +173,7 @@ def _keys(store: Store) -> set[tuple[str, str]]:
 
 def listed(version: int) -> ApiResponse:
     """An empty list."""
-    return ApiResponse(Encoding.JSON, bytes(JSON.encode_list("v1", "Service", version, [])))
+    return ApiResponse(Encoding.JSON, bytes(JSON.encode_list("v1", "Service", ListMeta(version), [])))
 
 
 class Bursting:

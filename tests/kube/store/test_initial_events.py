@@ -183,7 +183,7 @@ async def test_a_listed_version_can_always_be_watched() -> None:
     """Also where all versions may be from elsewhere, and nothing is written any more."""
     view = view_at(10**9, HIDDEN, PLAIN)
     for _ in range(3):
-        view.watch(view.listing().version, bookmarks=True).end()
+        view.watch(view.listing().meta.version, bookmarks=True).end()
 
 
 async def test_above_what_may_be_from_elsewhere_the_history_counts() -> None:

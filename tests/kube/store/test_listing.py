@@ -55,7 +55,7 @@ async def test_a_long_list_is_matched_in_slices_and_shows_what_came_meanwhile() 
     await looked
     names = {item.key[1] for item in view.listing().items}
     assert names == {toy.name for toy in toys[1:]} | {"new"}
-    assert view.listing().version == 12
+    assert view.listing().meta.version == 12
     await asyncio.sleep(0)
     assert not view._known, "and nothing is remembered of it"
 
@@ -68,14 +68,14 @@ def test_pages_cover_a_list_in_order() -> None:
     while True:
         page = listing.page(start, 4, "")
         seen += [f"{item.key[0]}/{item.key[1]}" for item in page.items]
-        if not page.rest.continue_token:
+        if not page.meta.continue_token:
             break
-        assert page.rest.remaining == 6 - len(seen)
-        start = parse_continue(page.rest.continue_token).start
+        assert page.meta.remaining == 6 - len(seen)
+        start = parse_continue(page.meta.continue_token).start
     assert seen == ["a-b/x", "a-b/y", "a-b/z", "a/x", "a/y", "a/z"]
-    assert listing.page("a/", 0, "").rest.remaining is None
+    assert listing.page("a/", 0, "").meta.remaining is None
 
 
 def test_pages_of_a_namespace_are_continued_by_name() -> None:
     page = view_of(filled(10, Toy("x", version=4), Toy("y", version=5))).listing().page("", 1, "a")
-    assert parse_continue(page.rest.continue_token) == ContinueToken(10, "x\0")
+    assert parse_continue(page.meta.continue_token) == ContinueToken(10, "x\0")

@@ -13,7 +13,7 @@ from kube.store.store import Store
 from kube.store.stream_coding import PLAIN
 from kube.store.view import View
 from kube.wire.codec import codec_for
-from kube.wire.codec_base import Rest
+from kube.wire.codec_base import ListMeta
 from kube.wire.encoding import Encoding
 from tests.kube.support import recorded
 
@@ -37,9 +37,9 @@ def test_json_is_made_of_both_encodings(encoding: Encoding) -> None:
 
 
 def test_a_table_of_a_list_has_its_version_and_says_where_it_goes_on(encoding: Encoding) -> None:
-    def listed(form: Form, store: Store, rest: Rest) -> Json:
+    def listed(form: Form, store: Store, meta: ListMeta) -> Json:
         listing = Listing(
-            form.codec(store.codec), *form.listed_type("v1", "Service"), 9, list(store), form, rest
+            form.codec(store.codec), *form.listed_type("v1", "Service"), meta, list(store), form
         )
         body = listing.body(listing.formed(listing.items))
         text = b"".join(body)
@@ -47,7 +47,7 @@ def test_a_table_of_a_list_has_its_version_and_says_where_it_goes_on(encoding: E
         found: Json = orjson.loads(text)
         return found
 
-    found = listed(TableForm("Object"), store_of(encoding), Rest("next", 3))
+    found = listed(TableForm("Object"), store_of(encoding), ListMeta(9, "next", 3))
     assert found["metadata"] == {"resourceVersion": "9", "continue": "next", "remainingItemCount": 3}
     assert [row["object"] for row in found["rows"]] == [SERVICE]
 

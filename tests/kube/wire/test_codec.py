@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kube.errors import StatusError, expired, too_large_version
 from kube.wire.api_objects import decode_object
 from kube.wire.codec import MAX_FRAME, Codec, WatchFrame, codec_for
-from kube.wire.codec_base import INITIAL_EVENTS_ENDED, PIECE, Rest, in_pieces, item_kind, read_status
+from kube.wire.codec_base import INITIAL_EVENTS_ENDED, PIECE, ListMeta, in_pieces, item_kind, read_status
 from kube.wire.encoding import Encoding
 from kube.wire.fields import Edits
 from kube.wire.json_fields import JsonFields
@@ -55,7 +55,9 @@ def cut(stream: bytes, cuts: list[int]) -> list[bytes]:
 def test_a_list_goes_round(name: str, codec: Codec) -> None:
     page = codec.decode_list(body(name, codec.encoding))
     assert page.items
-    again = codec.decode_list(bytes(codec.encode_list(page.api_version, page.kind, page.version, page.items)))
+    again = codec.decode_list(
+        bytes(codec.encode_list(page.api_version, page.kind, ListMeta(page.version), page.items))
+    )
     assert (again.api_version, again.kind, again.version, again.items) == (
         page.api_version,
         page.kind,
@@ -84,7 +86,7 @@ def test_the_pieces_of_a_list_are_the_list(
         return MAGIC + delimited(b"\x0a", type_meta) + delimited(b"\x12", raw) + b"\x1a\x00\x22\x00"
 
     with patch("kube.wire.codec_base.PIECE", piece):
-        body = codec_for(encoding).encode_list("v1", "Service", version, items)
+        body = codec_for(encoding).encode_list("v1", "Service", ListMeta(version), items)
         pieces = list(body)
     assert b"".join(pieces) == bytes(body) == joined(items)
     assert body.size == len(bytes(body))
@@ -118,7 +120,7 @@ def test_a_page(codec: Codec) -> None:
     assert page.continue_token
     decoded = codec.decode_list(body("services.list", codec.encoding))
     assert (decoded.continue_token, decoded.remaining) == ("", None)
-    ours = codec.decode_list(bytes(codec.encode_list(*SERVICE, 7, [], Rest("more", 3))))
+    ours = codec.decode_list(bytes(codec.encode_list(*SERVICE, ListMeta(7, "more", 3), [])))
     assert (ours.version, ours.continue_token, ours.remaining) == (7, "more", 3)
 
 
@@ -128,7 +130,7 @@ def test_an_object_is_no_list(codec: Codec) -> None:
 
 
 def test_a_list_of_a_version_that_is_none(codec: Codec) -> None:
-    good = bytes(codec.encode_list(*SERVICE, 77, []))
+    good = bytes(codec.encode_list(*SERVICE, ListMeta(77), []))
     with pytest.raises(ValueError, match="invalid syntax"):
         codec.decode_list(good.replace(b"77", b"x7"))
 

@@ -15,6 +15,7 @@ from kube.errors import expired
 from kube.json_type import Json
 from kube.wire.api_objects import decode_object
 from kube.wire.codec import codec_for
+from kube.wire.codec_base import ListMeta
 from kube.wire.encoding import Encoding
 from tests.cloud.real import RealCloud
 from tests.cloud.scriptable.presentation import encode_status
@@ -55,7 +56,7 @@ class CachedResponses(Answering):
             self.answer(self._stream(), content_type=codec.watch_content_type)
         else:
             self.asked.append(("list", self.headers["Accept"]))
-            page = codec.encode_list(*EVENT, 7, [self._event("listed", 7)])
+            page = codec.encode_list(*EVENT, ListMeta(7), [self._event("listed", 7)])
             self.answer(bytes(page), content_type=codec.content_type)
 
     def _event(self, message: str, version: int) -> bytes:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kube.packed_text import PackedText
 from kube.wire import json_codec
-from kube.wire.codec_base import ListPage, ObjectPeek
+from kube.wire.codec_base import ListMeta, ListPage, ObjectPeek
 from kube.wire.encoding import Encoding
 from kube.wire.json_codec import JsonCodec
 from kube.wire.json_fields import parse_object, read_json
@@ -28,7 +28,7 @@ def test_items_of_custom_resources_keep_their_kind(packing: int, monkeypatch: py
     item = b'{"apiVersion":"x/v2","kind":"Other","metadata":{"name":"a"}}'
     body = b'{"apiVersion":"x/v1","items":[%b],"kind":"OtherList","metadata":{}}' % item
     assert CODEC.decode_list(body).items == [item]
-    listed = CODEC.encode_list("x/v2", "Other", 7, [CODEC.stored(item), CODEC.stored(item)])
+    listed = CODEC.encode_list("x/v2", "Other", ListMeta(7), [CODEC.stored(item), CODEC.stored(item)])
     assert len(bytes(listed)) == listed.size
     assert json.loads(bytes(listed))["items"] == [json.loads(item)] * 2
 

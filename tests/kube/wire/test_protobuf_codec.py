@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kube.errors import StatusError
 from kube.wire import protobuf_codec
+from kube.wire.codec_base import ListMeta
 from kube.wire.encoding import Encoding
 from kube.wire.protobuf_codec import MAGIC, ProtobufCodec, delimited, open_envelope
 from tests.kube.support.recorded import LISTS, STREAMS, body
@@ -25,7 +26,9 @@ ENVELOPE = bytes.fromhex("6b387300 0a0d 0a027631 1207 53657276696365 1203 0a0178
 def test_our_list_is_the_servers(name: str) -> None:
     original = body(name, Encoding.PROTOBUF)
     page = CODEC.decode_list(original)
-    assert bytes(CODEC.encode_list(page.api_version, page.kind, page.version, page.items)) == original
+    assert (
+        bytes(CODEC.encode_list(page.api_version, page.kind, ListMeta(page.version), page.items)) == original
+    )
 
 
 @pytest.mark.parametrize("name", STREAMS)
@@ -117,10 +120,10 @@ def test_odd_details_of_an_upstream_are_left_out() -> None:
 
 
 ITEMS = [b"", b"\x0a\x01x", b"\x0a\x7d" + b"y" * 125]
-PAGE = bytes(CODEC.encode_list("v1", "Service", 7, ITEMS))
+PAGE = bytes(CODEC.encode_list("v1", "Service", ListMeta(7), ITEMS))
 
 
-@pytest.mark.parametrize("body", [PAGE, bytes(CODEC.encode_list("v1", "Service", 7, []))])
+@pytest.mark.parametrize("body", [PAGE, bytes(CODEC.encode_list("v1", "Service", ListMeta(7), []))])
 def test_a_long_list_is_the_list_at_once(body: bytes) -> None:
     at_once = CODEC.decode_list(body)
     with patch.object(protobuf_codec, "LONG_LIST", 40):
@@ -128,8 +131,8 @@ def test_a_long_list_is_the_list_at_once(body: bytes) -> None:
 
 
 LISTS_BEYOND = {
-    "empty objects": bytes(CODEC.encode_list("v1", "Service", 7, [b""] * 101)),
-    "an object": bytes(CODEC.encode_list("v1", "Service", 7, [bytes(1001)])),
+    "empty objects": bytes(CODEC.encode_list("v1", "Service", ListMeta(7), [b""] * 101)),
+    "an object": bytes(CODEC.encode_list("v1", "Service", ListMeta(7), [bytes(1001)])),
     "an envelope of much else": MAGIC + b"\x1a\x00" * 500,
     "much besides the items": MAGIC + delimited(b"\x12", b"\x0a\x00" * 500),
     "numbers": MAGIC + b"\x28\x00" * 500,

@@ -23,7 +23,7 @@ from addons.install.checks.node_checks import (
     check_state_certificates,
 )
 from addons.install.install_spec import KUBELET_KUBECONFIG
-from kube.http.kubeconfig import Credentials, DataOrFile
+from kube.http.kubeconfig import Credentials, DataOrFile, User
 from tests.cloud.pki import Authority
 
 DAY = timedelta(days=1)
@@ -82,7 +82,7 @@ def test_certificates_of_every_age(
     now = datetime.now(UTC) + later
     (file := tmp_path / "kubelet-client-current.pem").write_bytes(issued.certificate + issued.key)
     pieces = DataOrFile(path=file), DataOrFile(path=file)
-    (found,) = check_certificate(Credentials("", "", False, DataOrFile(), *pieces, DataOrFile()), now)
+    (found,) = check_certificate(Credentials(user=User(*pieces)), now)
     assert found.severity is severity
     assert message in found.text
     assert "system:node:n1" in found.text
@@ -90,9 +90,7 @@ def test_certificates_of_every_age(
 
 def test_a_certificate_embedded_in_the_kubeconfig_is_reported_as_not_renewed() -> None:
     issued = Authority().issue_node("n1", 10 * DAY)
-    within = Credentials(
-        "", "", False, DataOrFile(), DataOrFile(issued.certificate), DataOrFile(issued.key), DataOrFile()
-    )
+    within = Credentials(user=User(DataOrFile(issued.certificate), DataOrFile(issued.key)))
     (found,) = check_certificate(within, datetime.now(UTC))
     assert found.severity is Severity.WARNING
     assert "/var/lib/kubelet/pki/kubelet-client-current.pem" in found.text
@@ -102,9 +100,7 @@ def test_a_certificate_embedded_in_the_kubeconfig_is_reported_as_not_renewed() -
 
 def test_an_expired_certificate_is_reported_with_the_one_that_should_have_renewed_it() -> None:
     issued = Authority().issue_node("n1", 10 * DAY)
-    own = Credentials(
-        "", "", False, DataOrFile(), DataOrFile(issued.certificate), DataOrFile(issued.key), DataOrFile()
-    )
+    own = Credentials(user=User(DataOrFile(issued.certificate), DataOrFile(issued.key)))
     late, ended = (
         next(check_certificate(own, datetime.now(UTC) + days * DAY, "the hub")).text for days in (9.5, 11)
     )
@@ -145,9 +141,7 @@ def test_credentials_without_a_certificate_are_rated_by_their_kind(
     certificate: bytes, token: bytes, severity: Severity
 ) -> None:
     pieces = DataOrFile(certificate), DataOrFile(b"")
-    (found,) = check_certificate(
-        Credentials("", "", False, DataOrFile(), *pieces, DataOrFile(token)), datetime.now(UTC)
-    )
+    (found,) = check_certificate(Credentials(user=User(*pieces, DataOrFile(token))), datetime.now(UTC))
     assert found.severity is severity
 
 

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -14,7 +13,7 @@ import pytest
 from addons.link.identities.plugin_credentials import PluginCredentials
 from kube.concurrency.notifier import Notifier
 from kube.http.exec_plugin import ExecCredentials, ExecPlugin
-from kube.http.kubeconfig import NO_CREDENTIALS, Credentials, DataOrFile
+from kube.http.kubeconfig import Credentials
 from tests.addons.support.observed import until
 
 pytestmark = pytest.mark.looptime
@@ -42,9 +41,9 @@ class Plugin:
 
 @asynccontextmanager
 async def credentials_of(plugin: Plugin, refused: Notifier) -> AsyncIterator[Credentials]:
-    credentials = replace(NO_CREDENTIALS, token=DataOrFile(), certificate=DataOrFile(), key=DataOrFile())
+    credentials = Credentials()
     clock = asyncio.get_running_loop().time
-    keeping = PluginCredentials(credentials, cast(ExecPlugin, plugin), refused, clock)
+    keeping = PluginCredentials(credentials.user, cast(ExecPlugin, plugin), refused, clock)
     await keeping.load()
     task = asyncio.create_task(keeping.run())
     try:
@@ -67,19 +66,19 @@ async def test_credentials_are_renewed_before_their_end() -> None:
 async def test_credentials_without_an_end_are_renewed_when_the_cloud_refuses_them() -> None:
     plugin, refused = Plugin(), Notifier()
     async with credentials_of(plugin, refused) as credentials:
-        assert credentials.bearer == "Bearer token-1"
+        assert credentials.user.bearer == "Bearer token-1"
         await asyncio.sleep(86400)
         assert len(plugin.began) == 1
         plugin.is_spent.clear()
         refused.notify()
         await plugin.is_spent.wait()
-        await until(lambda: credentials.bearer == "Bearer token-2")
+        await until(lambda: credentials.user.bearer == "Bearer token-2")
 
 
 async def test_former_credentials_serve_while_the_plugin_fails(caplog: pytest.LogCaptureFixture) -> None:
     plugin = Plugin(100.0, 0.0, 0.0)
     async with credentials_of(plugin, Notifier()) as credentials:
         await until(lambda: len(plugin.began) == 3, 1000.0)
-        assert credentials.bearer == "Bearer token-1"
+        assert credentials.user.bearer == "Bearer token-1"
         await plugin.is_spent.wait()
     assert caplog.text.count("the previous credentials stay in use: no session") == 2

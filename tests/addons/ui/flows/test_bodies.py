@@ -23,6 +23,7 @@ from addons.ui.flows.bodies import (
 from addons.ui.flows.interventions import TEXT_BODY
 from addons.ui.masking import USUALLY, Visible
 from kube.wire.codec import codec_for
+from kube.wire.codec_base import ListMeta
 from kube.wire.encoding import Encoding
 from tests.addons.support.samples import raw, service
 from tests.kube.support import recorded
@@ -38,7 +39,7 @@ def large_list(count: int = 3_000) -> bytes:
     items = [
         raw(service(f"web-{number}", number + 1, annotations={"x": "y" * 300})) for number in range(count)
     ]
-    return bytes(codec_for(JSON).encode_list("v1", "Service", 9_000, items))
+    return bytes(codec_for(JSON).encode_list("v1", "Service", ListMeta(9_000), items))
 
 
 @pytest.mark.parametrize(
