@@ -96,7 +96,9 @@ def may_be_filtered(info: RequestInfo, listener: Listener, rules: Rules) -> bool
     """
     if listener is Listener.PEER or info.type is None or info.subresource:
         return False
-    return info.verb in OBJECT_VERBS and rules.could_filter(info.type.group, info.type.resource, info.verb)
+    return info.verb in OBJECT_VERBS and rules.bindings.could_filter(
+        info.type.group, info.type.resource, info.verb
+    )
 
 
 def is_of_others(info: RequestInfo, newest: Callable[[ResourceType], int]) -> bool:
@@ -201,7 +203,7 @@ def _online(
         return _of_peer(info, accept)
     if info.type is None or info.subresource or info.verb not in OBJECT_VERBS:
         return Route(RouteKind.RELAY, "no read of objects")
-    filters = rules.chain(component, info.type.group, info.type.resource, info.verb)
+    filters = rules.bindings.chain(component, info.type.group, info.type.resource, info.verb)
     if filters:
         _refuse_unfilterable(info, caller)
         return _filtered(info, accept, filters)

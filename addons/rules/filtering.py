@@ -29,6 +29,6 @@ class Filtering(NamedTuple):
         history.
         """
         former = self.given.of_former(type_.group_resource)
-        if not self.rules().could_filter(type_.group, type_.resource, "watch"):
+        if not self.rules().bindings.could_filter(type_.group, type_.resource, "watch"):
             return former
         return max(former, self.given.of_other_rules(type_.group_resource))

@@ -116,14 +116,14 @@ class RulesInForce:
         obj = item.decode() if item is not None else None
         data = obj.fields.mapping("data") if obj is not None else None
         rules = parse_rules(data, self._disabled, self._filters)
-        known = frozenset(self.rules.problems)
-        for problem in rules.problems:
+        known = frozenset(self.rules.problems.named)
+        for problem in rules.problems.named:
             if problem not in known:
                 logger.warning("rules: key %r: %r is skipped: %s", problem.key, problem.text, problem.why)
                 metrics.RULE_ERRORS.inc()
                 self._report(problem, obj.uid if obj is not None else "")
-        if rules.unnamed_problems and rules.unnamed_problems != self.rules.unnamed_problems:
-            logger.warning("rules: %d more entries are skipped", rules.unnamed_problems)
+        if rules.problems.unnamed and rules.problems.unnamed != self.rules.problems.unnamed:
+            logger.warning("rules: %d more entries are skipped", rules.problems.unnamed)
         was, self.rules = self.rules, rules
         if self.is_known and rules.digest == was.digest:
             return

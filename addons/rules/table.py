@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from addons.filters.chain import FILTERS
-from addons.filters.filter import READS, Filter, GroupResource
+from addons.filters.filter import Filter
+from addons.rules.bindings import Bindings
 from addons.rules.entries import (
     ANY,
     FILTER_PREFIX,
@@ -70,6 +71,17 @@ class Problem(NamedTuple):
     why: str
 
 
+class Problems(NamedTuple):
+    """All skipped parts: the first MAX_PROBLEMS of them, and how many more there are."""
+
+    named: tuple[Problem, ...]
+    unnamed: int
+
+    @property
+    def total(self) -> int:
+        return len(self.named) + self.unnamed
+
+
 @dataclass(frozen=True, slots=True)
 class Agents:
     """The components that `cache_agents` adds to the base and takes away from it; either may hold `*`."""
@@ -90,94 +102,23 @@ class Agents:
 class Rules:
     """The rules in force. Two with the same digest answer alike, but for where a rule was written."""
 
-    filters: tuple[Filter, ...]
-    disabled: frozenset[str]
-    entries: Mapping[str, Mapping[str, tuple[RuleEntry, ...]]]
-    """By the filter's name, then by component, `*` among them."""
+    bindings: Bindings
     agents: Agents
     leases: frozenset[tuple[str, str]]
     """The Leases that their holders renew here while the cloud is away, by namespace and name."""
     pool_resources: tuple[ResourceType, ...]
     """The resources that pools share besides Services, Endpoints and EndpointSlices."""
-    problems: tuple[Problem, ...]
-    """The first MAX_PROBLEMS of them."""
-    unnamed_problems: int
-    """How many more there are."""
+    problems: Problems
     digest: str
-    _named: frozenset[str] = field(repr=False)
-    _understood: frozenset[GroupResource] = field(repr=False)
-    _chains: dict[tuple[str, str, str, str], tuple[Filter, ...]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-
-    def chain(self, component: str, group: str, resource: str, verb: str) -> tuple[Filter, ...]:
-        """The filters for such a request, in their fixed order. Every request needs them, so they are cached."""
-        if component == HUB or not self.could_filter(group, resource, verb):
-            return ()
-        # All components that no entry names share one chain: clients invent User-Agents without end.
-        request = (component if component in self._named else ANY, group, resource, verb)
-        chain = self._chains.get(request)
-        if chain is None:
-            chain = self._chains[request] = tuple(f for f in self.filters if self._binds(f, *request))
-        return chain
-
-    def verb_of_view(self, component: str, group: str, resource: str, verb: str) -> str:
-        """The verb of the view that answers such a request.
-
-        A component's lists and watches share a view, and its history, unless the rules filter them differently.
-        """
-        lists, watches = (self.chain(component, group, resource, verb) for verb in ("list", "watch"))
-        return "watch" if lists == watches else verb
-
-    def explain(self, component: str, group: str, resource: str, verb: str) -> list[str]:
-        """For people: each entry about such a request, and its effect, filter by filter."""
-        if component == HUB:
-            return [f"{HUB}: the hub's own requests are never filtered"]
-        lines = []
-        for filter_ in self.filters:
-            covering = self._covering(filter_, component, group, resource, verb)
-            for entry in covering:
-                deed = "taken away by" if entry.excludes else "bound by"
-                lines.append(f"{filter_.name}: {deed} {entry.written_in}")
-            if covering and filter_.name in self.disabled:
-                lines.append(f"{filter_.name}: switched off by the hub's options")
-        return lines
 
     @property
     def components(self) -> frozenset[str]:
         """The components that a rule names, built-in ones too."""
-        return (self._named | BASE_AGENTS | self.agents.added) - {ANY}
-
-    @property
-    def understood(self) -> frozenset[str]:
-        """The resources that some ConfigMap could filter, each as in `endpointslices.discovery.k8s.io`."""
-        return frozenset(f"{resource}.{group}" if group else resource for group, resource in self._understood)
+        return (self.bindings.named | BASE_AGENTS | self.agents.added) - {ANY}
 
     def is_cached(self, component: str) -> bool:
         """Whether this component's reads are cached for an outage."""
         return component in self.agents
-
-    def could_filter(self, group: str, resource: str, verb: str) -> bool:
-        """Whether any ConfigMap at all could make a filter match: while the rules are not known, such
-        requests wait."""
-        return verb in READS and (group, resource) in self._understood
-
-    def _binds(self, filter_: Filter, component: str, group: str, resource: str, verb: str) -> bool:
-        """Exclusions win over bindings, wherever either is written."""
-        covering = self._covering(filter_, component, group, resource, verb)
-        return bool(covering) and filter_.name not in self.disabled and not any(e.excludes for e in covering)
-
-    def _covering(
-        self, filter_: Filter, component: str, group: str, resource: str, verb: str
-    ) -> list[RuleEntry]:
-        entries = self.entries[filter_.name]
-        names = (component, ANY) if component != ANY else (ANY,)
-        return [
-            entry
-            for name in names
-            for entry in entries.get(name, ())
-            if entry.covers((group, resource), verb)
-        ]
 
 
 def parse_rules(
@@ -198,17 +139,12 @@ def parse_rules(
     entries = {name: _by_component(entries) for name, entries in reader.entries.items()}
     agents = Agents(frozenset(reader.added), frozenset(reader.removed))
     return Rules(
-        filters=tuple(filters),
-        disabled=off,
-        entries=entries,
-        agents=agents,
+        Bindings(tuple(filters), off, entries),
+        agents,
         leases=frozenset(reader.leases),
         pool_resources=tuple(sorted(reader.resources, key=str)),
-        problems=tuple(reader.problems),
-        unnamed_problems=reader.unnamed_problems,
+        problems=Problems(tuple(reader.problems), reader.unnamed_problems),
         digest=_digest(filters, off, reader.entries, agents, reader.leases, reader.resources),
-        _named=frozenset(component for named in entries.values() for component in named),
-        _understood=frozenset().union(*(f.resources for f in filters if f.name not in off)),
     )
 
 

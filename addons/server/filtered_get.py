@@ -43,7 +43,9 @@ class FilteredGets:
         type_ = context.info.type
         if type_ is None or context.info.subresource or context.listener is Listener.PEER:
             return ()
-        return self.rules.rules.chain(context.component, type_.group, type_.resource, context.info.verb)
+        return self.rules.rules.bindings.chain(
+            context.component, type_.group, type_.resource, context.info.verb
+        )
 
     async def filter(self, response: http.Response, context: RequestContext) -> None:
         """Replace the response's object with its filtered form. StatusError 404 if the filters hide the object, 503 if

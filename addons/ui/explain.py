@@ -149,9 +149,11 @@ def explain(hub: RunningHub, question: ExplainRequest) -> Explanation:
     explanation.route, explanation.reason = route.kind, route.reason
     explanation.filters = list(route.filtered_by)
     if info.type is not None:
-        explanation.rules = rules.explain(explanation.component, info.type.group, info.type.resource, verb)
+        explanation.rules = rules.bindings.explain(
+            explanation.component, info.type.group, info.type.resource, verb
+        )
     if name:
-        filters = rules.chain(explanation.component, kind.group, kind.resource, verb)
+        filters = rules.bindings.chain(explanation.component, kind.group, kind.resource, verb)
         _explain_object(explanation, source, hub.inputs, (namespace, name), filters)
     return explanation
 
@@ -166,7 +168,9 @@ async def explain_resource(hub: RunningHub, question: ExplainRequest) -> Resourc
         )
         return explanation
     type_ = source.list_watch.type
-    filters = hub.rules.rules.chain(explanation.component, type_.group, type_.resource, question.verb)
+    filters = hub.rules.rules.bindings.chain(
+        explanation.component, type_.group, type_.resource, question.verb
+    )
     async for item in in_slices(source.store, end):
         if question.namespace and item.key[0] != question.namespace:
             continue

@@ -225,7 +225,7 @@ class Serving:
 
     def _filters(self, wanted: ClientRequest, read: ObjectRead) -> tuple[Filter, ...]:
         """The filters that the rules in force bind to a read."""
-        return self._rules().chain(wanted.component, read.type.group, read.type.resource, read.verb)
+        return self._rules().bindings.chain(wanted.component, read.type.group, read.type.resource, read.verb)
 
     async def _source(
         self, wanted: ClientRequest, read: ObjectRead, form: Representation

@@ -285,7 +285,7 @@ class Source:
     def _key(self, wanted: ViewKey) -> ViewKey:
         """The view's key by the rules in force."""
         group, resource = self.list_watch.type.group, self.list_watch.type.resource
-        verb = self._rules().verb_of_view(wanted.component, group, resource, wanted.verb)
+        verb = self._rules().bindings.verb_of_view(wanted.component, group, resource, wanted.verb)
         return wanted._replace(verb=verb)
 
     def _open(self, wanted: ViewKey, user: str) -> OpenView:
@@ -332,7 +332,7 @@ class Source:
 
     def _filters(self, key: ViewKey) -> tuple[Filter, ...]:
         type_ = self.list_watch.type
-        return self._rules().chain(key.component, type_.group, type_.resource, key.verb)
+        return self._rules().bindings.chain(key.component, type_.group, type_.resource, key.verb)
 
     def _can_be_read_by(self, filters: tuple[Filter, ...]) -> bool:
         return self.store.codec.encoding is Encoding.JSON or not need_json(filters)

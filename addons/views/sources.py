@@ -212,7 +212,7 @@ class Sources:
 
     def rules_changed(self) -> None:
         """Give each view the filters that the rules now bind to its component."""
-        given = dict.fromkeys(self._rules().understood, 0)
+        given = dict.fromkeys(self._rules().bindings.understood, 0)
         running = ((source.list_watch.type, source.given_filtered) for source in self)
         for type_, version in (*self._last_incompatible.items(), *running):
             if version:

@@ -31,7 +31,7 @@ def test_as_shipped_it_is_the_defaults() -> None:
     assert (shipped["kind"], shipped["metadata"]["namespace"]) == ("ConfigMap", "kube-system")
     assert shipped["metadata"]["labels"] == {"openyurt.io/configmap-name": shipped["metadata"]["name"]}
     rules = parse_rules(data_of_it())
-    assert rules.problems == ()
+    assert rules.problems.named == ()
     assert rules.digest == parse_rules(None).digest
 
 
@@ -44,7 +44,7 @@ def test_it_shows_every_key_with_an_example() -> None:
 @pytest.mark.parametrize(("key", "value"), examples_in_it())
 def test_each_example_applies(key: str, value: str) -> None:
     rules = parse_rules({key: value})
-    assert rules.problems == ()
+    assert rules.problems.named == ()
     assert rules.digest != parse_rules(None).digest, "it changes something"
 
 

@@ -29,11 +29,11 @@ def seeds() -> Iterator[bytes]:
 def run(data: bytes) -> None:
     texts = [each.decode(errors="replace") for each in data.split(b"\0")]
     rules = parse_rules(dict(zip(texts[::2], texts[1::2], strict=False)))
-    for problem in rules.problems:
+    for problem in rules.problems.named:
         assert problem.why
     component = texts[-1].partition("/")[0].strip()
     for resource in ("services", "endpointslices"):
-        chain = rules.chain(component, "", resource, "list")
+        chain = rules.bindings.chain(component, "", resource, "list")
         assert len({each.name for each in chain}) == len(chain)
-        assert all(isinstance(line, str) for line in rules.explain(component, "", resource, "list"))
+        assert all(isinstance(line, str) for line in rules.bindings.explain(component, "", resource, "list"))
     assert isinstance(rules.is_cached(component), bool)

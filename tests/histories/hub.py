@@ -377,7 +377,9 @@ class Hub:
     def _is_filtered(self, wanted: ClientRequest) -> bool:
         info, type_ = wanted.info, wanted.info.type
         assert type_ is not None
-        return bool(self.parts.rules.rules.chain(wanted.component, type_.group, type_.resource, info.verb))
+        return bool(
+            self.parts.rules.rules.bindings.chain(wanted.component, type_.group, type_.resource, info.verb)
+        )
 
 
 def _is_settled(reflector: Reflector) -> bool:

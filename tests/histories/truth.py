@@ -24,7 +24,7 @@ def rules_of(cloud: Cloud) -> Mapping[str, str] | None:
 
 def truth(cloud: Cloud, kind: Kind, verb: str = "watch") -> State:
     """Return the cloud's objects that a client follows, through the rules in force."""
-    chain = parse_rules(rules_of(cloud)).chain(
+    chain = parse_rules(rules_of(cloud)).bindings.chain(
         kind.component, RESOURCES[kind.resource].group, kind.resource, verb
     )
     filters = {each.name for each in chain}

@@ -217,12 +217,11 @@ async def _check_rules(client: Client, rules: tuple[str, str]) -> Finding:
         if error.code in (403, 404):
             return ok("rules", f"no ConfigMap {namespace}/{name} to be read: the built-in rules hold")
         raise
-    parsed = parse_rules(document.get("data"))
-    if parsed.problems:
-        first = parsed.problems[0]
-        count = len(parsed.problems) + parsed.unnamed_problems
+    if (problems := parse_rules(document.get("data")).problems).named:
+        first = problems.named[0]
         return warning(
-            "rules", f"{count} bad entries in {namespace}/{name}, the first in {first.key}: {first.why}"
+            "rules",
+            f"{problems.total} bad entries in {namespace}/{name}, the first in {first.key}: {first.why}",
         )
     return ok("rules", f"{namespace}/{name} can be read, every entry of it")
 

@@ -35,7 +35,9 @@ class FilteredRead:
         if type_ is None:
             return ()
         rules = self._hub.rules.rules
-        return rules.chain(self._context.component, type_.group, type_.resource, self._context.info.verb)
+        return rules.bindings.chain(
+            self._context.component, type_.group, type_.resource, self._context.info.verb
+        )
 
     def source(self) -> tuple[Source, Scope] | None:
         """The source of the component's view, and the scope that the component asked for."""

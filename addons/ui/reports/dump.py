@@ -29,7 +29,7 @@ async def dump(hub: RunningHub, resource: str, namespace: str, name: str, compon
     type_ = source.list_watch.type
     filters: tuple[Filter, ...] = ()
     if component:
-        filters = hub.rules.rules.chain(component_of(component), type_.group, type_.resource, "list")
+        filters = hub.rules.rules.bindings.chain(component_of(component), type_.group, type_.resource, "list")
     visible = Visible(managed_fields=hub.settings.show_managed_fields)
     documents: list[str] = []
     names: set[str] = set()

@@ -128,7 +128,7 @@ def rules(hub: RunningHub) -> dict[str, Any]:
         "known": hub.rules.is_known,
         "digest": current.digest,
         "problems": problems(current),
-        "unnamedProblems": current.unnamed_problems,
+        "unnamedProblems": current.problems.unnamed,
         "cachedComponents": {
             "added": sorted(current.agents.added),
             "removed": sorted(current.agents.removed),
@@ -139,8 +139,8 @@ def rules(hub: RunningHub) -> dict[str, Any]:
         },
         "entries": [
             _entry(hub, filter_, entry)
-            for filter_ in current.filters
-            for entries in current.entries[filter_.name].values()
+            for filter_ in current.bindings.filters
+            for entries in current.bindings.entries[filter_.name].values()
             for entry in entries
         ],
     }
@@ -148,7 +148,9 @@ def rules(hub: RunningHub) -> dict[str, Any]:
 
 def problems(current: Rules) -> list[dict[str, str]]:
     """The entries that were skipped, and why."""
-    return [{"key": problem.key, "text": problem.text, "why": problem.why} for problem in current.problems]
+    return [
+        {"key": problem.key, "text": problem.text, "why": problem.why} for problem in current.problems.named
+    ]
 
 
 def _entry(hub: RunningHub, filter_: Filter, entry: RuleEntry) -> dict[str, Any]:
@@ -180,12 +182,12 @@ def _entry(hub: RunningHub, filter_: Filter, entry: RuleEntry) -> dict[str, Any]
 
 
 def _effect(rules: Rules, filter_: Filter, entry: RuleEntry) -> str:
-    if filter_.name in rules.disabled:
+    if filter_.name in rules.bindings.disabled:
         return "switched off by the hub's options"
     if entry.excludes:
         return "takes away"
     bound = any(
-        filter_ in rules.chain(entry.component, group, resource, verb)
+        filter_ in rules.bindings.chain(entry.component, group, resource, verb)
         for group, resource in entry.resources
         for verb in entry.verbs
     )
@@ -242,7 +244,7 @@ def status(hub: RunningHub) -> dict[str, Any]:
             "known": hub.rules.is_known,
             "whyUnknown": "" if hub.rules.is_known else hub.rules.why_unknown,
             "digest": rules.digest,
-            "problems": len(rules.problems) + rules.unnamed_problems,
+            "problems": rules.problems.total,
             "filterModules": hub.modules.problem if hub.modules is not None else "",
         },
         "closedListeners": hub.closed(),
@@ -334,7 +336,9 @@ def cached_resources(hub: RunningHub) -> list[str]:
 def choices(hub: RunningHub) -> dict[str, list[str]]:
     """The names that a person may ask about: components, and the resources that the hub keeps, that filters
     understand, or that components of a node ask for."""
-    understood = {resource for filter_ in hub.rules.rules.filters for _, resource in filter_.resources}
+    understood = {
+        resource for filter_ in hub.rules.rules.bindings.filters for _, resource in filter_.resources
+    }
     resources = {*cached_resources(hub), *understood, *COMMON_RESOURCES}
     return {"components": known_components(hub), "resources": sorted(resources)}
 
@@ -343,12 +347,12 @@ def bound_filters(rules: Rules, component: str) -> list[str]:
     """The names of the filters that the rules bind to any read of a component, in their order."""
     bound = {
         bound_filter.name
-        for filter_ in rules.filters
+        for filter_ in rules.bindings.filters
         for group, resource in filter_.resources
         for verb in READS
-        for bound_filter in rules.chain(component, group, resource, verb)
+        for bound_filter in rules.bindings.chain(component, group, resource, verb)
     }
-    return [bound_filter.name for bound_filter in rules.filters if bound_filter.name in bound]
+    return [bound_filter.name for bound_filter in rules.bindings.filters if bound_filter.name in bound]
 
 
 def journal(hub: RunningHub) -> dict[str, Any]:

@@ -97,7 +97,7 @@ async def try_rules(hub: RunningHub, data: Mapping[str, str] | None) -> dict[str
     edit: their losses are unknown.
     """
     now = hub.rules.rules
-    edited = parse_rules(data, now.disabled, now.filters)
+    edited = parse_rules(data, now.bindings.disabled, now.bindings.filters)
     end = deadline()
     requests = _asked(hub)
     rows = [
@@ -115,7 +115,7 @@ async def try_rules(hub: RunningHub, data: Mapping[str, str] | None) -> dict[str
     untried = sorted({f"{row['component']} {row['resource']}" for row in rows if not row["copy"]})
     return {
         "problems": problems(edited),
-        "unnamedProblems": edited.unnamed_problems,
+        "unnamedProblems": edited.problems.unnamed,
         "changes": edited.digest != now.digest,
         "components": rows,
         "unseen": unseen,
@@ -141,7 +141,7 @@ def _asked(hub: RunningHub) -> list[tuple[str, str, str]]:
         for source in hub.sources
         for key in source.views
     }
-    understood = {of for filter_ in hub.rules.rules.filters for of in filter_.resources}
+    understood = {of for filter_ in hub.rules.rules.bindings.filters for of in filter_.resources}
     for name, counts in hub.traffic.components().items():
         for read in counts.reads:
             resource, _, group = read.partition(".")
@@ -155,8 +155,8 @@ def _changed_chains(
     """The verbs whose filters change, by the change."""
     changed: dict[Chains, list[str]] = {}
     for verb in sorted(READS):
-        before = now.chain(component, group, resource, verb)
-        after = edited.chain(component, group, resource, verb)
+        before = now.bindings.chain(component, group, resource, verb)
+        after = edited.bindings.chain(component, group, resource, verb)
         if before != after:
             changed.setdefault((before, after), []).append(verb)
     return changed

@@ -116,11 +116,11 @@ def test_leases_that_pods_may_renew_here() -> None:
 def test_leases_have_a_bound() -> None:
     rules = parse_rules({"offline_leases": ",".join(f"a/b{number}" for number in range(MAX_LEASES + 2))})
     assert len(rules.leases) == MAX_LEASES
-    assert [each.text for each in rules.problems] == [f"a/b{MAX_LEASES}", f"a/b{MAX_LEASES + 1}"]
+    assert [each.text for each in rules.problems.named] == [f"a/b{MAX_LEASES}", f"a/b{MAX_LEASES + 1}"]
 
 
 def test_resources_that_pools_share_have_a_bound() -> None:
     names = [f"g/v1/r{number:02}" for number in range(MAX_RESOURCES + 1)]
     rules = parse_rules({"pool_resources": ",".join([*names, names[0]])})
     assert len(rules.pool_resources) == MAX_RESOURCES
-    assert [each.text for each in rules.problems] == [names[-1]]
+    assert [each.text for each in rules.problems.named] == [names[-1]]

@@ -40,7 +40,9 @@ def test_the_filters_of_a_file_stand_among_the_hubs(file: Path) -> None:
     modules = FilterModules(FILTERS, [file])
     assert [each.name for each in modules.filters] == [*(each.name for each in FILTERS), "acme-hide"]
     assert [each.name for each in modules.plugins] == ["acme-hide"]
-    explained = parse_rules(None, filters=modules.filters).explain("kube-proxy", "", "services", "list")
+    explained = parse_rules(None, filters=modules.filters).bindings.explain(
+        "kube-proxy", "", "services", "list"
+    )
     assert "acme-hide: bound by the filter itself" in explained, "it is none of the built-in ones"
     assert load_file(file) == load_file(file), "the same text is the same filter"
 

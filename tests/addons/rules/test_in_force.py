@@ -50,7 +50,7 @@ def follow(source: HandSource, disabled: frozenset[str] = frozenset()) -> tuple[
 
 
 def binds(rules: Rules, component: str = "getter", verb: str = "get") -> bool:
-    return bool(rules.chain(component, "discovery.k8s.io", "endpointslices", verb))
+    return bool(rules.bindings.chain(component, "discovery.k8s.io", "endpointslices", verb))
 
 
 async def test_until_the_cloud_has_answered_nothing_is_known() -> None:
@@ -68,10 +68,12 @@ async def test_a_changed_set_of_filters_applies_like_an_edit_of_the_rules() -> N
     rules, notified = follow(source)
     only = tuple(each for each in FILTERS if each.name == "servicetopology")
     rules.use(only)
-    assert (rules.rules.filters, notified.seen) == (only, []), "they are in force once the rules are known"
+    assert (rules.rules.bindings.filters, notified.seen) == (only, []), (
+        "they are in force once the rules are known"
+    )
     fill(source.store, [config_map(GETTER, 7)], 7)
     rules.use(FILTERS)
-    assert [each.filters for each in notified.seen] == [only, FILTERS]
+    assert [each.bindings.filters for each in notified.seen] == [only, FILTERS]
     rules.use(FILTERS)
     assert len(notified.seen) == 2, "nothing has changed"
     assert binds(rules.rules)
@@ -139,7 +141,7 @@ async def test_a_new_bad_entry_is_logged_counted_and_reported_once_and_the_rest_
     bad = {**GETTER, "filter_endpoints": "kubelet/nodes, ok/endpoints"}
     fill(source.store, [config_map(bad, 7)], 7)
     assert binds(rules.rules)
-    assert [each.key for each in rules.rules.problems] == ["filter_endpoints"]
+    assert [each.key for each in rules.rules.problems.named] == ["filter_endpoints"]
     assert "kubelet/nodes" in caplog.text
     assert value_of(metrics.RULE_ERRORS) == before + 1
     source.store.apply("MODIFIED", raw(config_map({**bad, "cache_agents": "x"}, 8)))

@@ -27,7 +27,9 @@ GROUPS = {"endpointslices": "discovery.k8s.io"}
 def chain(rules: Rules, request: str) -> list[str]:
     """The names of the filters for "component/resource#verb"."""
     component, resource, verb = re.split("[/#]", request)
-    return [filter_.name for filter_ in rules.chain(component, GROUPS.get(resource, ""), resource, verb)]
+    return [
+        filter_.name for filter_ in rules.bindings.chain(component, GROUPS.get(resource, ""), resource, verb)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +119,7 @@ def chain(rules: Rules, request: str) -> list[str]:
 )
 def test_a_config_map_binds_filters_to_requests(data: dict[str, str], bound: dict[str, str]) -> None:
     rules = parse_rules(data)
-    assert rules.problems == ()
+    assert rules.problems.named == ()
     for _ in ("asked", "remembered"):
         assert {request: " ".join(chain(rules, request)) for request in bound} == bound
 
@@ -155,7 +157,7 @@ def test_an_unreadable_entry_is_reported_and_the_rest_applies(
     key: str, value: str, text: str, why: str
 ) -> None:
     rules = parse_rules({key: value, "endpoints": "envoy"})
-    (problem,) = rules.problems
+    (problem,) = rules.problems.named
     assert (problem.key, problem.text) == (key, text)
     assert why in problem.why
     assert chain(rules, "envoy/endpoints#list") == ["endpoints"]
@@ -165,15 +167,15 @@ def test_an_unreadable_entry_is_reported_and_the_rest_applies(
 def test_verbs_separated_by_commas_are_not_supported() -> None:
     """Document 002 shows that form in its text; its example has the other one."""
     rules = parse_rules({"filter_endpoints": "coredns/endpoints#list,watch"})
-    assert [problem.text for problem in rules.problems] == ["watch"]
-    assert "separated by ';'" in rules.problems[0].why
+    assert [problem.text for problem in rules.problems.named] == ["watch"]
+    assert "separated by ';'" in rules.problems.named[0].why
     assert "endpoints" in chain(rules, "coredns/endpoints#list")
     assert "endpoints" not in chain(rules, "coredns/endpoints#watch")
 
 
 def test_a_huge_value_is_skipped_and_not_repeated() -> None:
     rules = parse_rules({"masterservice": "é" * (MAX_VALUE_BYTES // 2) + ",agent", "endpoints": "envoy"})
-    (problem,) = rules.problems
+    (problem,) = rules.problems.named
     assert problem.text == "é" * MAX_SHOWN
     assert chain(rules, "agent/services#list") == []
     assert chain(rules, "envoy/endpoints#list") == ["endpoints"]
@@ -182,7 +184,7 @@ def test_a_huge_value_is_skipped_and_not_repeated() -> None:
 def test_too_many_entries_are_cut_with_one_problem() -> None:
     names = [f"c{number}" for number in range(MAX_ENTRIES)]
     rules = parse_rules({"endpoints": ",".join(names[:-1]), "masterservice": "first, second, third"})
-    (problem,) = rules.problems
+    (problem,) = rules.problems.named
     assert (problem.key, problem.text) == ("masterservice", "second")
     assert chain(rules, f"{names[-2]}/endpoints#list") == ["endpoints"]
     assert chain(rules, "first/services#list") == ["masterservice"]
@@ -192,10 +194,10 @@ def test_too_many_entries_are_cut_with_one_problem() -> None:
 def test_invented_components_are_not_remembered() -> None:
     rules = parse_rules({"masterservice": "*"})
     for number in range(1000):
-        rules.chain(f"invented-{number}", "", "services", "list")
-        rules.chain("kubelet", "", f"invented-{number}", "list")
-        rules.chain("kubelet", "", "services", f"invented-{number}")
-    assert len(rules._chains) == 1
+        rules.bindings.chain(f"invented-{number}", "", "services", "list")
+        rules.bindings.chain("kubelet", "", f"invented-{number}", "list")
+        rules.bindings.chain("kubelet", "", "services", f"invented-{number}")
+    assert len(rules.bindings._chains) == 1
 
 
 keys = st.sampled_from(["cache_agents", *(p + f.name for f in FILTERS for p in ("", "filter_"))]) | st.text(
@@ -252,7 +254,7 @@ BASE = (
 )
 def test_which_components_are_cached(value: str | None, cached: str, relayed: str) -> None:
     rules = parse_rules(None if value is None else {"cache_agents": value})
-    assert rules.problems == ()
+    assert rules.problems.named == ()
     assert [component for component in cached.split() if not rules.is_cached(component)] == []
     assert [component for component in relayed.split() if rules.is_cached(component)] == []
 
@@ -271,7 +273,7 @@ def test_which_components_are_cached(value: str | None, cached: str, relayed: st
 def test_requests_that_any_config_map_could_filter(
     group: str, resource: str, verb: str, expected: bool
 ) -> None:
-    assert parse_rules(None).could_filter(group, resource, verb) is expected
+    assert parse_rules(None).bindings.could_filter(group, resource, verb) is expected
 
 
 def test_disabled_filters_are_off_whatever_the_config_map_binds() -> None:
@@ -279,8 +281,8 @@ def test_disabled_filters_are_off_whatever_the_config_map_binds() -> None:
     rules = parse_rules(data, OFF_IN_CLOUD_MODE)
     assert chain(rules, "agent/services#list") == ["masterservice"]
     assert chain(rules, "kube-proxy/endpointslices#list") == ["localpods", "servicetopology"]
-    assert not rules.could_filter("", "pods", "list")
-    assert rules.could_filter("", "services", "list")
+    assert not rules.bindings.could_filter("", "pods", "list")
+    assert rules.bindings.could_filter("", "services", "list")
 
 
 def test_off_in_cloud_mode_are_filters() -> None:
@@ -292,20 +294,20 @@ def test_explain_names_the_entries_that_decide() -> None:
         {"filter_servicetopology": "*/endpointslices#list", "servicetopology": "-coredns"},
         frozenset({"localendpoint"}),
     )
-    assert rules.explain("coredns", "discovery.k8s.io", "endpointslices", "list") == [
+    assert rules.bindings.explain("coredns", "discovery.k8s.io", "endpointslices", "list") == [
         "localpods: bound by built-in",
         "servicetopology: bound by built-in",
         "servicetopology: taken away by configmap key servicetopology entry '-coredns'",
         "servicetopology: bound by configmap key filter_servicetopology entry '*/endpointslices#list'",
     ]
-    assert rules.explain("kube-proxy", "", "endpoints", "list") == [
+    assert rules.bindings.explain("kube-proxy", "", "endpoints", "list") == [
         "localpods: bound by built-in",
         "servicetopology: bound by built-in",
         "localendpoint: bound by built-in",
         "localendpoint: switched off by the hub's options",
     ]
-    assert rules.explain("kube-proxy", "", "nodes", "list") == []
-    assert rules.explain("edgehub", "", "services", "list") == [
+    assert rules.bindings.explain("kube-proxy", "", "nodes", "list") == []
+    assert rules.bindings.explain("edgehub", "", "services", "list") == [
         "edgehub: the hub's own requests are never filtered"
     ]
 
@@ -348,8 +350,8 @@ def test_lists_and_watches_share_a_view_unless_the_rules_tell_them_apart() -> No
     slices = ("reader", "discovery.k8s.io", "endpointslices")
     same = parse_rules({"filter_servicetopology": "reader/endpointslices"})
     apart = parse_rules({"filter_servicetopology": "reader/endpointslices#watch"})
-    assert {same.verb_of_view(*slices, verb) for verb in ("list", "watch")} == {"watch"}
-    assert [apart.verb_of_view(*slices, verb) for verb in ("list", "watch")] == ["list", "watch"]
+    assert {same.bindings.verb_of_view(*slices, verb) for verb in ("list", "watch")} == {"watch"}
+    assert [apart.bindings.verb_of_view(*slices, verb) for verb in ("list", "watch")] == ["list", "watch"]
 
 
 def test_ten_thousand_bad_entries_are_a_hundred_problems_and_a_number() -> None:
@@ -357,4 +359,4 @@ def test_ten_thousand_bad_entries_are_a_hundred_problems_and_a_number() -> None:
     given = {"filter_masterservice": bad, "filter_endpoints": "envoy/endpoints"}
     assert own_seconds(lambda: parse_rules(given)) < 1.0
     rules = parse_rules(given)
-    assert (len(rules.problems), rules.unnamed_problems) == (MAX_PROBLEMS, MAX_ENTRIES - MAX_PROBLEMS)
+    assert (len(rules.problems.named), rules.problems.unnamed) == (MAX_PROBLEMS, MAX_ENTRIES - MAX_PROBLEMS)

@@ -16,7 +16,7 @@ from tests.kube.support.toys import Toy, ToyChain, filled
 
 RULES = parse_rules(None)
 INPUT: InputKey = ("p", "i")
-FILTERS = RULES.chain("kube-proxy", "", "services", "watch")
+FILTERS = RULES.bindings.chain("kube-proxy", "", "services", "watch")
 NAMES = ",".join(each.name for each in FILTERS)
 
 
