@@ -23,9 +23,7 @@ from addons.link.health import Cloud
 from addons.link.identities.kubelet import KubeletAccess
 from addons.link.identities.plugin_credentials import PluginCredentials
 from addons.link.own_requests import OwnRequests
-from addons.link.request_records import RequestRecords
 from addons.link.servers import Server, parse_server
-from addons.offline.offline_mode import Offline
 from addons.offline.offline_tables import OfflineTables
 from addons.options import Options
 from addons.parts import (
@@ -56,13 +54,13 @@ from addons.startup.own_node import why_unfit
 from addons.startup.state_folder import StateFolder
 from addons.telemetry import metrics
 from addons.telemetry.background import background
-from addons.telemetry.log import LogTail, hold_libraries_back, print_line_by_line
-from addons.traffic import Traffic
+from addons.telemetry.log import hold_libraries_back, print_line_by_line
 from addons.ui.admin_port import AdminPort
-from addons.ui.link_log import LinkLog, LinkState
+from addons.ui.link_log import LinkLog
 from addons.ui.live.observed_request import tell_log_and_terminal
 from addons.ui.live.own_reports import tell_fleet, tell_link_budget
-from addons.ui.running_hub import RunningHub
+from addons.ui.records import Records
+from addons.ui.running_hub import Readiness, RunningHub
 from addons.views.observed_events import observed_events
 from kube.http.client import Client
 from kube.http.kubeconfig import Credentials
@@ -90,15 +88,13 @@ class Assembly:
         options: Options,
         listeners: OwnListeners,
         request: RequestParts,
-        traffic: Traffic,
+        records: Records,
         console: Console,
     ) -> None:
         self._options = options
         self._request = request
         self._link = request.egress.link
-        self._traffic = traffic
-        self._log = LogTail()
-        self._records = RequestRecords()
+        self._records = records
         self._console = console
         self._listeners = listeners
         self._moved: list[Callable[[], None]] = []
@@ -141,8 +137,8 @@ class Assembly:
         logger.info("ready")
 
     async def _start(self, settings: Settings) -> tuple[NodeIdentity, RunningHub]:
-        self._log.attach()
-        self._made.callback(self._log.detach)
+        self._records.log.attach()
+        self._made.callback(self._records.log.detach)
         hold_libraries_back()
         print_line_by_line()
         handed_sockets.handed.adopt_sockets()
@@ -223,23 +219,23 @@ class Assembly:
             cloud, identity.credentials, KubeletAccess.of(settings.node, *settings.kubelet_files)
         )
         self._made.callback(self._link.close)
-        traffic, records = self._traffic.counts, self._records
-        lent: Session = OwnRequests(self._link, CredentialSource.HUB, traffic, records)
+        noted = self._records.traffic, self._records.own_requests
+        lent: Session = OwnRequests(self._link, CredentialSource.HUB, *noted)
         if identity.certificate is not None:
             lent = IdentifiedSession(lent, identity.certificate.known)
-        clients = Clients(lent, OwnRequests(self._link, CredentialSource.OWN, traffic, records))
+        clients = Clients(lent, OwnRequests(self._link, CredentialSource.OWN, *noted))
         self._link.start_probes(clients.hub)
         return CloudAccess(cloud, clients, self._link.confirm)
 
     def _parts(
         self, settings: Settings, cloud: CloudAccess, tables: OfflineTables | None, modules: FilterModules
     ) -> Parts:
-        noted = observed_events(self._traffic.observations.add)
+        noted = observed_events(self._records.observations.add)
         parts = make_parts(settings, cloud, tables, modules.filters, noted)
         for part in (parts.sources, parts.inputs, parts.offline):
             if part is not None:
                 self._made.callback(part.close)
-        tell_log_and_terminal(self._traffic.observations, settings)
+        tell_log_and_terminal(self._records.observations, settings)
         parts.rules.listen(self._request.router.rules_changed)
         parts.sources.on_restore.append(self._request.router.restored)
         parts.sources.idling.relayed_at = lambda: self._link.relayed_at
@@ -307,12 +303,6 @@ class Assembly:
                 *(self._options.as_typed(f"hub_state_dir {settings.state_dir}"), error.strerror),
             )
 
-    def _log_link(self, cloud: Cloud, offline: Offline | None) -> LinkState:
-        outage_source = (offline.tables.waiting, "copies") if offline is not None else (int, "memory")
-        log = LinkLog(cloud, cloud.changed, *outage_source)
-        self._run("log of the link", log.run())
-        return log.state
-
     def done(self) -> None:
         if handed_sockets.handed.addresses:
             stop_accepting()
@@ -333,15 +323,13 @@ class Assembly:
             modules=modules,
             drills=self._link.drills,
             client=cloud.clients.hub,
-            own_requests=self._records,
-            traffic=self._traffic.counts,
-            observations=self._traffic.observations,
-            link=self._log_link(cloud.servers, parts.offline),
-            log=self._log,
+            records=self._records,
             pool=pool,
-            closed=lambda: self._listeners.closed() + (pool.closed() if pool is not None else []),
-            waits_for=lambda: identity.why_unknown,
-            unfit=lambda: self._options.as_typed(unfit()),
+            readiness=Readiness(
+                lambda: self._listeners.closed() + (pool.closed() if pool is not None else []),
+                lambda: identity.why_unknown,
+                lambda: self._options.as_typed(unfit()),
+            ),
             web_address=self._console.web_address,
         )
 
@@ -349,6 +337,8 @@ class Assembly:
         """Show the hub to people and to the cloud. OSError where the admin port cannot be opened."""
         self._link.drills.are_allowed |= hub.settings.allow_drills
         self._console.start(hub)
+        outage_source = (hub.offline.tables.waiting, "copies") if hub.offline is not None else (int, "memory")
+        self._run("log of the link", LinkLog(hub.cloud, hub.records.link, *outage_source).run())
         self._run("status for the fleet", tell_fleet(hub))
         self._run("budget of the link", tell_link_budget(hub, client))
         if hub.settings.admin_port:

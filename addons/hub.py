@@ -15,6 +15,7 @@ from addons.router import Router
 from addons.server.limits.open_connections import OpenConnections
 from addons.startup.descriptors import raise_descriptor_limit
 from addons.traffic import Traffic
+from addons.ui.records import Records
 
 
 def order() -> tuple[tuple[HubPart, tuple[HubPart, ...], str], ...]:
@@ -32,7 +33,8 @@ def order() -> tuple[tuple[HubPart, tuple[HubPart, ...], str], ...]:
     egress = Egress(open_connections, link)
     router = Router(egress.relay)
     console = Console(options, link.drills)
-    traffic = Traffic()
+    records = Records()
+    traffic = Traffic(records)
     return (
         (listeners, (), "mitmproxy opens no listener meanwhile, whatever another part does at its start"),
         (options, (), "the others read its settings when they are configured"),
@@ -66,7 +68,7 @@ def order() -> tuple[tuple[HubPart, tuple[HubPart, ...], str], ...]:
             "has no hook of a request; the assembly behind it opens the listeners",
         ),
         (
-            Assembly(options, listeners, RequestParts(resolve, identity, router, egress), traffic, console),
+            Assembly(options, listeners, RequestParts(resolve, identity, router, egress), records, console),
             (options,),
             "hands on the settings that options has just read, and starts the parts when all addons are loaded",
         ),

@@ -10,10 +10,10 @@ from mitmproxy import http, tls
 
 from addons.requests.object_read import read_label
 from addons.requests.request_context import context_of
-from addons.telemetry.component_traffic import ComponentCounts, ComponentTraffic
-from addons.telemetry.observation import Observations
+from addons.telemetry.component_traffic import ComponentCounts
 from addons.ui.live.failed_handshakes import FailedHandshakes
 from addons.ui.live.observed_request import observed
+from addons.ui.records import Records
 
 type Stream = Callable[[bytes], Iterable[bytes] | bytes]
 
@@ -48,13 +48,12 @@ class OpenAnswer:
 
 
 class Traffic:
-    """Counts in `counts`, and notes in `observations`."""
+    """Counts and notes in the records."""
 
     name = "edgehub-traffic"
 
-    def __init__(self) -> None:
-        self.counts = ComponentTraffic()
-        self.observations = Observations()
+    def __init__(self, records: Records) -> None:
+        self.counts, self.observations = records.traffic, records.observations
         self._handshakes = FailedHandshakes(self.observations)
         self._open: dict[str, OpenAnswer] = {}
         """Each flow that is being answered, by its id."""

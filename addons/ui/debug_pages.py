@@ -87,12 +87,12 @@ def asked(name: str) -> AdminPage:
 
 
 async def log(request: AdminRequest) -> AdminResponse:
-    return text_answer("".join(f"{line}\n" for line in request.hub.log.lines))
+    return text_answer("".join(f"{line}\n" for line in request.hub.records.log.lines))
 
 
 async def requests(request: AdminRequest) -> AdminResponse:
     """The hub's own last requests. Targets of another identity name what that identity reads."""
-    return json_answer([record.describe() for record in request.hub.own_requests.last])
+    return json_answer([record.describe() for record in request.hub.records.own_requests.last])
 
 
 async def how_to_try(_request: AdminRequest) -> AdminResponse:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from addons.link.health import Cloud
 from addons.telemetry import metrics
 from addons.telemetry.log import REPEAT
-from kube.concurrency.notifier import Notifier, comes_within
+from kube.concurrency.notifier import comes_within
 from kube.tables.cells import duration
 
 logger = logging.getLogger(__name__)
@@ -38,31 +38,30 @@ class LinkState:
 
 
 class LinkLog:
-    """Runs as long as the hub. `state` is the link's state and its beginning."""
+    """Runs as long as the hub."""
 
     def __init__(
         self,
         cloud: Cloud,
-        changed: Notifier,
+        state: LinkState,
         waiting: Callable[[], int],
         answers_from: str,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`changed` notifies when a server comes or goes; `waiting` counts the journal's entries.
+        """`state` is told when the link comes or goes; `waiting` counts the journal's entries.
 
         `answers_from` names the source of answers meanwhile: "copies", or "memory" in mode cloud.
         """
         self._cloud = cloud
-        self._changed = changed
+        self._state = state
         self._waiting = waiting
         self._answers_from = answers_from
         self._clock = clock
         self._via = ""
-        self.state = LinkState()
 
     async def run(self) -> None:
         while True:
-            moved = self._changed.wait()
+            moved = self._cloud.changed.wait()
             self._log_path()
             if self._cloud.is_up:
                 await moved
@@ -73,13 +72,13 @@ class LinkLog:
     async def _outage(self) -> None:
         self._log_path()
         began, replayed = self._clock(), replayed_writes()
-        self.state.changed()
+        self._state.changed()
         at = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
         logger.warning(
             "offline since %s, answering from %s (%s)", at, self._answers_from, self._cloud.reasons
         )
         while not self._cloud.is_up:
-            if not await comes_within(REPEAT, self._changed.wait()):
+            if not await comes_within(REPEAT, self._cloud.changed.wait()):
                 logger.warning(
                     "offline since %s, for %s now (%s)",
                     at,
@@ -88,7 +87,7 @@ class LinkLog:
                 )
         lasted = duration(self._clock() - began)
         self._log_path()
-        self.state.changed()
+        self._state.changed()
         await self._replay()
         count, left = replayed_writes() - replayed, self._waiting()
         waits = f", {left} still wait" if left else ""
@@ -113,7 +112,7 @@ class LinkLog:
         """Return when no write waits, when the link is down again, or after a minute."""
         deadline = self._clock() + REPLAY_WAIT
         while self._waiting() and self._cloud.is_up and self._clock() < deadline:
-            await comes_within(STEP, self._changed.wait())
+            await comes_within(STEP, self._cloud.changed.wait())
 
 
 def replayed_writes() -> int:

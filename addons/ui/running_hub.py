@@ -8,18 +8,26 @@ from dataclasses import dataclass, field
 from addons.inputs.filter_inputs import FilterInputs
 from addons.link.drills import Drills
 from addons.link.health import Cloud
-from addons.link.request_records import RequestRecords
 from addons.offline.offline_mode import Offline
 from addons.pool.pool import Pool
 from addons.rules.filter_modules import FilterModules
 from addons.rules.in_force import RulesInForce
 from addons.settings import Settings
-from addons.telemetry.component_traffic import ComponentTraffic
-from addons.telemetry.log import LogTail
-from addons.telemetry.observation import Observations
-from addons.ui.link_log import LinkState
+from addons.ui.records import Records
 from addons.views.sources import Sources
 from kube.http.client import Client
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """What a hub lacks to answer its node."""
+
+    closed: Callable[[], list[str]] = list
+    """Names the listeners that were asked for and are not open."""
+    waits_for: Callable[[], str] = str
+    """The reason why the hub answers no request yet; "" for none."""
+    unfit: Callable[[], str] = str
+    """The reason why the hub is not that of its node, which it answers all the same; "" for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +43,12 @@ class RunningHub:
     """None for a hub without a cache."""
     modules: FilterModules | None = None
     """Filters that are not the hub's; None for a hub that has its own alone."""
-    traffic: ComponentTraffic = field(default_factory=ComponentTraffic)
-    observations: Observations = field(default_factory=Observations)
-    link: LinkState = field(default_factory=LinkState)
-    log: LogTail = field(default_factory=LogTail)
+    records: Records = field(default_factory=Records)
     pool: Pool | None = None
     """None if the hub shares nothing with other nodes."""
     drills: Drills | None = None
     """Rehearsed outages; None for a hub without a link of its own."""
-    own_requests: RequestRecords = field(default_factory=RequestRecords)
-    """The hub's own last requests."""
-    closed: Callable[[], list[str]] = list
-    """Names the listeners that were asked for and are not open."""
-    waits_for: Callable[[], str] = str
-    """The reason why the hub answers no request yet; "" for none."""
-    unfit: Callable[[], str] = str
-    """The reason why the hub is not that of its node, which it answers all the same; "" for none."""
+    readiness: Readiness = field(default_factory=Readiness)
     client: Client | None = None
     """Asks the cloud as the node; None for a hub without a link."""
     web_address: Callable[[], str] = str

@@ -36,6 +36,7 @@ from addons.server.limits.open_connections import OpenConnections
 from addons.settings import Settings, parse_settings
 from addons.telemetry.log import Level, log_to_stderr
 from addons.traffic import Traffic
+from addons.ui.records import Records
 from addons.ui.reports.text import status_text
 from tests.addons.support.hub_of import assembly
 from tests.addons.support.observed import STEP, ended, until
@@ -61,13 +62,14 @@ class Running:
         self.admin = f"http://{LOOPBACK}:{self.given['admin_port']}"
         self.session = session
         options, self.listeners = Options(), OwnListeners()
-        self.traffic = Traffic()
+        records = Records()
+        self.traffic = Traffic(records)
         opened = OpenConnections(1_000)
         self.link = UpstreamManager()
         self.resolve, self.egress = Resolve(), Egress(opened, self.link)
         steps = RequestParts(self.resolve, Identity(options), Router(self.egress.relay), self.egress)
         console = Console(options, self.link.drills)
-        self.assembly = Assembly(options, self.listeners, steps, self.traffic, console)
+        self.assembly = Assembly(options, self.listeners, steps, records, console)
         chain = [self.listeners, options, Connections(opened), *steps, self.traffic, self.assembly]
         self.addon = HubAddon(lambda: chain)
         self.master = HubMaster(MitmproxyOptions(), self.addon)

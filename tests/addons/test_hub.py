@@ -41,6 +41,7 @@ from addons.server.limits.open_connections import OpenConnections
 from addons.settings import Settings, parse_settings
 from addons.traffic import Traffic
 from addons.ui.attached.attachments import Attachments
+from addons.ui.records import Records
 from kube.http.kubeconfig import NO_CREDENTIALS
 from tests.addons.support.hub_of import assembly, hub_of
 from tests.addons.support.routed import ANSWERERS
@@ -155,7 +156,7 @@ def chain() -> Iterator[dict[type, Any]]:
     rules, inputs = _as(RulesInForce, known), _as(FilterInputs, known)
     router.start(RouterParts(ANSWERERS, FilteredGets(rules, inputs, 1.0), lambda _: True))
     link.start(Cloud([ServerHealth(parse_server("https://cloud:6443"))], "priority"), NO_CREDENTIALS)
-    chained = (options, Connections(opened), resolve, identity, router, egress, Traffic())
+    chained = (options, Connections(opened), resolve, identity, router, egress, Traffic(Records()))
     yield {type(each): each for each in chained}
     link.close()
 

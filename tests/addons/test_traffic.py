@@ -19,6 +19,7 @@ from addons.server.limits.open_connections import OWN_DESCRIPTORS, OpenConnectio
 from addons.telemetry.component_traffic import ComponentCounts
 from addons.telemetry.observation import WantedLines
 from addons.traffic import Traffic
+from addons.ui.records import Records
 from tests.addons.support.guarding import under_guard
 from tests.addons.support.proxied import Raw, Straight
 from tests.addons.support.samples import SERVICES, lead, request_context
@@ -28,7 +29,7 @@ WATCH = f"{SERVICES}?watch=true"
 
 @pytest.fixture
 def traffic() -> Traffic:
-    return under_guard(Traffic())
+    return under_guard(Traffic(Records()))
 
 
 def answered(

@@ -63,7 +63,7 @@ class InterfaceFlows(Flows):
         view = ctx.master.addons.get("view")
         if view is not None and hub.settings.show_own_requests:
             shown = OwnRequestsShown(lambda flow: view.add([flow]), self._own_ended)
-            hub.own_requests.listeners.append(shown.record_changed)
+            hub.records.own_requests.listeners.append(shown.record_changed)
 
     def running(self) -> None:
         begin_interface(ctx.master)

@@ -39,7 +39,7 @@ def fleet_status(hub: RunningHub, rollback: str = "") -> HubStatus:
         version=report["version"],
         pool=report["pool"],
         via=f"node {lender}" if (lender := hub.cloud.lender) else own,
-        since=int(hub.link.since.timestamp()),
+        since=int(hub.records.link.since.timestamp()),
         stale=len(stale),
         oldest=int(time.time() - time.monotonic() + oldest) if oldest is not None else 0,
         waiting=report["journal"],

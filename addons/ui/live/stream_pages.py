@@ -60,7 +60,7 @@ class StreamPages:
         return Answer(headers={}, status=204)
 
     async def _follow(self, hub: RunningHub, wanted: WantedLines, *, has_past: bool) -> AsyncGenerator[bytes]:
-        follower, seen = Follower(wanted), hub.observations
+        follower, seen = Follower(wanted), hub.records.observations
         with self._followers.slot():
             seen.listen(follower.summary)
             try:
@@ -99,7 +99,7 @@ class StreamPages:
 
 def _hints(hub: RunningHub, wanted: WantedLines) -> bytes:
     """A line for each name without requests by it, or for it, with the nearest one."""
-    seen = list(hub.observations.past(WantedLines(events=True)))
+    seen = list(hub.records.observations.past(WantedLines(events=True)))
     components = {observation.component for observation in seen} | hub.rules.rules.components
     resources = {observation.resource.partition(".")[0] for observation in seen} | COMMON_RESOURCES
     hints, resource = [], wanted.resource.partition(".")[0]
@@ -113,7 +113,7 @@ def _hints(hub: RunningHub, wanted: WantedLines) -> bytes:
 
 
 def _past(hub: RunningHub, wanted: WantedLines) -> bytes:
-    return _lines(hub.observations.past(wanted))
+    return _lines(hub.records.observations.past(wanted))
 
 
 def _lines(seen: Iterable[Observation]) -> bytes:

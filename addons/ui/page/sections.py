@@ -206,7 +206,7 @@ def sections(hub: RunningHub, rates: Rates, timeline: Timeline, *, is_operator: 
         "views": table(of("views"), VIEWS),
         "rules": _rules(of("rules")),
         "journal": _journal(of("journal")),
-        "log": lines(list(hub.log.lines)[-LOG_LINES:]) if is_operator else NO_LOG,
+        "log": lines(list(hub.records.log.lines)[-LOG_LINES:]) if is_operator else NO_LOG,
         "pool": _pool(report, of("pool")),
     }
 
@@ -247,7 +247,7 @@ def _state(report: Row) -> str:
 def _chain(hub: RunningHub, report: Row, rates: Rates) -> str:
     counts, up = report["bytes"], report["cloud"]["up"]
     to_components, from_cloud, to_cloud = rates.now()
-    asking = sum(name != HUB for name in hub.traffic.last_hour())
+    asking = sum(name != HUB for name in hub.records.traffic.last_hour())
     share = f"{100 * counts['fromCopies'] / counts['sent']:.0f} %" if counts["sent"] else "nothing yet"
     copies = plural(report["sources"]["all"], "copy", "copies")
     servers = ", ".join(f"{server['server']} {server['condition']}" for server in report["cloud"]["servers"])

@@ -63,7 +63,7 @@ class LivePage:
         self.listeners = RequestLimit(MAX_LISTENERS, "listener", "too many pages are open")
         self._hub = hub
         self._timeline = timeline
-        self._rates = Rates(hub.traffic)
+        self._rates = Rates(hub.records.traffic)
         self._rendered: dict[bool, tuple[float, dict[str, str]]] = {}
 
     async def document(self, request: AdminRequest) -> AdminResponse:

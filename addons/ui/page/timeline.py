@@ -83,7 +83,7 @@ class Timeline:
     def tick(self) -> None:
         """A minute is over."""
         counts = self._counts()
-        changed = self._hub.link.seconds() < MINUTE and len(self.minutes) > 0
+        changed = self._hub.records.link.seconds() < MINUTE and len(self.minutes) > 0
         was_up = self._hub.cloud.is_up and not changed
         passed = (now - then for now, then in zip(counts, self._before, strict=True))
         self.minutes.append(Minute(self._clock(), was_up, *passed))
@@ -107,7 +107,7 @@ class Timeline:
         )
 
     def _counts(self) -> tuple[int, int]:
-        components = self._hub.traffic.components().values()
+        components = self._hub.records.traffic.components().values()
         return sum(link_bytes()), sum(component.totals.requests for component in components)
 
 

@@ -165,7 +165,7 @@ def _entry(hub: RunningHub, filter_: Filter, entry: RuleEntry) -> dict[str, Any]
         for tally in tallies([filter_.name for filter_ in opened.filters], opened.view.projection)
         if tally.filter == filter_.name
     ]
-    names = hub.traffic.components()
+    names = hub.records.traffic.components()
     return {
         "filter": filter_.name,
         "component": entry.component,
@@ -200,15 +200,15 @@ def why_unready(hub: RunningHub, *, is_to_be_node: bool = False) -> str:
     With `is_to_be_node` the hub need not be its node's yet: an installation starts the hub before it puts the node
     behind it.
     """
-    if missing := hub.waits_for():
+    if missing := hub.readiness.waits_for():
         return missing
     if not hub.rules.is_known:
         return f"the filter rules are not known yet: {hub.rules.why_unknown}"
     if refusal := hub.cloud.refusal:
         return refusal
-    if closed := hub.closed():
+    if closed := hub.readiness.closed():
         return f"not open: {', '.join(closed)}"
-    return "" if is_to_be_node else hub.unfit()
+    return "" if is_to_be_node else hub.readiness.unfit()
 
 
 def status(hub: RunningHub) -> dict[str, Any]:
@@ -218,7 +218,7 @@ def status(hub: RunningHub) -> dict[str, Any]:
     `uplink` the one of this node that leads there.
     """
     rules = hub.rules.rules
-    up_today, down_today = hub.traffic.link_today()
+    up_today, down_today = hub.records.traffic.link_today()
     _, down = link_bytes()
     budget = hub.settings.link_budget
     states = [source.reflector.state for source in hub.sources]
@@ -228,13 +228,13 @@ def status(hub: RunningHub) -> dict[str, Any]:
         "node": hub.settings.node,
         "pool": hub.settings.pool or _pool_by_label(hub.sources, hub.settings.node),
         "mode": hub.settings.mode,
-        "unfit": hub.unfit(),
+        "unfit": hub.readiness.unfit(),
         "url": _plain_url(hub.settings),
         "cloud": {
             "up": hub.cloud.is_up,
             "reached": any(server.has_answered for server in (*hub.cloud.servers, *hub.cloud.borrowed)),
-            "since": hub.link.since.isoformat(timespec="seconds"),
-            "seconds": hub.link.seconds(),
+            "since": hub.records.link.since.isoformat(timespec="seconds"),
+            "seconds": hub.records.link.seconds(),
             "via": hub.cloud.lender,
             "uplink": str(hub.cloud.leading_uplink or ""),
             "servers": servers(hub),
@@ -247,7 +247,7 @@ def status(hub: RunningHub) -> dict[str, Any]:
             "problems": rules.problems.total,
             "filterModules": hub.modules.problem if hub.modules is not None else "",
         },
-        "closedListeners": hub.closed(),
+        "closedListeners": hub.readiness.closed(),
         "sources": {
             "all": len(states),
             "following": states.count(State.WATCHING),
@@ -260,8 +260,8 @@ def status(hub: RunningHub) -> dict[str, Any]:
             "linkUpToday": up_today,
             "linkDownToday": down_today,
             "linkDown": down,
-            "sent": hub.traffic.sent(),
-            "fromCopies": hub.traffic.copied(),
+            "sent": hub.records.traffic.sent(),
+            "fromCopies": hub.records.traffic.copied(),
             "budget": budget.summary(metrics.total(metrics.LINK_BUDGET_SPENT)) if budget else "",
         },
     }
@@ -298,9 +298,9 @@ def _pool_by_label(sources: Sources, node: str) -> str:
 
 def components(hub: RunningHub) -> list[dict[str, Any]]:
     """Components that asked within the hour or have a watch open, the one with the most bytes first."""
-    hour = hub.traffic.last_hour()
+    hour = hub.records.traffic.last_hour()
     rows = []
-    for name, counts in hub.traffic.components().items():
+    for name, counts in hub.records.traffic.components().items():
         if name not in hour and not counts.watches:
             continue
         totals = hour.get(name, Totals())
@@ -325,7 +325,7 @@ def known_components(hub: RunningHub) -> list[str]:
     """The components that a rule names, that have a view, or that asked for anything; neither the hub nor nameless
     ones."""
     views = {key.component for source in hub.sources for key in source.views}
-    return sorted((hub.rules.rules.components | views | set(hub.traffic.components())) - {"", HUB})
+    return sorted((hub.rules.rules.components | views | set(hub.records.traffic.components())) - {"", HUB})
 
 
 def cached_resources(hub: RunningHub) -> list[str]:

@@ -142,7 +142,7 @@ def _asked(hub: RunningHub) -> list[tuple[str, str, str]]:
         for key in source.views
     }
     understood = {of for filter_ in hub.rules.rules.bindings.filters for of in filter_.resources}
-    for name, counts in hub.traffic.components().items():
+    for name, counts in hub.records.traffic.components().items():
         for read in counts.reads:
             resource, _, group = read.partition(".")
             requests.add((name, group, resource))

@@ -30,7 +30,7 @@ def files(hub: RunningHub) -> dict[str, bytes]:
     }
     return contents | {
         "metrics.txt": metrics.exposition(),
-        "log.txt": "\n".join((*hub.log.lines, "")).encode("utf-8", "replace"),
+        "log.txt": "\n".join((*hub.records.log.lines, "")).encode("utf-8", "replace"),
     }
 
 

@@ -10,7 +10,7 @@ from addons.link.link import UpstreamManager
 from addons.options import Options
 from addons.proxy.hub_addon import HubAddon
 from addons.server.limits.open_connections import OpenConnections
-from addons.traffic import Traffic
+from addons.ui.records import Records
 
 
 def hub_of(*parts: object) -> HubAddon:
@@ -23,4 +23,4 @@ def hub_of(*parts: object) -> HubAddon:
 def assembly(options: Options) -> Assembly:
     """An assembly that fails, or gets an option, before it needs another part."""
     none, egress = cast(Any, None), Egress(OpenConnections(1), UpstreamManager())
-    return Assembly(options, none, RequestParts(none, none, none, egress), Traffic(), none)
+    return Assembly(options, none, RequestParts(none, none, none, egress), Records(), none)

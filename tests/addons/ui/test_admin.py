@@ -15,7 +15,7 @@ from addons.ui.admin_port import AdminPort
 from addons.ui.attached.attachments import Attachments
 from addons.ui.page import timeline
 from addons.ui.page.timeline import Timeline
-from addons.ui.running_hub import RunningHub
+from addons.ui.running_hub import Readiness, RunningHub
 from tests.addons.support.admin_client import AdminClient, served
 from tests.addons.support.hub_world import HubWorld
 from tests.addons.support.offline_process import Process
@@ -35,8 +35,8 @@ async def test_ready_when_nothing_is_missing(hub: RunningHub) -> None:
     missing: list[str] = []
     unfit: list[str] = []
     hub.rules.is_known = False
-    hub = dataclasses.replace(hub, closed=lambda: closed, waits_for=lambda: "".join(missing))
-    hub = dataclasses.replace(hub, unfit=lambda: "".join(unfit))
+    readiness = Readiness(lambda: closed, lambda: "".join(missing), lambda: "".join(unfit))
+    hub = dataclasses.replace(hub, readiness=readiness)
     async with served(hub) as pages:
         why = "the filter rules are not known yet: the hub is starting"
         assert await pages.ask("/readyz") == (503, f"{why}\n")

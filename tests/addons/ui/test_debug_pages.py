@@ -116,7 +116,7 @@ async def drilled(hub: RunningHub) -> AsyncIterator[tuple[AdminClient, Drills]]:
 
 async def test_log_and_support(pages: AdminClient, hub: RunningHub) -> None:
     assert (await pages.ask("/debug/log"))[0] == 200
-    hub.own_requests.begin(RequestRecord("GET", "/livez", "https://a:6443", CredentialSource.HUB))
+    hub.records.own_requests.begin(RequestRecord("GET", "/livez", "https://a:6443", CredentialSource.HUB))
     (asked,) = await pages.json("/debug/requests")
     assert (asked["target"], asked["isUnderWay"]) == ("/livez", True)
     async with pages.session.get(f"{pages.url}/debug/support") as answer:

@@ -11,8 +11,7 @@ from addons.link.health import Cloud, ServerHealth
 from addons.link.servers import Lender, Server, parse_server
 from addons.link.uplinks.uplink import parse_uplinks
 from addons.telemetry import metrics
-from addons.ui.link_log import LinkLog
-from kube.concurrency.notifier import Notifier
+from addons.ui.link_log import LinkLog, LinkState
 
 pytestmark = pytest.mark.looptime
 
@@ -22,21 +21,21 @@ class World:
 
     def __init__(self) -> None:
         self.health = ServerHealth(parse_server("https://cloud:6443"))
-        self.changed = Notifier()
         self.waits = 0
         self.cloud = Cloud([self.health], "priority")
         clock = asyncio.get_running_loop().time
-        self.log = LinkLog(self.cloud, self.changed, lambda: self.waits, "copies", clock)
+        self.state = LinkState()
+        self.log = LinkLog(self.cloud, self.state, lambda: self.waits, "copies", clock)
 
     async def down(self) -> None:
         self.health.failed("no route to host")
-        self.changed.notify()
+        self.cloud.changed.notify()
         await asyncio.sleep(0.01)
 
     async def up(self) -> None:
         while not self.health.usable:
             self.health.succeeded()
-        self.changed.notify()
+        self.cloud.changed.notify()
         await asyncio.sleep(0.01)
 
 
@@ -94,14 +93,14 @@ async def test_since_when_the_link_is_as_it_is() -> None:
     world = World()
     task = asyncio.create_task(world.log.run())
     await asyncio.sleep(0.01)
-    began = world.log.state.since
+    began = world.state.since
     await world.down()
-    gone = world.log.state.since
+    gone = world.state.since
     assert gone > began
     await world.up()
     await asyncio.sleep(1)
-    assert world.log.state.since > gone
-    assert world.log.state.seconds() >= 0
+    assert world.state.since > gone
+    assert world.state.seconds() >= 0
     task.cancel()
 
 
@@ -115,14 +114,14 @@ async def test_changes_of_the_uplink_are_logged(caplog: pytest.LogCaptureFixture
     assert link_lines() == ["none"]
     lender = Lender("https", "10.0.0.2", 10269, node="n2")
     world.cloud.borrowed = (ServerHealth(Server("https", "cloud", 6443, lender=lender)),)
-    world.changed.notify()
+    world.cloud.changed.notify()
     await asyncio.sleep(0.01)
     assert link_lines() == ["n2"]
     assert "the cloud cannot be reached directly: using a tunnel through node n2" in lines(caplog)
     while not world.health.usable:
         world.health.succeeded()
     world.cloud.borrowed = ()
-    world.changed.notify()
+    world.cloud.changed.notify()
     await asyncio.sleep(0.01)
     assert link_lines() == ["own"]
     assert lines(caplog) == ["the cloud can be reached directly again: tunnel closed"]
@@ -138,7 +137,7 @@ async def test_which_uplink_leads_to_the_cloud(caplog: pytest.LogCaptureFixture)
     await asyncio.sleep(0.01)
     assert link_lines() == ["uplink wan1"]
     world.cloud.servers[0].failed("no route")
-    world.changed.notify()
+    world.cloud.changed.notify()
     await asyncio.sleep(0.01)
     assert link_lines() == ["uplink wan2"]
     assert lines(caplog) == []

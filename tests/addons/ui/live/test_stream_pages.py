@@ -30,7 +30,7 @@ async def events(pages: AdminClient, query: str, field: str) -> list[str]:
 
 async def test_past_lines_are_returned_and_selected(pages: AdminClient, hub: RunningHub) -> None:
     for change in ({"name": "a"}, {"name": "b", "component": "kubelet"}, {"name": "c", "is_event": True}):
-        hub.observations.add(SEEN._replace(**change))
+        hub.records.observations.add(SEEN._replace(**change))
     assert await events(pages, "", "name") == ["a", "b"]
     assert await events(pages, "?events=1", "name") == ["a", "b", "c"]
     assert await events(pages, "?component=kubelet", "name") == ["b"]
@@ -39,7 +39,7 @@ async def test_past_lines_are_returned_and_selected(pages: AdminClient, hub: Run
 
 
 async def test_an_unknown_name_is_reported_with_the_nearest(pages: AdminClient, hub: RunningHub) -> None:
-    hub.observations.add(SEEN._replace(name="a"))
+    hub.records.observations.add(SEEN._replace(name="a"))
     assert await events(pages, "?component=kube-prox", "hint") == [
         "the component 'kube-prox' has asked for nothing: is it 'kube-proxy'?"
     ]
@@ -59,11 +59,11 @@ async def test_a_follower_gets_new_lines_and_followers_are_bounded(
                 yield each
                 return
 
-    hub.observations.add(SEEN._replace(name="before"))
+    hub.records.observations.add(SEEN._replace(name="before"))
     open_ = [await pages.session.get(f"{pages.url}{PAGE}?follow=1") for _ in range(MAX_FOLLOWERS)]
     async with pages.session.get(f"{pages.url}{PAGE}?follow=1") as refused:
         assert refused.status == 429
-    hub.observations.add(SEEN._replace(name="after"))
+    hub.records.observations.add(SEEN._replace(name="after"))
     for each in open_:
         lines = [json.loads(line) async for line in some(each)]
         assert [line["name"] for line in lines] == ["after"]

@@ -27,9 +27,9 @@ async def parts_with_service(parts: HubWorld, cloud: ScriptableCloud) -> HubWorl
 
 async def test_each_part_of_the_page_is_made(parts_with_service: HubWorld) -> None:
     hub = parts_with_service.running_hub({"discardcloudservice": "chosen", "bad<key": "x"}, pool="p1")
-    hub.traffic.began("<i>", "services", is_error=False, is_watch=False).totals.sent += 5
-    hub.log.lines.append("a <line>")
-    found = sections(hub, Rates(hub.traffic), Timeline(hub), is_operator=True)
+    hub.records.traffic.began("<i>", "services", is_error=False, is_watch=False).totals.sent += 5
+    hub.records.log.lines.append("a <line>")
+    found = sections(hub, Rates(hub.records.traffic), Timeline(hub), is_operator=True)
     assert {name for name, _ in PARTS} | {"state", "chain"} == set(found)
     assert "Online for" in found["state"]
     assert "skipped: 1" in found["state"]
@@ -45,7 +45,7 @@ async def test_an_outage_is_seen_at_once(parts: HubWorld) -> None:
     hub = parts.running_hub()
     hub.cloud.servers[0].has_answered = True
     hub.cloud.servers[0].failed("[Errno 113] no route to <host>")
-    found = sections(hub, Rates(hub.traffic), Timeline(hub), is_operator=True)
+    found = sections(hub, Rates(hub.records.traffic), Timeline(hub), is_operator=True)
     assert 'class="big away"' in found["state"], "amber: the node is served from its copies"
     assert ": no route to &lt;host&gt;" in found["state"]
     assert "edge cut" in found["chain"]
@@ -57,15 +57,15 @@ async def test_a_cloud_that_was_never_reached_is_shown_in_red(parts: HubWorld) -
     cloud = hub.cloud.servers[0]
     cloud.heard = 1.0  # it takes the connection, and closes it
     cloud.failed("[Errno 104] Connect call failed ('127.0.0.1', 6443)")
-    found = sections(hub, Rates(hub.traffic), Timeline(hub), is_operator=True)
+    found = sections(hub, Rates(hub.records.traffic), Timeline(hub), is_operator=True)
     assert '<p class="big bad">Never reached the cloud for 0s' in found["state"]
     assert ": Connection reset by peer" in found["state"]
 
 
 async def test_the_log_is_for_the_operator(parts: HubWorld) -> None:
     hub = parts.running_hub()
-    hub.log.lines.append("a line")
-    assert "a line" not in sections(hub, Rates(hub.traffic), Timeline(hub), is_operator=False)["log"]
+    hub.records.log.lines.append("a line")
+    assert "a line" not in sections(hub, Rates(hub.records.traffic), Timeline(hub), is_operator=False)["log"]
 
 
 async def test_a_pool_that_shares_is_shown_to_people(
@@ -90,13 +90,13 @@ async def test_a_pool_that_shares_is_shown_to_people(
     }
     monkeypatch.setitem(REPORTS, "pool", lambda _: shared)
     hub = parts.running_hub(pool="p1")
-    found = sections(hub, Rates(hub.traffic), Timeline(hub), is_operator=True)["pool"]
+    found = sections(hub, Rates(hub.records.traffic), Timeline(hub), is_operator=True)["pool"]
     for phrase in ("p1, with n1, n2", "This hub is: leader", "no certificate yet", "&lt;refused&gt;", "n3"):
         assert phrase in found
     assert "{" not in found
     monkeypatch.setitem(REPORTS, "pool", lambda _: shared | {"shared": [], "members": []})
     assert (
-        sections(hub, Rates(hub.traffic), Timeline(hub), is_operator=True)["pool"]
+        sections(hub, Rates(hub.records.traffic), Timeline(hub), is_operator=True)["pool"]
         == "<p>This node is in pool p1.</p>"
     )
 

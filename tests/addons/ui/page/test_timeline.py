@@ -21,7 +21,7 @@ class Hours:
     def __init__(self, parts: HubWorld) -> None:
         self.hub: RunningHub = parts.running_hub()
         # The link has been there for long.
-        self.hub.link.since -= datetime.timedelta(hours=9)
+        self.hub.records.link.since -= datetime.timedelta(hours=9)
         self.now = 60_000_000.0
         self.timeline = Timeline(self.hub, lambda: self.now)
 
@@ -40,7 +40,7 @@ async def test_a_bar_shows_bytes_requests_and_minutes_without_the_cloud(parts: H
     hours.pass_on(AT_ONCE)
     hours.hub.cloud.servers[0].failed("gone")
     metrics.UPSTREAM_BYTES.labels("down", "https://a:6443").inc(2048)
-    hours.hub.traffic.began("kubelet", "pods", is_error=False, is_watch=False)
+    hours.hub.records.traffic.began("kubelet", "pods", is_error=False, is_watch=False)
     hours.pass_on(AT_ONCE - 1)
     html = hours.timeline.html()
     assert html.count("<g>") == 2
@@ -52,7 +52,7 @@ async def test_a_bar_shows_bytes_requests_and_minutes_without_the_cloud(parts: H
 async def test_an_outage_that_began_and_ended_within_a_minute_is_seen(parts: HubWorld) -> None:
     hours = Hours(parts)
     hours.pass_on()
-    hours.hub.link.changed()
+    hours.hub.records.link.changed()
     hours.pass_on()
     assert [each.was_up for each in hours.timeline.minutes] == [True, False]
 

@@ -122,11 +122,11 @@ async def test_no_token_is_in_it(parts: HubWorld, cloud: ScriptableCloud) -> Non
     cloud.store.create(secret(k="djE="))
     await parts.names("/api/v1/namespaces/default/secrets?resourceVersion=0", caller=POD)
     hub = parts.running_hub()
-    hub.log.attach()
+    hub.records.log.attach()
     logging.getLogger("addons.test").warning(
         "sent Authorization: Bearer abc.def and eyJhbGciOi.eyJzdWIi.c2ln"
     )
-    hub.log.detach()
+    hub.records.log.detach()
     text = b"\n".join(files(hub).values()).decode()
     assert "sent Authorization: (hidden) and (hidden)" in text
     for each in ("djE=", f"Bearer {HUB_TOKEN}", "abc.def", "eyJ"):

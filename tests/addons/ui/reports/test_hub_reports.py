@@ -18,6 +18,7 @@ from addons.pool.peers.peer_probes import Peers
 from addons.rules.filter_modules import FilterModules
 from addons.telemetry import metrics
 from addons.telemetry.component_traffic import ComponentTraffic
+from addons.ui.records import Records
 from addons.ui.reports.hub_reports import (
     components,
     journal,
@@ -184,7 +185,7 @@ async def test_the_pool_is_the_options_or_the_labels(parts: HubWorld, cloud: Scr
 async def test_bytes_from_copies_are_those_of_components_alone(parts: HubWorld) -> None:
     hub = parts.running_hub()
     for component in ("kubelet", "edgehub"):
-        totals = hub.traffic.began(component, "", is_error=False, is_watch=False).totals
+        totals = hub.records.traffic.began(component, "", is_error=False, is_watch=False).totals
         totals.sent, totals.copied = 1000, 600
     metrics.UPSTREAM_BYTES.labels("down", "https://a:6443").inc(400)
     shown = status(hub)["bytes"]
@@ -211,8 +212,10 @@ async def test_where_processes_of_the_node_reach_the_hub(
 
 async def test_components_are_listed_by_their_bytes(parts: HubWorld) -> None:
     hub = parts.running_hub()
-    hub.traffic.began("kubelet", "pods", is_error=True, is_watch=False).totals.sent += 10
-    proxy = hub.traffic.began("kube-proxy", "endpointslices.discovery.k8s.io", is_error=False, is_watch=True)
+    hub.records.traffic.began("kubelet", "pods", is_error=True, is_watch=False).totals.sent += 10
+    proxy = hub.records.traffic.began(
+        "kube-proxy", "endpointslices.discovery.k8s.io", is_error=False, is_watch=True
+    )
     proxy.totals.sent += 500
     first, second = components(hub)
     assert first.items() >= {"component": "kube-proxy", "bytes": 500, "watches": 1, "errors": 0}.items()
@@ -223,12 +226,12 @@ async def test_components_are_listed_by_their_bytes(parts: HubWorld) -> None:
 
 async def test_a_silent_component_is_listed_while_its_watch_is_open(parts: HubWorld) -> None:
     now = [1.8e9]
-    hub = replace(parts.running_hub(), traffic=ComponentTraffic(lambda: now[0]))
-    hub.traffic.began("quiet", "", is_error=False, is_watch=True)
-    hub.traffic.began("gone", "", is_error=False, is_watch=False)
+    hub = replace(parts.running_hub(), records=Records(ComponentTraffic(lambda: now[0])))
+    hub.records.traffic.began("quiet", "", is_error=False, is_watch=True)
+    hub.records.traffic.began("gone", "", is_error=False, is_watch=False)
     assert {each["component"] for each in components(hub)} == {"quiet", "gone"}
     now[0] += 61 * 60
-    hub.traffic.began("kubelet", "", is_error=False, is_watch=False)
+    hub.records.traffic.began("kubelet", "", is_error=False, is_watch=False)
     assert {each["component"] for each in components(hub)} == {"quiet", "kubelet"}
 
 

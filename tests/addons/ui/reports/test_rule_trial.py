@@ -68,7 +68,7 @@ async def test_nothing_is_applied(hub: RunningHub, parts: HubWorld) -> None:
 
 async def test_endpoints_that_a_slice_loses_are_a_loss(hub: RunningHub, parts: HubWorld) -> None:
     await parts.source(SLICES_TYPE)
-    hub.traffic.began("cached", "endpointslices.discovery.k8s.io", is_error=False, is_watch=False)
+    hub.records.traffic.began("cached", "endpointslices.discovery.k8s.io", is_error=False, is_watch=False)
     await parts.inputs_known()
     trial = await try_rules(hub, {**IN_FORCE, "servicetopology": "cached"})
     found = row(trial, "cached")
@@ -85,7 +85,7 @@ async def test_the_reported_reasons_are_bounded(
     nodes = ["n1", *(f"far-{number}" for number in range(MAX_REASONS + 3))]
     cloud.store.create(endpoint_slice("web-2", nodes))
     await parts.source(SLICES_TYPE)
-    hub.traffic.began("cached", "endpointslices.discovery.k8s.io", is_error=False, is_watch=False)
+    hub.records.traffic.began("cached", "endpointslices.discovery.k8s.io", is_error=False, is_watch=False)
     await parts.inputs_known()
     found = row(await try_rules(hub, {**IN_FORCE, "servicetopology": "cached"}), "cached")
     changed = {each["name"]: each for each in found["changed"]["names"]}
@@ -117,7 +117,7 @@ async def test_a_rule_trial_beyond_its_deadline_is_incomplete(
 
 
 async def test_a_resource_without_a_copy(hub: RunningHub) -> None:
-    hub.traffic.began("reader", "endpoints", is_error=False, is_watch=False)
+    hub.records.traffic.began("reader", "endpoints", is_error=False, is_watch=False)
     trial = await try_rules(hub, {**IN_FORCE, "endpoints": "reader"})
     found = row(trial, "reader")
     assert (found["copy"], found["objects"]) == (False, 0)

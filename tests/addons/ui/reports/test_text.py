@@ -46,7 +46,7 @@ async def reports(parts: HubWorld, cloud: ScriptableCloud) -> dict[str, Any]:
     cloud.store.create(service("web"))
     cloud.store.create(cloud_service("lb"))
     hub = parts.running_hub({"discardcloudservice": "chosen", "nonsense": "x"})
-    hub.traffic.began("chosen", "services", is_error=False, is_watch=False)
+    hub.records.traffic.began("chosen", "services", is_error=False, is_watch=False)
     async with parts.watch(f"{SERVICES}?watch=true&resourceVersion=0&timeoutSeconds=9", "chosen") as watch:
         await watch.event()
         found = {name: REPORTS[name](hub) for name in TEXTS.keys() & REPORTS}
