@@ -56,10 +56,10 @@ from addons.telemetry import metrics
 from addons.telemetry.background import background
 from addons.telemetry.log import hold_libraries_back, print_line_by_line
 from addons.ui.admin_port import AdminPort
+from addons.ui.hub_records import Records
 from addons.ui.link_log import LinkLog
 from addons.ui.live.observed_request import tell_log_and_terminal
 from addons.ui.live.own_reports import tell_fleet, tell_link_budget
-from addons.ui.records import Records
 from addons.ui.running_hub import Readiness, RunningHub
 from addons.views.observed_events import observed_events
 from kube.http.client import Client

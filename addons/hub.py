@@ -15,7 +15,7 @@ from addons.router import Router
 from addons.server.limits.open_connections import OpenConnections
 from addons.startup.descriptors import raise_descriptor_limit
 from addons.traffic import Traffic
-from addons.ui.records import Records
+from addons.ui.hub_records import Records
 
 
 def order() -> tuple[tuple[HubPart, tuple[HubPart, ...], str], ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from ipaddress import ip_address
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from addons.link.cloud_access import CloudAccess
 from addons.link.health import Cloud
 from addons.offline.offline_mode import Offline
 from addons.offline.offline_tables import OfflineTables
+from addons.offline.writes.offline_leases import OfflineLeases
 from addons.pool.pool import Pool
 from addons.requests.answers import Answerer
 from addons.requests.route_decision import RouteKind
@@ -32,8 +33,10 @@ from addons.server.filtered_get import FilteredGets
 from addons.settings import Settings
 from addons.views.reviews import Reviews
 from addons.views.serving import Serving
-from addons.views.source import NotedOf
+from addons.views.source import NotedOf, Source
 from addons.views.sources import Sources
+from kube.reflector.list_watch import ListWatch
+from kube.store.projection import InputKey
 
 
 class Parts(NamedTuple):
@@ -68,7 +71,15 @@ def make_parts(
     clients, is_edge = cloud.clients, tables is not None
     events = ProblemEvents(clients.hub, (settings.namespace, settings.configmap), settings.node)
     rules = RulesInForce(filters, disabled_by(settings), events.report)
-    inputs = FilterInputs(settings.node, settings.pool, hub_address(settings))
+
+    # Views filter, filters read inputs, and inputs are sources: the one circle.
+    def open_source(list_watch: ListWatch) -> Source:
+        return sources.get_own(list_watch)
+
+    def changed(keys: Collection[InputKey]) -> None:
+        sources.inputs_changed(keys)
+
+    inputs = FilterInputs(settings.node, settings.pool, hub_address(settings), open_source, changed)
     given = tables.issued_versions() if tables is not None else IssuedVersions(is_new=False)
     sources = Sources(
         clients.of,
@@ -78,7 +89,6 @@ def make_parts(
         (lambda: cloud.servers.is_up) if is_edge else (lambda: True),
         noted,
     )
-    inputs.start(sources.get_own, sources.inputs_changed)
     if settings.mode == "edge":
         inputs.input(InputKind.OWN_NODE)  # whether it is there at all
     configmap = sources.lasting(one_config_map(settings.namespace, settings.configmap))
@@ -90,8 +100,8 @@ def make_parts(
     serving = Serving(sources, reviews, rules.current, settings.wait, confirm)
     offline = None
     if tables is not None:
-        tables.leases.start(partial(_leases, rules))
-        offline = Offline(tables, settings, cloud, reviews, sources, inputs.kubelet_reports)
+        rules.listen(partial(_name_leases, rules, tables.leases))
+        offline = Offline(tables, settings, cloud, reviews, sources, inputs)
     return Parts(rules, events, inputs, sources, serving, offline)
 
 
@@ -114,8 +124,8 @@ def router_parts(
     )
 
 
-def _leases(rules: RulesInForce) -> frozenset[tuple[str, str]]:
-    return rules.current().leases
+def _name_leases(rules: RulesInForce, leases: OfflineLeases) -> None:
+    leases.named = rules.current().leases
 
 
 async def _always_up() -> bool:

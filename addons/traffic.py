@@ -11,9 +11,9 @@ from mitmproxy import http, tls
 from addons.requests.object_read import read_label
 from addons.requests.request_context import context_of
 from addons.telemetry.component_traffic import ComponentCounts
+from addons.ui.hub_records import Records
 from addons.ui.live.failed_handshakes import FailedHandshakes
 from addons.ui.live.observed_request import observed
-from addons.ui.records import Records
 
 type Stream = Callable[[bytes], Iterable[bytes] | bytes]
 

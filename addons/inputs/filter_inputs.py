@@ -25,7 +25,6 @@ from addons.inputs.derived import (
     slice_facts_in,
 )
 from addons.inputs.input_sources import Changed, Input, InputKind, list_watches_of, pool_of, unknown
-from addons.inputs.kubelet_reports import KubeletReports
 from addons.inputs.pod_reports import PodReports
 from addons.inputs.recorded_inputs import HUB_INPUT, RecordedInputs
 from addons.views.source import Source
@@ -44,7 +43,16 @@ cluster read."""
 class FilterInputs:
     """Opens the sources and keeps indexes of their objects. `ask` gives a recorder for the filtering of one object."""
 
-    def __init__(self, node: str, pool: str, hub: HubAddress) -> None:
+    def __init__(
+        self,
+        node: str,
+        pool: str,
+        hub: HubAddress,
+        open_source: Callable[[ListWatch], Source],
+        changed: Changed,
+    ) -> None:
+        """`open_source` makes sources; `changed` gets the keys of changed inputs."""
+        self._open, self._tell = open_source, changed
         self.node_name = node
         self.pool = pool
         self.hub = hub
@@ -53,10 +61,8 @@ class FilterInputs:
         self.learned = Notifier()
         """Notified when an answer changes or becomes known."""
         self._inputs: dict[InputKind, Input] = {}
-        self.kubelet_reports = KubeletReports(self.changed, self.ask)
-        """The pod statuses of this node's kubelet while the cloud was away."""
-        self.others: dict[str, PodReports] = {}
-        """The pod statuses of other nodes of the pool, by node."""
+        self.reports: dict[str, PodReports] = {}
+        """The pod statuses while the cloud was away, by node: this node's first, then those of others in the pool."""
         self.refused: Callable[[str, PodReport], None] = lambda _namespace, _report: None
         """Called with each report about a pod that comes from another node than the pod's."""
         self._followed_pool = ""
@@ -72,10 +78,6 @@ class FilterInputs:
         self._slice_pods = Derived(pods_in)
         self._sick: frozenset[str] = frozenset()
         self._addresses: dict[str, frozenset[str]] = {}
-
-    def start(self, open_source: Callable[[ListWatch], Source], changed: Changed) -> None:
-        """Set the maker of sources, and the callback for keys of changed inputs. Filters may ask from now on."""
-        self._open, self._tell = open_source, changed
 
     def close(self) -> None:
         for opened in self._inputs.values():
@@ -149,10 +151,7 @@ class FilterInputs:
 
     def pod_reports(self, namespace: str) -> list[Mapping[str, PodReport]]:
         """Return the pod reports of each node that has any in a namespace, this node's first."""
-        said = (
-            kubelet_reports.of(namespace) for kubelet_reports in (self.kubelet_reports, *self.others.values())
-        )
-        return [kubelet_reports for kubelet_reports in said if kubelet_reports]
+        return [found for reports in self.reports.values() if (found := reports.of(namespace))]
 
     def refuse_report(self, namespace: str, report: PodReport) -> None:
         self.refused(namespace, report)

@@ -8,27 +8,37 @@ the report takes the pod's version there, and follows the cloud's state of the p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 
+from addons.filters.inputs import Inputs
 from addons.inputs.pod_reports import FRESH, PodReports, parse_pod_report
 from kube.concurrency.notifier import Notifier
 from kube.json_type import Json
 from kube.objects.status_update import status_document
 from kube.requests.request_info import parse_request
+from kube.store.projection import InputKey
 from kube.store.store import Change, Item, Key, Store
 
 
 class KubeletReports(PodReports):
     """The reports on all pods of this node."""
 
-    _pods: Store | None = None
-    _has_cloud = True
-
-    def start(self, open_pods: Callable[[], Store], has_pods: Callable[[], bool]) -> None:
-        """Set the opener of the cloud's state of this node's pods, and whether kubelet reads them here."""
+    def __init__(
+        self,
+        changed: Callable[[Collection[InputKey]], None],
+        ask: Callable[[], Inputs],
+        open_pods: Callable[[], Store],
+        has_pods: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`open_pods` opens the cloud's state of this node's pods; `has_pods`: whether kubelet reads them here."""
+        super().__init__(changed, ask, clock)
         self._open_pods = open_pods
         self._has_pods = has_pods
+        self._pods: Store | None = None
+        self._has_cloud = True
         self._unconfirmed: set[Key] = set()
         """The pods of which kubelet has reported nothing since the outage began."""
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+from addons.inputs.filter_inputs import FilterInputs
 from addons.inputs.kubelet_reports import KubeletReports
 from addons.inputs.pod_reports import endpoint_stores
 from addons.link.cloud_access import CloudAccess
@@ -52,16 +53,16 @@ class Offline:
         cloud: CloudAccess,
         reviews: Reviews,
         sources: Sources,
-        reports: KubeletReports,
+        inputs: FilterInputs,
     ) -> None:
-        """`reports` receives kubelet's pod statuses."""
         self.tables = tables
         tables.accepted.start(sources)
         own, servers = cloud.clients.hub, cloud.servers
         objects = OfflineReads(sources, tables.answers, tables.accepted, settings.wait, self._with_own_status)
         status = StatusWrites(settings.node, objects, tables.answers, tables.journal, own)
         own_pods = partial(_own_pods, sources, settings.node)
-        reports.start(
+        reports = inputs.reports[settings.node] = KubeletReports(
+            *(inputs.changed, inputs.ask),
             lambda: sources.lasting(own_pods() or _wanted(settings.node)).store,
             lambda: own_pods() is not None,
         )

@@ -91,7 +91,7 @@ def join_pool(
     sources.upstream_of = selector.reader_of
     reports = neighbours = None
     if settings.mode == "edge" and is_pool:
-        reports, stores = PodReportServer(inputs.kubelet_reports), partial(endpoint_stores, sources)
+        reports, stores = PodReportServer(inputs.reports[settings.node]), partial(endpoint_stores, sources)
         neighbours = Neighbours(settings.peer_port, peers, inputs, stores, cloud)
     link.start_peers(partial(peer_connection, credentials, authorities), lambda: peers.healths)
     answers = PeerServing(sources, serving, lambda: selector.serves, facts.shares, reports, discovery)

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from addons.filters.chain import FILTERS
 from addons.filters.filter import Filter
-from addons.rules.bindings import Bindings
 from addons.rules.entries import (
     ANY,
     FILTER_PREFIX,
@@ -26,6 +25,7 @@ from addons.rules.entries import (
     split_entries,
     takes_away,
 )
+from addons.rules.filter_bindings import Bindings
 from addons.rules.shared_kinds import parse_kind
 from addons.telemetry.labels import HUB
 from kube.requests.request_info import ResourceType

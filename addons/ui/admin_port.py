@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from addons.settings import Settings
@@ -24,12 +25,11 @@ class AdminPort:
 
     def __init__(self, settings: Settings) -> None:
         """OSError, whose `filename` is the address, when the port cannot be opened."""
-        self._server: AdminServer | None = None
-        self._looking: asyncio.Task[None] | None = None
+        self._made = ExitStack()
         listen, port = settings.listen, settings.admin_port
         family = socket.AF_INET6 if ":" in listen else socket.AF_INET
         try:
-            self.socket = socket.create_server((listen, port), family=family)
+            self.socket = self._made.enter_context(socket.create_server((listen, port), family=family))
         except OSError as error:
             raise OSError(error.errno, error.strerror, f"{listen}:{port}") from error
 
@@ -37,23 +37,19 @@ class AdminPort:
         """Wait for the first client, then serve it and all others."""
         # The page shows the hours before it is first opened.
         timeline = Timeline(hub)
-        self._looking = background(timeline.run(), "timeline of the page")
+        self._made.callback(background(timeline.run(), "timeline of the page").cancel)
         loop, came = asyncio.get_running_loop(), asyncio.Event()
         loop.add_reader(self.socket, came.set)
         await came.wait()
         loop.remove_reader(self.socket)
         # Components are answered while another thread reads modules and pages.
-        self._server = await asyncio.to_thread(_server_of, hub, attachments, timeline)
-        await self._server.start(self.socket)
+        server = await asyncio.to_thread(_server_of, hub, attachments, timeline)
+        self._made.callback(server.close)
+        await server.start(self.socket)
 
     def close(self) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
-        if self._server is not None:
-            self._server.close()
-        else:
-            asyncio.get_running_loop().remove_reader(self.socket)
-        self.socket.close()
+        asyncio.get_running_loop().remove_reader(self.socket)
+        self._made.close()
 
 
 def _server_of(hub: RunningHub, attachments: Attachments, timeline: Timeline) -> AdminServer:

@@ -13,14 +13,14 @@ from addons.pool.pool import Pool
 from addons.rules.filter_modules import FilterModules
 from addons.rules.in_force import RulesInForce
 from addons.settings import Settings
-from addons.ui.records import Records
+from addons.ui.hub_records import Records
 from addons.views.sources import Sources
 from kube.http.client import Client
 
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """What a hub lacks to answer its node."""
+    """Says why a hub does not answer its node, or not all of it."""
 
     closed: Callable[[], list[str]] = list
     """Names the listeners that were asked for and are not open."""

@@ -36,7 +36,7 @@ from addons.server.limits.open_connections import OpenConnections
 from addons.settings import Settings, parse_settings
 from addons.telemetry.log import Level, log_to_stderr
 from addons.traffic import Traffic
-from addons.ui.records import Records
+from addons.ui.hub_records import Records
 from addons.ui.reports.text import status_text
 from tests.addons.support.hub_of import assembly
 from tests.addons.support.observed import STEP, ended, until

@@ -41,7 +41,7 @@ from addons.server.limits.open_connections import OpenConnections
 from addons.settings import Settings, parse_settings
 from addons.traffic import Traffic
 from addons.ui.attached.attachments import Attachments
-from addons.ui.records import Records
+from addons.ui.hub_records import Records
 from kube.http.kubeconfig import NO_CREDENTIALS
 from tests.addons.support.hub_of import assembly, hub_of
 from tests.addons.support.routed import ANSWERERS

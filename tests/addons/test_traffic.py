@@ -19,7 +19,7 @@ from addons.server.limits.open_connections import OWN_DESCRIPTORS, OpenConnectio
 from addons.telemetry.component_traffic import ComponentCounts
 from addons.telemetry.observation import WantedLines
 from addons.traffic import Traffic
-from addons.ui.records import Records
+from addons.ui.hub_records import Records
 from tests.addons.support.guarding import under_guard
 from tests.addons.support.proxied import Raw, Straight
 from tests.addons.support.samples import SERVICES, lead, request_context

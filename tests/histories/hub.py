@@ -377,9 +377,8 @@ class Hub:
     def _is_filtered(self, wanted: ClientRequest) -> bool:
         info, type_ = wanted.info, wanted.info.type
         assert type_ is not None
-        return bool(
-            self.parts.rules.rules.bindings.chain(wanted.component, type_.group, type_.resource, info.verb)
-        )
+        bindings = self.parts.rules.rules.bindings
+        return bool(bindings.chain(wanted.component, type_.group, type_.resource, info.verb))
 
 
 def _is_settled(reflector: Reflector) -> bool:

@@ -73,7 +73,8 @@ class OfflineLeases:
     def __init__(self, access: DiskAccess, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` is monotonic."""
         self._clock = clock
-        self._named: Callable[[], Collection[Key]] = tuple
+        self.named: Collection[Key] = ()
+        """The Leases of the rules in force."""
         self._held: dict[Key, Held] = {}
         self._rows = WriteBehind(access, TABLE)
         access.on_loss.append(self._write_all)
@@ -81,10 +82,6 @@ class OfflineLeases:
     async def open(self) -> None:
         """Read an earlier process's Leases."""
         await self._rows.open(self._take)
-
-    def start(self, named: Callable[[], Collection[Key]]) -> None:
-        """Set the function that gives the Leases of the rules in force."""
-        self._named = named
 
     def cache_lease(self, user: str, request: OfflineRequest, answer: RawResponse) -> None:
         """Take the cloud's answer to a user's read or write of a Lease."""
@@ -110,7 +107,7 @@ class OfflineLeases:
             held = self._held[key] = Held(lease, version, writer, self._clock())
             if known is None or (known.writer, known.holder) != (writer, held.holder):
                 self._write(key)
-        for name in self._held.keys() - {*self._named()}:
+        for name in self._held.keys() - {*self.named}:
             self._drop(name)
 
     def answer(self, user: str, request: OfflineRequest) -> Answer | None:
@@ -179,4 +176,4 @@ class OfflineLeases:
         if info.type is None or (info.type.group, info.type.resource) != (LEASES.group, LEASES.resource):
             return None
         key = info.namespace, info.name
-        return key if key in self._named() else None
+        return key if key in self.named else None

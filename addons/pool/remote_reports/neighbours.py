@@ -159,12 +159,12 @@ class Neighbours:
     def _begin(self, node: str, server: Server) -> None:
         reports = RemotePodReports(node, self._inputs.changed, self._inputs.ask, self._newest, self._clock)
         peer = self._peers.use(self, server)
-        self._open[node], self._inputs.others[node] = Neighbour(reports, peer, self._peers.client), reports
+        self._open[node], self._inputs.reports[node] = Neighbour(reports, peer, self._peers.client), reports
 
     def _close(self, node: str) -> None:
         exchange = self._open.pop(node)
         exchange.close()
-        del self._inputs.others[node]
+        del self._inputs.reports[node]
         self._peers.leave(self, exchange.peer.server)
 
     def wants(self, peer: PeerHub) -> ProbeRequest | None:

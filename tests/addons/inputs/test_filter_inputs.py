@@ -44,8 +44,7 @@ class Cluster:
         self.list_watches: dict[str, ListWatch] = {}
         self.notified: list[set[InputKey]] = []
         self.source(BUCKETS_NAME).reflector.refusal = not_found("nodelabels.edgehub.io", "")
-        self.inputs = FilterInputs(NODE, pool, HubAddress(("169.254.2.1",), 10268))
-        self.inputs.start(self._open, self._changed)
+        self.inputs = FilterInputs(NODE, pool, HubAddress(("169.254.2.1",), 10268), self._open, self._changed)
 
     def _open(self, list_watch: ListWatch) -> Source:
         own = (

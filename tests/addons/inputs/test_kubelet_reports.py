@@ -30,12 +30,11 @@ class Site(Cluster):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.reports = self.inputs.kubelet_reports = KubeletReports(
-            self.inputs.changed, self.inputs.ask, lambda: self.now
-        )
         self.opens: list[Store] = []
         self.has_pods = True
-        self.reports.start(self._pods, lambda: self.has_pods)
+        self.reports = self.inputs.reports[NODE] = KubeletReports(
+            *(self.inputs.changed, self.inputs.ask), self._pods, lambda: self.has_pods, lambda: self.now
+        )
         self.fill("pods", pod("10.0.0.1", version=5))
 
     def _pods(self) -> Store:

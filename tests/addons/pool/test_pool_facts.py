@@ -51,8 +51,7 @@ class Cluster:
         self.sources: dict[str, HandSource] = {}
         self.changes = asyncio.Event()
         self.source("nodelabels").reflector.refusal = not_found("nodelabels.edgehub.io", "")
-        inputs = FilterInputs(NODE, "", HubAddress(("169.254.2.1",), 10268))
-        inputs.start(self._open, lambda _: None)
+        inputs = FilterInputs(NODE, "", HubAddress(("169.254.2.1",), 10268), self._open, lambda _: None)
         self.inputs = inputs
         self.facts = PoolFacts(inputs, self._open, "kube-system", first)
 

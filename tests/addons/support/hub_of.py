@@ -10,7 +10,7 @@ from addons.link.link import UpstreamManager
 from addons.options import Options
 from addons.proxy.hub_addon import HubAddon
 from addons.server.limits.open_connections import OpenConnections
-from addons.ui.records import Records
+from addons.ui.hub_records import Records
 
 
 def hub_of(*parts: object) -> HubAddon:

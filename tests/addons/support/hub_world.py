@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Self
@@ -39,6 +39,7 @@ from kube.http.http1 import Http1Session
 from kube.json_type import Json
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType, parse_request
+from kube.store.projection import InputKey
 from kube.wire.codec import FrameReader, WatchFrame, codec_for
 from kube.wire.encoding import Encoding
 from tests.addons.support.exchange import Exchange
@@ -77,7 +78,9 @@ class HubWorld:
         """The Authorization header of every client that was made; "" = the hub's own."""
         self.rules: Rules = parse_rules(RULES)
         self.edit = edit
-        self.inputs = FilterInputs(NODE, "", HubAddress(("169.254.2.1",), 10268))
+        self.inputs = FilterInputs(
+            NODE, "", HubAddress(("169.254.2.1",), 10268), self._open, self._inputs_changed
+        )
         self.sources = Sources(
             lambda identity: self._client_of(identity.authorization),
             Filtering(
@@ -87,7 +90,6 @@ class HubWorld:
         )
         if edit is None:
             self.sources.rules_changed()
-        self.inputs.start(self.sources.get_own, self.sources.inputs_changed)
         self.serving = Serving(
             self.sources, Reviews(self._client_of, 3600), lambda: self.rules, WAIT, self._confirm_up
         )
@@ -174,6 +176,12 @@ class HubWorld:
         source = self.sources.get(HUB_IDENTITY, list_watch)
         await source.ready(5)
         return source
+
+    def _open(self, list_watch: ListWatch) -> Source:
+        return self.sources.get_own(list_watch)
+
+    def _inputs_changed(self, keys: Collection[InputKey]) -> None:
+        self.sources.inputs_changed(keys)
 
     async def inputs_known(self) -> None:
         """Return once the hub knows Services, which filters ask for."""

@@ -33,7 +33,6 @@ class Process:
         self.health = ServerHealth(parse_server(SERVER))
         self.cloud = Cloud([self.health], "priority")
         self.own, self.relaying = QueuedAnswers(), QueuedAnswers()
-        self.reports = FilterInputs(SETTINGS.node, "", HubAddress((), 0)).kubelet_reports
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Offline]:
@@ -41,7 +40,8 @@ class Process:
         sources = Sources(lambda _: self.own, unfiltered(), 300, self._tables.copies)
         reviews = Reviews(lambda _: self.own, 3600)
         cloud = CloudAccess(self.cloud, FixedClients(self.own, self.relaying), never)
-        offline = Offline(self._tables, SETTINGS, cloud, reviews, sources, self.reports)
+        inputs = FilterInputs(SETTINGS.node, "", HubAddress((), 0), sources.get_own, sources.inputs_changed)
+        offline = Offline(self._tables, SETTINGS, cloud, reviews, sources, inputs)
         try:
             yield offline
         finally:

@@ -79,8 +79,7 @@ class Routed:
     def __init__(self, cached_relay: CachedRelay | None = None) -> None:
         self.known = Known()
         self.sources: dict[str, HandSource] = {}
-        self.inputs = FilterInputs("n1", "", HubAddress(("169.254.2.1",), 1))
-        self.inputs.start(self._open, lambda _: None)
+        self.inputs = FilterInputs("n1", "", HubAddress(("169.254.2.1",), 1), self._open, lambda _: None)
         self.relayed: list[http.HTTPFlow] = []
         """The flows that the hub should have answered, and that went to a server."""
         self.router = under_guard(Router(self.relayed.append))

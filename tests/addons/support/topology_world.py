@@ -157,8 +157,7 @@ class Hub:
         self.world = world
         self.version = 10
         self._sources: dict[str, HandSource] = {}
-        self.inputs = FilterInputs(OWN, "", HubAddress(("169.254.2.1",), 10268))
-        self.inputs.start(self._open, self._changed)
+        self.inputs = FilterInputs(OWN, "", HubAddress(("169.254.2.1",), 10268), self._open, self._changed)
         filters = (ServiceTopology(world.order), LocalHealth())
         self.stores = [
             self._source("slices", Encoding.PROTOBUF).store,

@@ -15,7 +15,7 @@ from tests.addons.support.hub_world import SERVICES, HubWorld
 async def hub(parts: HubWorld, web: None) -> RunningHub:
     await parts.source(SERVICES)
     made = parts.running_hub({"discardcloudservice": "chosen"})
-    made.traffic.began("seen", "services", is_error=False, is_watch=False)
+    made.records.traffic.began("seen", "services", is_error=False, is_watch=False)
     return made
 
 

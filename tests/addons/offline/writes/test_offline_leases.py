@@ -34,9 +34,8 @@ def lease(version: int = 7, holder: str = "pod-1", filler: str = "") -> Json:
 class World:
     def __init__(self, access: DiskAccess) -> None:
         self.now = 0.0
-        self.named = {("shop", "web")}
         self.leases = OfflineLeases(access, lambda: self.now)
-        self.leases.start(lambda: self.named)
+        self.leases.named = {("shop", "web")}
 
     async def open(self) -> World:
         """A process that reads what an earlier one left."""
@@ -200,13 +199,13 @@ async def test_a_holder_that_was_silent_for_too_long_has_lost_it(world: World) -
 
 
 async def test_a_lease_without_a_rule_is_not_stored(world: World) -> None:
-    world.named = set()
+    world.leases.named = set()
     world.passed("PUT", lease())
     assert world.renew(lease()) is None
-    world.named = {("shop", "web")}
+    world.leases.named = {("shop", "web")}
     assert world.renew(lease()) is None
     world.passed("PUT", lease())
-    world.named = {("shop", "other")}
+    world.leases.named = {("shop", "other")}
     assert world.renew(lease()) is None
 
 

@@ -121,7 +121,7 @@ class Scene(Cluster):
 
     @property
     def report(self) -> PodReport | None:
-        others = self.inputs.others
+        others = self.inputs.reports
         return others["n2"].of("default").get("web-0") if "n2" in others else None
 
     def asked(self) -> set[str]:
@@ -161,7 +161,7 @@ async def test_all_neighbours_are_called_until_their_last_report_has_ended(scene
     scene.speaking.say(REPORT._replace(version=20))
     scene.stores[:] = [slices(on_n2("10.0.0.2", 21))]
     await scene.until(lambda: not scene.peers.healths)
-    assert not scene.inputs.others
+    assert not scene.inputs.reports
     asked = len(scene.client.asked)
     await asyncio.sleep(PATIENCE)
     assert len(scene.client.asked) == asked

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from addons.filters.inputs import PodReport
+from addons.inputs.kubelet_reports import KubeletReports
 from addons.pool.peer_serving import PeerServing
 from addons.pool.remote_reports import pod_report_server
 from addons.pool.remote_reports.pod_report_server import PodReportServer
@@ -38,8 +39,8 @@ class Speaker:
     """A hub of the pool that does not lead, and its kubelet."""
 
     def __init__(self, parts: HubWorld) -> None:
-        self.parts, self.reports = parts, parts.inputs.kubelet_reports
-        self.reports.start(Store, lambda: True)
+        self.parts = parts
+        self.reports = KubeletReports(parts.inputs.changed, parts.inputs.ask, Store, lambda: True)
         self.reports.heard(PATH, pod("10.0.0.1"))
         self.spoken = PodReportServer(self.reports)
         self.serving = PeerServing(

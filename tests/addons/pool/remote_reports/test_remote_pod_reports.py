@@ -53,7 +53,7 @@ class Scene(Cluster):
         self.reports = RemotePodReports(
             "n2", self.inputs.changed, self.inputs.ask, lambda: self.newest, lambda: self.now
         )
-        self.inputs.others["n2"] = self.reports
+        self.inputs.reports["n2"] = self.reports
         self.inputs.refused = self.reports.refuse
 
     @property

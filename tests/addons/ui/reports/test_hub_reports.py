@@ -18,7 +18,7 @@ from addons.pool.peers.peer_probes import Peers
 from addons.rules.filter_modules import FilterModules
 from addons.telemetry import metrics
 from addons.telemetry.component_traffic import ComponentTraffic
-from addons.ui.records import Records
+from addons.ui.hub_records import Records
 from addons.ui.reports.hub_reports import (
     components,
     journal,
