@@ -134,8 +134,8 @@ class Router:
             self._relayed[flow.id] = flow
         cached_relay = parts.cached_relay
         if cached_relay is not None and context.answerer is None and context.route.kind in CLOUDS:
-            context.asked_at = cached_relay.accepted.count
-            context.is_write = await cached_relay.begin_write(context.info)
+            context.asked_at = cached_relay.answers.accepted.count
+            context.is_write = await cached_relay.answers.begin_write(context.info)
 
     def responseheaders(self, flow: http.HTTPFlow) -> None:
         context = context_of(flow)
@@ -149,7 +149,9 @@ class Router:
             raise unavailable("the rules have changed meanwhile", retry_after=1)
         cached_relay = self._parts.cached_relay
         if context.route.kind is RouteKind.RELAY and cached_relay is not None:
-            cached_relay.learn(context.component, context.caller, context.info, flow.response.status_code)
+            cached_relay.answers.learn(
+                context.component, context.caller, context.info, flow.response.status_code
+            )
         if flow.response.status_code < 300 and not returns_full_object(context.info):
             self._lose_write(flow, context)  # its answer is no object, and perhaps a stream
         if context.answerer is not None and (
@@ -173,7 +175,7 @@ class Router:
         cached_relay, is_complete = self._parts.cached_relay, flow.response.raw_content is not None
         if context.failover is not None and cached_relay is not None and is_complete:
             request, answer = _offline_request(context, flow.request), _answer_in(flow.response)
-            cached_relay.keep_response(context.caller, request, answer, context.asked_at)
+            cached_relay.answers.keep_response(context.caller, request, answer, context.asked_at)
         code = 500
         try:
             if is_filtered_get(flow, context):
@@ -207,10 +209,10 @@ class Router:
 
     async def _lead_to_kubelet(self, context: RequestContext, request: http.Request) -> None:
         cached_relay = self._parts.cached_relay
-        if cached_relay is None or cached_relay.pod_requests is None:
+        if cached_relay is None or cached_relay.answers.pod_requests is None:
             raise internal("no component asks kubelet")
         path = path_of(request).decode()
-        target = await cached_relay.pod_requests.at_kubelet(context.caller, context.info, path)
+        target = await cached_relay.answers.pod_requests.at_kubelet(context.caller, context.info, path)
         context.kubelet_port = target.port
         redirect(request, target.target)
 
@@ -244,13 +246,13 @@ class Router:
             context.is_write = False
             was_sent = context.upstream is not None
             request, answer = _offline_request(context, flow.request), _answer_in(flow.response)
-            await cached_relay.written(request, answer, was_sent=was_sent)
+            await cached_relay.answers.written(request, answer, was_sent=was_sent)
 
     def _lose_write(self, flow: http.HTTPFlow, context: RequestContext) -> None:
         if context.is_write and (cached_relay := self._parts.cached_relay) is not None:
             context.is_write = False
             request = _offline_request(context, flow.request)
-            cached_relay.lost(request, was_sent=context.upstream is not None)
+            cached_relay.answers.lost(request, was_sent=context.upstream is not None)
 
 
 def _offline_request(context: RequestContext, request: http.Request) -> OfflineRequest:

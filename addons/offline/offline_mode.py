@@ -16,6 +16,7 @@ from addons.offline.cached_relay import CachedRelay
 from addons.offline.copy_answers import CopyAnswers
 from addons.offline.garbage import Garbage
 from addons.offline.node_lease import NodeLease
+from addons.offline.offline_answers import OfflineAnswers
 from addons.offline.offline_reads import OfflineReads, cached_answer
 from addons.offline.offline_tables import OfflineTables
 from addons.offline.people.cached_discovery import Discovery
@@ -81,10 +82,9 @@ class Offline:
         pods = PodRequests(kubelet, find, reviews, tables.answers) if kubelet is not None else None
         further = pods.questions if pods is not None else tuple
         discovery = self._discovery = Discovery(own, tables.answers, servers, further)
-        self.cached_relay = CachedRelay(
-            *(settings.node, cloud, tables, reviews, CopyAnswers(objects, discovery, servers)),
-            *(writes, MinimalStatusPatches(settings.node, sources), pods),
-        )
+        answers = OfflineAnswers(tables, reviews, CopyAnswers(objects, discovery, servers), writes, pods)
+        sparing = MinimalStatusPatches(settings.node, sources)
+        self.cached_relay = CachedRelay(settings.node, cloud, answers, writes, sparing)
         # As in kube-apiserver: where lists must wait, signs of life need not.
         alive = own.with_headers({}, queue="lease")
         self._lease = NodeLease(settings.node, alive, tables.answers, servers)

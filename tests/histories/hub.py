@@ -323,17 +323,18 @@ class Hub:
 
     async def _relay_or_answer(self, exchange: Exchange, wanted: ClientRequest) -> Answer | None:
         relay = self.offline.cached_relay
+        answers = relay.answers
         goes = relay.goes_to_cloud(wanted.info, wanted.caller)
         while True:
             if goes:
-                since, _ = relay.accepted.count, await relay.begin_write(wanted.info)
+                since, _ = answers.accepted.count, await answers.begin_write(wanted.info)
                 asked = OfflineRequest.of(wanted.info, wanted.target, wanted.headers, wanted.body)
                 with contextlib.suppress(Unreachable):
                     answer = await self._sent(wanted)
-                    await relay.written(asked, answer)
-                    relay.keep_response(wanted.caller, asked, answer, since)
+                    await answers.written(asked, answer)
+                    answers.keep_response(wanted.caller, asked, answer, since)
                     return Answer(answer.body, status=answer.status)
-                relay.lost(asked)
+                answers.lost(asked)
                 wanted = replace(wanted, sent=wanted.sent + 1)
             with contextlib.suppress(RelayToCloud):
                 return await relay.answer(wanted, exchange)

@@ -17,10 +17,6 @@ MOST_PARAMETERS = 6
 
 LARGE_CONSTRUCTORS = {
     "addons.filters.plugins.FilterPlugin": (10, "has all that a filter declares, and its code"),
-    "addons.offline.cached_relay.CachedRelay": (
-        8,
-        "relays, keeps what passes, and answers writes and reviews",
-    ),
     "addons.requests.answers.ClientRequest": (
         11,
         "a record of a request, in which the answerer notes what it served",

@@ -116,7 +116,7 @@ class Node(OfflineWorld):
         if answer is None:
             return await self._answered(replace(asked, sent=asked.sent + 1), exchange)
         request = OfflineRequest.of(asked.info, asked.target, asked.headers, asked.body)
-        self.cached_relay.keep_response(asked.caller, request, answer, 0)
+        self.cached_relay.answers.keep_response(asked.caller, request, answer, 0)
         return Answer(answer.body, answer.headers, answer.status)
 
     def passed(self, method: str, target: str, code: int, body: bytes, **how: Any) -> None:
@@ -124,10 +124,10 @@ class Node(OfflineWorld):
         sent, headers = how.get("sent", b""), how.get("headers", {})
         asked = OfflineRequest.of(parse_request(method, target), target, CIMultiDict(ASKS), sent)
         answer = RawResponse(code, CIMultiDictProxy(CIMultiDict(headers)), body)
-        self.cached_relay.keep_response(how.get("caller", HUB), asked, answer, 0)
+        self.cached_relay.answers.keep_response(how.get("caller", HUB), asked, answer, 0)
 
     async def lose_cloud(self) -> None:
-        await until(lambda: not self.cached_relay._tasks)
+        await until(lambda: not self.cached_relay.answers._tasks)
         self.upstream.is_gone = True
         self.health.failed("gone")
 

@@ -63,7 +63,7 @@ async def test_an_answer_refused_since_is_no_longer_served(
     node.upstream.users = {POD.authorization: "pod"}
     for said in (200, code):
         node.passed("GET", OBJECT, said, b"a secret", caller=caller)
-        await until(lambda: not node.cached_relay._tasks)
+        await until(lambda: not node.cached_relay.answers._tasks)
     await node.lose_cloud()
     assert (await node.ask(caller=caller))[0] == offline
 

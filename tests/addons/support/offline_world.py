@@ -17,6 +17,7 @@ from addons.offline.cached_relay import CachedRelay
 from addons.offline.cached_response import CachedResponse
 from addons.offline.copies import DiskCopies
 from addons.offline.copy_answers import CopyAnswers
+from addons.offline.offline_answers import OfflineAnswers
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.offline_tables import OfflineTables
 from addons.offline.people.cached_discovery import Discovery
@@ -84,7 +85,8 @@ class OfflineWorld:
         cloud = CloudAccess(self.servers, clients, never)
         copies = CopyAnswers(self.reads, discovery, self.servers)
         sparing = MinimalStatusPatches("n1", self.sources)
-        return CachedRelay("n1", cloud, self.tables, reviews, copies, self.writes, sparing)
+        answers = OfflineAnswers(self.tables, reviews, copies, self.writes)
+        return CachedRelay("n1", cloud, answers, self.writes, sparing)
 
     def hold(self, list_watch: ListWatch, version: int, *objects: Json, kind: str = "") -> Store:
         """A copy that runs, in the encoding of the list-watch."""

@@ -1,0 +1,183 @@
+"""Keeps what the cloud answers, and answers from it while the cloud is away."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from functools import partial
+
+from addons.offline.accepted.accepted_writes import is_write
+from addons.offline.cached_response import CachedResponse, GrowingLists, is_too_large
+from addons.offline.copy_answers import CopyAnswers
+from addons.offline.offline_request import OfflineRequest
+from addons.offline.offline_tables import OfflineTables
+from addons.offline.people.pod_requests import PodRequests
+from addons.offline.writes.offline_writes import OfflineWrites
+from addons.requests.answers import Answer, ClientRequest, ClientStream
+from addons.requests.caller import Caller, CredentialSource
+from addons.requests.offline_policy import (
+    PEOPLE,
+    is_access_review,
+    is_answered_offline,
+    is_kubelets,
+    is_object_watch,
+    is_token_request,
+)
+from addons.views.reviews import Reviews
+from kube.bounds import reached
+from kube.errors import StatusError
+from kube.http.client import RawResponse
+from kube.requests.request_info import RequestInfo
+
+TAKEN_AWAY = frozenset({403, 404})
+"""Codes by which the cloud invalidates a former answer.
+
+A 401 concerns the credentials: the node's own may have expired, and a user of many tokens loses one of them.
+"""
+
+
+class OfflineAnswers:
+    """The node's answers: copies, journaled writes, Leases of pods, and requests to pods."""
+
+    def __init__(
+        self,
+        tables: OfflineTables,
+        reviews: Reviews,
+        copies: CopyAnswers,
+        writes: OfflineWrites,
+        pod_requests: PodRequests | None = None,
+    ) -> None:
+        """Without `pod_requests` people see no logs and enter no containers while the cloud is away."""
+        self._reviews = reviews
+        self._copies = copies
+        self._answers, self._leases, self.accepted = tables.answers, tables.leases, tables.accepted
+        self._growing = GrowingLists()
+        self._writes = writes
+        self.pod_requests = pod_requests
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def begin_write(self, info: RequestInfo) -> bool:
+        """Note that a write leaves for the cloud; False for a request that writes nothing."""
+        if not is_write(info):
+            return False
+        await self.accepted.begin(info)
+        return True
+
+    async def written(self, request: OfflineRequest, answer: RawResponse, *, was_sent: bool = True) -> None:
+        """Take the answer to a write, before the client gets it: the cloud's, if the write `was_sent`."""
+        info = request.info
+        if not is_write(info):
+            return
+        if not was_sent or request.is_dry_run:
+            self.accepted.refused(info)
+        elif 200 <= answer.status < 300:
+            self._growing.forget(info)
+            await self.accepted.accepted(info, answer)
+        elif answer.status < 500 and answer.status != 408:
+            self.accepted.refused(info)
+        else:
+            self.lost(request)
+
+    def lost(self, request: OfflineRequest, *, was_sent: bool = True) -> None:
+        """Note that a write has no answer: if it `was_sent`, the cloud may have accepted it."""
+        info = request.info
+        if was_sent and is_write(info) and not request.is_dry_run:
+            self._growing.forget(info)
+            self.accepted.lost(info)
+        else:
+            self.accepted.refused(info)
+
+    def keep_response(self, caller: Caller, request: OfflineRequest, answer: RawResponse, since: int) -> None:
+        """Store the cloud's answer to a caller, if it can answer a later request.
+
+        `since`: what `AcceptedWrites.count` was when the request came.
+        """
+        is_read = request.info.method == "GET"
+        is_void = not self.accepted.is_current(request.info, since) if is_read else request.is_dry_run
+        if is_void:
+            return
+        if answer.status == 200 and request.info.verb == "list":
+            self._copies.relayed(request.info, CachedResponse.of(answer.headers, answer.body))
+        if is_too_large(answer.headers):
+            reached("kept answer")
+            return
+        if caller.credential_source is CredentialSource.HUB:
+            self._keep("", request, answer)
+        else:
+            self._begin(self._keep_own(caller, request, answer), "copy of an answer")
+
+    def learn(self, component: str, caller: Caller, info: RequestInfo, status: int) -> None:
+        """Record for an outage the rights that the cloud has just confirmed for a person with a token."""
+        if is_kubelets(info):
+            if self.pod_requests is not None:
+                self.pod_requests.learn(caller, info, status)
+            return
+        is_read = info.method == "GET" and (is_answered_offline(info) or is_object_watch(info))
+        if (
+            component in PEOPLE
+            and is_read
+            and caller.credential_source is CredentialSource.OWN
+            and not caller.impersonates
+        ):
+            self._reviews.learn(caller.authorization, info, status)
+            if status in (200, 403):
+                self._begin(self._know(caller), "whose token")
+
+    async def _know(self, caller: Caller) -> None:
+        with contextlib.suppress(StatusError):
+            await self._reviews.identity(caller)
+
+    def _begin(self, work: Coroutine[None, None, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def answer(
+        self, wanted: ClientRequest, request: OfflineRequest, stream: ClientStream, *, was_sent: bool
+    ) -> Answer | None:
+        """The answer, or a StatusError; None after a watch. `was_sent`: the cloud may have accepted a write."""
+        wanted.served.source = "copy"
+        self.accepted.lay()
+        identity = await self._reviews.identity(wanted.caller)
+        check = self._reviews.may_in_namespace
+        may = partial(check, identity.authorization, wanted.info) if not identity.is_hub else None
+        if may is not None:
+            await may()
+        lease = self._leases.answer(identity.user, request)
+        if lease is not None:
+            return lease
+        if is_access_review(request.info):
+            assert self.pod_requests is not None
+            return await self.pod_requests.review(request)
+        if request.info.method != "GET":
+            return await self._writes.answer(wanted.caller, identity, request, was_sent=was_sent)
+        if request.info.verb == "watch":
+            await self._copies.watch(identity, wanted, stream, may)
+            return None
+        return await self._copies.answer(identity, wanted, request)
+
+    def _keep(self, identity: str, request: OfflineRequest, answer: RawResponse) -> None:
+        key, options = request.key(identity), request.info.options
+        is_read = request.info.method == "GET"
+        if is_read and answer.status in (200, *TAKEN_AWAY):
+            self.accepted.learn(request.info)
+        if answer.status in TAKEN_AWAY and (is_read or is_token_request(request.info)):
+            self._answers.forget(key.name)
+        self._leases.cache_lease(identity, request, answer)
+        if answer.status == 201:
+            self._writes.cache_created(identity, request, answer.headers, answer.body)
+        elif is_read and answer.status == 200 and not options.is_exact:
+            # No client asks for a past state during an outage.
+            page = CachedResponse.of(answer.headers, answer.body)
+            is_page = options.limit > 0 or options.continue_token
+            complete = self._growing.add(key, options.continue_token, page) if is_page else page
+            if complete is not None:
+                self._answers.put(key, complete)
+
+    async def _keep_own(self, caller: Caller, request: OfflineRequest, answer: RawResponse) -> None:
+        if answer.status != 401:
+            with contextlib.suppress(StatusError):
+                identity = await self._reviews.identity(caller)
+                self._keep(identity.user, request, answer)
+        self._reviews.learn(caller.authorization, request.info, answer.status)
