@@ -137,7 +137,7 @@ class Standing:
         """The path of an object that the cloud does not have all writes of."""
         self.copied: list[tuple[str, int, bytes]] = []
         self.learned: list[tuple[str, int]] = []
-        self.accepted = Ended()
+        self.accepted, self.answers = Ended(), self
 
     def offline_policy(self, _caller: Caller) -> OfflinePolicy:
         return OfflinePolicy("n1", self.is_up)
