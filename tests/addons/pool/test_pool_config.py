@@ -14,6 +14,7 @@ import pytest
 
 from addons.certificates.requested_certificate import RequestedCertificate
 from addons.certificates.serving_certificate import StaticCertificate
+from addons.inputs.pod_reports import PodReports
 from addons.link.link import UpstreamManager
 from addons.link.servers import parse_relays
 from addons.pool.announcement import Announcement
@@ -219,6 +220,7 @@ async def test_the_certificate_is_the_operators_or_asked_for_and_a_relay_announc
     async with ScriptableCloud() as cloud, HubWorld(cloud) as parts:
         client = ScriptedClient(lambda _: {})
         rules = RulesInForce((), frozenset(), lambda _problem, _uid: None)
+        parts.inputs.reports[settings.node] = PodReports(parts.inputs.changed, parts.inputs.ask)
         pool = join_pool(
             settings,
             NO_CREDENTIALS,
