@@ -7,8 +7,8 @@ from pathlib import Path
 
 from addons.offline.accepted.accepted_writes import AcceptedWrites
 from addons.offline.cached_responses import CachedResponses
-from addons.offline.caller_cache import CallerCache
 from addons.offline.copies import DiskCopies
+from addons.offline.tables.caller_cache import CallerCache
 from addons.offline.tables.disk_access import DiskAccess
 from addons.offline.version_cache import VersionCache
 from addons.offline.writes.journal import TABLE, Journal

@@ -18,7 +18,8 @@ from addons.filters.verdict import Note, Verdict, ignore_note
 from addons.offline.cached_response import MAX_UNPACKED
 from addons.requests.caller import Caller
 from addons.requests.route_decision import RouteKind
-from addons.rules.table import Rules, parse_rules
+from addons.rules.filter_bindings import Bindings
+from addons.rules.table import parse_rules
 from addons.telemetry import metrics
 from kube.json_type import Json
 from kube.wire.api_objects import ApiObject
@@ -247,7 +248,7 @@ async def test_a_filter_that_fails_hands_nothing_out(routed: Routed, monkeypatch
         def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
             raise RuntimeError("broken")
 
-    monkeypatch.setattr(Rules, "chain", lambda *_: (cast(Filter, Failing()),))
+    monkeypatch.setattr(Bindings, "chain", lambda *_: (cast(Filter, Failing()),))
     before = requests("reader", "get", "services", "relay", 500)
     flow = await routed.answer(await routed.request(ONE_SERVICE), service("web", 6))
     assert code_of(flow) == 500

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from addons.offline.caller_cache import KEY_BYTES, KEY_FILE, CallerCache
+from addons.offline.tables.caller_cache import KEY_BYTES, KEY_FILE, CallerCache
 from addons.offline.tables.disk_access import DiskAccess
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
