@@ -1,4 +1,4 @@
-"""The server's side of TLS on the hub's listeners: asks for a client certificate, and reads the node that it is for."""
+"""The server side of TLS on the hub's listeners: requests a client certificate, and returns the node that it names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kube.peers import NODE_PREFIX, NODES_GROUP, is_node_name
 
 ALPN = (b"h2", b"http/1.1")
 CONTEXTS = 8
-"""Contexts that are remembered: of the TLS port and the peer port, each before and after a certificate is renewed."""
+"""Maximum cached contexts: those of the TLS port and the peer port, each before and after a renewal."""
 
 _contexts: dict[tuple[Hashable, frozenset[x509.Certificate]], SSL.Context] = {}
 
@@ -28,10 +28,12 @@ def server_side(certificate: Certificate, authorities: Iterable[x509.Certificate
 
 
 def _context_of(certificate: Certificate, authorities: frozenset[x509.Certificate]) -> SSL.Context:
-    """The context of all connections that show the same: one of its own costs each of them 30 KB, and 1 ms."""
+    """Return the context shared by all connections with this certificate: one of its own would cost a connection 30 KB
+    and 1 ms.
+    """
     key = certificate.mark, authorities
     context = _contexts.pop(key, None) or _make_context(certificate, authorities)
-    _contexts[key] = context  # behind all others
+    _contexts[key] = context  # most recently used last
     while len(_contexts) > CONTEXTS:
         del _contexts[next(iter(_contexts))]
     return context
@@ -45,26 +47,26 @@ def _make_context(certificate: Certificate, authorities: frozenset[x509.Certific
     assert store is not None
     for authority in authorities:
         store.add_cert(crypto.X509.from_cryptography(authority))
-    # A certificate that does not verify is not an error of the handshake: its owner is anonymous.
+    # A certificate that does not verify does not fail the handshake: its owner is anonymous.
     context.set_verify(SSL.VERIFY_PEER, _note_verification)
-    # Each connection makes a full handshake: a resumed session would vouch for a certificate of long ago.
+    # No resumption: a resumed session would vouch for a certificate verified long ago.
     context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
     context.set_options(SSL.OP_NO_TICKET)
     context.set_alpn_select_callback(_select_alpn)
-    # A watch is silent most of the time: without this OpenSSL keeps 34 KB of buffers for each connection.
+    # A watch is mostly idle: without this mode OpenSSL allocates 34 KB of buffers for each connection.
     context.set_mode(SSL.MODE_RELEASE_BUFFERS)
     return context
 
 
 def is_verified(ssl_conn: SSL.Connection) -> bool:
-    """Whether the client showed a certificate that the authorities of `server_side` have signed."""
+    """Whether the client presented a certificate signed by one of the authorities given to `server_side`."""
     return ssl_conn.get_peer_certificate() is not None and not ssl_conn.get_app_data()["refused"]
 
 
 def node_of(certificate: x509.Certificate) -> str:
-    """The node that this certificate names, by the Node authorizer's rule for name and group; "" for no node.
+    """Return the node that a certificate names, by the Node authorizer's rule for user and group; "" for no node.
 
-    The signer of clients' certificates does not check the text behind `system:node:`.
+    The name is validated, because the signer of client certificates does not check the text after `system:node:`.
     """
     names = [
         str(attribute.value) for attribute in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
@@ -85,7 +87,7 @@ def _note_verification(ssl_conn: SSL.Connection, _cert: object, _errno: int, _de
 
 
 def _select_alpn(_conn: SSL.Connection, offers: list[bytes]) -> Any:
-    """Bytes, or NO_OVERLAPPING_PROTOCOLS, whose type pyOpenSSL does not name."""
+    """Return the selected protocol, or NO_OVERLAPPING_PROTOCOLS, whose type pyOpenSSL does not export."""
     for protocol in ALPN:
         if protocol in offers:
             return protocol

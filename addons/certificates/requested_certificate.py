@@ -1,6 +1,6 @@
 """A certificate that the cluster signs for this node: requested when needed, stored on disk, renewed in time.
 
-Each handshake takes the certificate as it is then, so a renewal cuts no stream.
+Each handshake uses the latest certificate, so a renewal closes no connection.
 """
 
 from __future__ import annotations
@@ -34,28 +34,31 @@ from kube.http.client import Client
 from kube.peers import is_link_local
 
 CHECK_INTERVAL = 3600.0
-"""Seconds between looks at the certificate's age, and whether it is for the names that the node has now."""
+"""Seconds between checks of the certificate's age, and of the names that the node has now."""
 RETRIES = (2.0, 1800.0)
-"""Seconds to the first new request after one that failed, and between requests at most."""
+"""Seconds before the first retry of a failed request, and maximum seconds between retries."""
 SERVING_RENEWAL = 2 / 3
-"""The share of its life at which a port's certificate is renewed. Renewals are spread like the joins."""
+"""Fraction of its lifetime after which a port's certificate is renewed. Renewals are spread like the nodes' first
+requests.
+"""
 
 type Names = Callable[[], Awaitable[tuple[str, ...]]]
-"""The addresses and names, sorted, that the certificate must be for."""
+"""Returns the sorted addresses and names that the certificate must contain."""
 type Sign = Callable[[tuple[str, ...], ec.EllipticCurvePrivateKey, Tell], Awaitable[bytes]]
-"""Requests a certificate for these names and this key; returns PEM, the key's own first. Reports when no signer
-answers."""
+"""Requests a certificate for these names and this key. Returns PEM, the key's own certificate first. Reports if no
+signer answers.
+"""
 
 logger = logging.getLogger(__name__)
 
 
 class CertificateRequest(NamedTuple):
-    """The request for a certificate."""
+    """How a certificate is requested."""
 
     names: Names
     sign: Sign
     renewal: Callable[[], float] = lambda: SERVING_RENEWAL
-    """The share of its life at which the certificate is renewed."""
+    """Returns the fraction of its lifetime after which the certificate is renewed."""
 
 
 class RequestedCertificate:
@@ -69,7 +72,7 @@ class RequestedCertificate:
         cloud_changed: Notifier,
         tell: Tell,
     ) -> None:
-        """`what` names the certificate in the log. `cloud_changed` is notified when a server is back."""
+        """`what` names the certificate in the log. `cloud_changed` is notified when a server is up again."""
         self._what = what
         self._file = file
         self._request = request
@@ -81,27 +84,27 @@ class RequestedCertificate:
 
     @property
     def current(self) -> Pair | None:
-        """The certificate by which other components may know this node now, if there is one."""
+        """The certificate, if it is valid now; otherwise None."""
         return self._pair if self._pair is not None and self._pair.is_valid else None
 
     @property
     def latest(self) -> Pair | None:
-        """The newest certificate, even an expired one: the component that verifies it has a clock of its own."""
+        """The newest certificate, even an expired one: the verifier's clock may differ."""
         return self._pair
 
     def want(self, wanted: bool) -> None:
-        """Set whether the hub needs a certificate; it requests one only then."""
+        """Set whether the hub needs the certificate. It requests one only then."""
         if wanted:
             self._wanted.set()
         else:
             self._wanted.clear()
 
     def expiry(self) -> datetime.datetime | None:
-        """When the newest certificate ends; None where there is none."""
+        """Return when the newest certificate expires; None without one."""
         return self._pair.expiry() if self._pair is not None else None
 
     async def run(self, changed: Callable[[], None]) -> None:
-        """Get a certificate, and renew it in time, until cancelled. `changed` is called when there is a new one."""
+        """Request the certificate, and renew it in time, until cancelled. `changed` is called after each new one."""
         await asyncio.to_thread(self.load)
         changed()
         backoff = Backoff(*RETRIES)
@@ -116,13 +119,13 @@ class RequestedCertificate:
                     self._check_clock()
                 backoff.forget()
                 await self._until_due()
-            except Exception as error:  # a cluster may sign anything, and none would come until a restart
+            except Exception as error:  # must not end the task: the cluster's answer may be anything
                 delay = backoff.next(error.retry_after if isinstance(error, StatusError) else None)
                 logger.warning(
                     "no new certificate %s yet: %s; next request in %.0f s", self._what, error, delay
                 )
                 await self._tell(str(error))
-                # A certificate may have ended in an outage, so a server that is back ends the wait for it.
+                # The certificate may have expired in an outage, so a server that is up again ends the wait.
                 ends_wait = asyncio.Event().wait() if isinstance(error, SigningFailed) else back
                 await comes_within(delay, ends_wait)
             finally:
@@ -155,7 +158,7 @@ class RequestedCertificate:
         await asyncio.to_thread(self._keep, made)
 
     def _check_clock(self) -> None:
-        """SigningFailed where a certificate that was just signed is not in date: the next one would not be either."""
+        """Raise SigningFailed if a certificate just signed is not valid now: the next one would not be either."""
         assert self._pair is not None
         if not self._pair.is_valid:
             signed = self._pair.certificate
@@ -169,7 +172,7 @@ class RequestedCertificate:
         self._renewal = renewal_of(pair.certificate, since, self._request.renewal())
 
     def load(self) -> None:
-        """Read the certificate that is on disk, if there is one. Blocks for a moment."""
+        """Read the certificate from disk, if it exists. Blocks briefly."""
         with contextlib.suppress(OSError, ValueError):
             pair = read_pair(read_file(self._file))
             written = datetime.datetime.fromtimestamp(self._file.stat().st_mtime, datetime.UTC)
@@ -188,9 +191,10 @@ class RequestedCertificate:
 
 
 def renewal_of(certificate: x509.Certificate, since: datetime.datetime, share: float) -> datetime.datetime:
-    """The time at which a certificate that came at `since` has lived this share of its life.
+    """Return when a certificate received at `since` has used this fraction of its lifetime.
 
-    A signer may date its start earlier (kube-controller-manager: 5 minutes), which would use up a short life at once.
+    Signers may backdate a certificate (kube-controller-manager: by 5 minutes), so the lifetime counts from `since`:
+    otherwise a short one would be used up at once.
     """
     begins, ends = max(certificate.not_valid_before_utc, since), certificate.not_valid_after_utc
     return begins + (ends - begins) * share
@@ -204,9 +208,9 @@ def serving_certificate_of(
     cloud_changed: Notifier,
     also: Callable[[], Iterable[str]] = tuple,
 ) -> RequestedCertificate:
-    """The certificate of a serving port: for the addresses of the Node, and those of `also`.
+    """Return a serving port's certificate, for the addresses of the Node and of `also`.
 
-    An address of `also` that the cluster certifies for no node is left out, because the manager would deny the request
+    An address of `also` that the cluster certifies for no node is omitted, because the manager would deny a request
     with it. `client` sends with the node's own identity.
     """
     left_out: set[str] = set()

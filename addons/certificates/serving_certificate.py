@@ -1,4 +1,4 @@
-"""Certificates by which the hub's ports serve: pairs in memory, and the operator's files."""
+"""Certificates that the hub's ports present: pairs in memory, and the operator's files."""
 
 from __future__ import annotations
 
@@ -19,35 +19,37 @@ from kube.disk.atomic_file import read_file
 
 
 class Certificate(Protocol):
-    """A certificate and its key, as the TLS port shows it."""
+    """A certificate and its key, for a listener."""
 
     @property
     def mark(self) -> Hashable:
-        """A value that changes with the certificate."""
+        """Value that changes with the certificate."""
 
     def use_in(self, context: SSL.Context) -> None:
-        """Show it in handshakes of a context. OpenSSL.SSL.Error when it cannot be used."""
+        """Load the certificate into a context. OpenSSL.SSL.Error if it cannot be used."""
 
     def expiry(self) -> datetime.datetime | None:
-        """When it expires; None if it cannot be read."""
+        """Return when it expires; None if it cannot be read."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A certificate and its key in memory: a handshake between two files could get a key of another certificate."""
+    """A certificate and its key in memory. Read from two files, they could belong to different certificates during a
+    rotation.
+    """
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey = field(repr=False)
     chain: tuple[x509.Certificate, ...] = ()
-    """Between the certificate and the authority that clients know."""
+    """Intermediate certificates, up to the authority that clients trust."""
 
     @property
     def mark(self) -> Hashable:
-        """A value that changes with the certificate."""
+        """Value that changes with the certificate."""
         return (self.certificate, *self.chain)
 
     def use_in(self, context: SSL.Context) -> None:
-        """Show the certificate in handshakes of a context."""
+        """Load the certificate into a context."""
         context.use_certificate(self.certificate)
         for certificate in self.chain:
             context.add_extra_chain_cert(certificate)
@@ -62,29 +64,29 @@ class Pair:
 
     @property
     def pem(self) -> bytes:
-        """All of it in one file, as kubelet keeps its own."""
+        """Certificates and key as one PEM text, like kubelet's own file."""
         return b"".join(map(certificate_pem, (self.certificate, *self.chain))) + key_pem(self.key)
 
 
 class ServingCertificate:
-    """A certificate and key in files. Each handshake looks whether they changed, so the operator may rotate them."""
+    """A certificate and key in files. Each handshake checks whether they changed, so the operator can rotate them."""
 
     def __init__(self, certificate: Path, key: Path) -> None:
         self._certificate, self._key = certificate, key
 
     @property
     def mark(self) -> Hashable:
-        """A value that changes when a file was written or replaced. OSError where there is none."""
+        """Value that changes when a file is written or replaced. OSError if a file is missing."""
         files = (self._certificate.stat(), self._key.stat())
         return tuple((status.st_ino, status.st_mtime_ns, status.st_size) for status in files)
 
     def use_in(self, context: SSL.Context) -> None:
-        """Show the certificate in handshakes of a context. OpenSSL.SSL.Error when the files are no pair."""
+        """Load the certificate into a context. OpenSSL.SSL.Error if key and certificate do not match."""
         context.use_certificate_chain_file(os.fspath(self._certificate))
         context.use_privatekey_file(os.fspath(self._key))
 
     def expiry(self) -> datetime.datetime | None:
-        """When the certificate in the file expires; None without a readable one."""
+        """Return when the file's certificate expires; None if it cannot be read."""
         try:
             return x509.load_pem_x509_certificate(read_file(self._certificate)).not_valid_after_utc
         except (OSError, ValueError):
@@ -92,7 +94,7 @@ class ServingCertificate:
 
 
 class StaticCertificate:
-    """The operator's files for the peer port."""
+    """The operator's files for the peer port, with the interface of `RequestedCertificate`."""
 
     def __init__(self, files: ServingCertificate) -> None:
         self._files = files
@@ -108,16 +110,16 @@ class StaticCertificate:
         """Do nothing: the files exist already."""
 
     async def run(self, _changed: Callable[[], None]) -> None:
-        """Nothing is renewed here."""
+        """Wait until cancelled: the operator renews the files."""
         await asyncio.Event().wait()
 
 
 def read_pair(pem: bytes) -> Pair:
-    """The certificates and the key in a PEM text; ValueError where the key is not that of the first certificate."""
+    """Parse certificates and key from a PEM text. ValueError if the key is not the first certificate's."""
     leaf, *chain = x509.load_pem_x509_certificates(pem)
     return Pair(leaf, key_of(leaf, pem), tuple(chain))
 
 
 def now() -> datetime.datetime:
-    """Wall time, by which certificates end."""
+    """Return the wall-clock time, by which certificates expire."""
     return datetime.datetime.now(datetime.UTC)

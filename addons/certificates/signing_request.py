@@ -1,8 +1,8 @@
-"""Asks the cluster to sign a certificate for a node: a CertificateSigningRequest, and the wait for its answer.
+"""Requests a certificate for a node by a CertificateSigningRequest, and waits for the answer.
 
 The signers are kubelet's, whose rules kube-apiserver and kube-controller-manager check: subject, names and usages are
-those of a kubelet's client certificate and of its serving certificate. Events on the Node tell the cluster's operators
-that the hub lacks a certificate.
+those of kubelet's client or serving certificate. Events on the Node tell cluster operators that the hub lacks a
+certificate.
 """
 
 from __future__ import annotations
@@ -32,32 +32,35 @@ from kube.requests.request_info import ResourceType
 REQUESTS = ResourceType("certificates.k8s.io", "v1", "certificatesigningrequests")
 NODES = ResourceType("", "v1", "nodes")
 CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client-kubelet"
-"""kube-controller-manager approves and signs its requests: of bootstrap tokens, and of nodes for themselves."""
+"""Signer of client certificates. kube-controller-manager approves and signs requests by bootstrap tokens, and by nodes
+for themselves.
+"""
 POLLS = (1.0, 15.0)
-"""Seconds to the first look at the answer, and the longest time between looks while an approver may answer at once."""
+"""Seconds before the first poll, and maximum seconds between polls until PATIENCE has passed."""
 PATIENCE = 900.0
-"""Seconds without an answer after which the hub reports that there is none."""
+"""Seconds without an answer after which the hub reports that."""
 SLOW_POLLS = 300.0
-"""Seconds between looks from then on: a person may approve the request yet."""
+"""Seconds between polls after PATIENCE: an operator may still approve the request."""
 REQUEST_LIFE = 86400.0
 """Seconds after which kube-controller-manager deletes an unanswered request.
 
-The next one follows then, so that a cluster without an approver has one request of each hub.
+The hub then sends the next one, so a cluster without an approver has one request per hub.
 """
 
 
 type Tell = Callable[[str], Awaitable[None]]
-"""Reports to the cluster's operators why there is no new certificate."""
+"""Reports to cluster operators why there is no new certificate."""
 
 
 class SigningFailed(Exception):
-    """The cluster did not sign: the message is its reason."""
+    """Raised if the cluster did not sign; the message is the reason."""
 
 
 async def node_names(client: Client, node: str) -> tuple[str, ...]:
-    """The names of a Node for its serving certificate, sorted: addresses, and its own. SigningFailed where it has none.
+    """Return the sorted names for a Node's serving certificate: its addresses and its own name. SigningFailed if it has
+    none.
 
-    The cluster certifies no other name, even one that a cloud provider has given the Node.
+    Other names, such as those of a cloud provider, are omitted, because the cluster does not certify them.
     """
     answer = await client.request("GET", NODES.path(name=node))
     certifiable = {name for name in answer.found(_addresses_in) if may_be_certified(name, node)}
@@ -72,9 +75,9 @@ def _addresses_in(known: Json) -> list[str]:
 
 
 async def signed_certificate(client: Client, request: Json, unanswered: Tell) -> bytes:
-    """The certificate (PEM) that the cluster signs for a request. SigningFailed, StatusError or Unreachable otherwise.
+    """Send a request, and return the certificate (PEM). SigningFailed, StatusError or Unreachable if that fails.
 
-    `unanswered` is called once when no answer came in time; the request goes on waiting.
+    `unanswered` is called once after PATIENCE seconds without an answer; the wait continues.
     """
     answer = await client.request("POST", REQUESTS.path(), body=json.dumps(request).encode())
     name = answer.found(lambda made: str(made["metadata"]["name"]))
@@ -92,7 +95,7 @@ async def signed_certificate(client: Client, request: Json, unanswered: Tell) ->
 
 
 async def _polls(name: str, unanswered: Tell) -> AsyncIterator[None]:
-    """The moments at which to look for an answer: often at first, and seldom once no approver seems to be there."""
+    """Yield whenever a poll is due: often at first, and rarely once no approver seems to exist."""
     backoff, began = Backoff(*POLLS, jitter=lambda: 0.0), time.monotonic()
     while time.monotonic() - began < PATIENCE:
         await asyncio.sleep(backoff.next())
@@ -113,7 +116,7 @@ def _certificate_in(name: str, request: Json) -> bytes:
 
 
 def serving_request(node: str, names: tuple[str, ...], key: ec.EllipticCurvePrivateKey) -> Json:
-    """The request for a certificate by which a node's hub serves under these names."""
+    """Return the signing request for a serving certificate of a node's hub with these names."""
     shown = x509.SubjectAlternativeName([*map(general_name, names)])
     signed = _builder(node).add_extension(shown, critical=False).sign(key, hashes.SHA256())
     request = _request("peer", node, signed, SERVING_SIGNER, "server auth")
@@ -122,7 +125,7 @@ def serving_request(node: str, names: tuple[str, ...], key: ec.EllipticCurvePriv
 
 
 def client_request(node: str, key: ec.EllipticCurvePrivateKey) -> Json:
-    """The request for a certificate by which the cloud knows a node."""
+    """Return the signing request for a node's client certificate."""
     return _request("client", node, _builder(node).sign(key, hashes.SHA256()), CLIENT_SIGNER, "client auth")
 
 
@@ -148,14 +151,16 @@ def _request(use: str, node: str, request: x509.CertificateSigningRequest, signe
 
 
 def event_of(node: str, what: str, why: str, now: datetime.datetime) -> Json:
-    """The Event about a certificate. Its name follows from the fault, so that retries update one Event."""
+    """Return an Event about a missing certificate. Its name is derived from the error, so that retries update one
+    Event.
+    """
     digest = hashlib.sha256(f"{what}\0{why}".encode()).hexdigest()[:16]
     message = f"the hub has no new certificate {what}: {why}"[:1024]
     return warning(about_node(node), digest, "NoCertificate", message, node, now)
 
 
 def teller(client: Client, node: str, what: str) -> Tell:
-    """Sends an Event for each reason. `client` sends with the node's own identity."""
+    """Return a function that sends an Event with a reason. `client` sends with the node's own identity."""
 
     async def tell(why: str) -> None:
         await send_event(client, event_of(node, what, why, datetime.datetime.now(datetime.UTC)))

@@ -1,9 +1,9 @@
 """The TLS port's certificate: the local CA's, the operator's, or the cluster's, by the address that a client called.
 
-Each handshake takes the current certificate, so neither a renewal nor a new address needs a restart. mitmproxy has read
-the ClientHello when it asks for the server's side of TLS, so the choice can follow the called name. The cluster signs
-no name of the Kubernetes Service for a node, which could then stand in for the API server anywhere: clients by such a
-name get the certificate of the local CA.
+Each handshake uses the latest certificates, so neither a renewal nor a new address needs a restart. The hub has parsed
+the ClientHello by then, so the choice can depend on the server name. The cluster signs no name of the Kubernetes
+Service for a node, which could otherwise impersonate the API server anywhere: clients that call such a name get the
+local CA's certificate.
 """
 
 from __future__ import annotations
@@ -32,18 +32,20 @@ from kube.concurrency.notifier import comes_within
 from kube.disk.atomic_file import read_file, write_file
 
 FILE = "pki/cluster.pem"
-"""The cluster's certificate and its key, in the state folder."""
+"""Path in the state folder of the cluster's certificate and its key."""
 LOCAL_AUTHORITY = "pki/ca.crt"
-"""The certificate of the local CA, in the state folder."""
+"""Path in the state folder of the local CA's certificate."""
 CHECK_INTERVAL = 3600.0
-"""Seconds between looks at the certificate's end, which is RENEW_DAYS away when it is renewed."""
+"""Seconds between checks of the certificate's expiry; it is renewed RENEW_DAYS before."""
 AUTHORITY_DAYS = 3650
-"""Days of the local CA, as kubeadm's. People copy it to pods, so it should outlive most nodes."""
+"""Lifetime of the local CA in days, like kubeadm's. Operators copy it to pods, so it should outlive most nodes."""
 SERVING_DAYS = 365
 BACKDATING = datetime.timedelta(hours=1)
-"""A certificate begins so long before now. The clocks of edge nodes and pods differ, until NTP has corrected them."""
+"""Time by which a certificate's start is backdated: clocks of edge nodes and pods differ until NTP has corrected
+them.
+"""
 RENEW_DAYS = 30
-"""Days before its end at which the hub makes a new serving certificate."""
+"""Days before expiry at which the hub makes a new serving certificate."""
 SERVICE_NAMES = (
     "kubernetes",
     "kubernetes.default",
@@ -51,29 +53,31 @@ SERVICE_NAMES = (
     "kubernetes.default.svc.cluster.local",
     "localhost",
 )
-"""How pods call the API server. They must not notice that the hub answers."""
+"""Names by which pods call the API server: the hub's certificate must contain them."""
 
 logger = logging.getLogger(__name__)
 
 
 class TlsPortCertificate:
-    """Chooses for each handshake."""
+    """Chooses a certificate for each handshake."""
 
     def __init__(self, local: Callable[[], Certificate], asked: RequestedCertificate | None = None) -> None:
-        """`local` gives the operator's certificate or the local CA's; `asked` is the cluster's, where the hub asks."""
+        """`local` returns the operator's certificate or the local CA's. `asked` is the cluster's; None if the hub
+        requests none.
+        """
         self._local = local
         self._asked = asked
 
     def shown_to(self, called: str) -> Certificate:
-        """The certificate for a client that called this name or address."""
+        """Return the certificate for a client that called this name or address."""
         pair = self._asked.current if self._asked is not None else None
         return pair if pair is not None and called in names_of(pair.certificate) else self._local()
 
     def trusted_hosts(self, hosts: Iterable[str]) -> tuple[str, ...]:
-        """Return the addresses for which pods verify the TLS port's certificate by the ca.crt that they have.
+        """Return the addresses for which pods can verify the TLS port by their mounted ca.crt.
 
-        These are the addresses that the cluster has signed, since a renewal that is late changes no address. All where
-        the hub does not ask the cluster: then the operator gives pods a CA.
+        These are the addresses in the latest certificate from the cluster, even an expired one, because a late renewal
+        changes no address. All addresses if the hub requests none: then the operator gives pods a CA.
         """
         if self._asked is None:
             return tuple(hosts)
@@ -82,13 +86,13 @@ class TlsPortCertificate:
         return tuple(host for host in hosts if host in names)
 
     def expiry(self) -> datetime.datetime | None:
-        """When the certificate ends that most pods see: the cluster's, or else the local."""
+        """Return when the certificate expires that most pods get: the cluster's, otherwise the local one."""
         pair = self._asked.current if self._asked is not None else None
         return (pair or self._local()).expiry()
 
 
 class OwnCertificate:
-    """The certificate that the local CA in a folder signs."""
+    """The certificate signed by the local CA in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -97,21 +101,21 @@ class OwnCertificate:
         self._moved = asyncio.Event()
 
     def current(self) -> Pair:
-        """The last one, after `sign`."""
+        """Return the last certificate. Call `sign` first."""
         assert self._pair is not None
         return self._pair
 
     def sign(self, addresses: Iterable[str]) -> None:
-        """Make or renew the certificate for these addresses where need be. Blocks for some milliseconds.
+        """Make or renew the certificate for these addresses if necessary. Blocks for some milliseconds.
 
-        OSError when the folder cannot be written. The first certificate is then made in a temporary folder.
+        OSError if the folder is not writable; the first certificate is then made in a temporary folder instead.
         """
         self._addresses = frozenset(addresses)
         try:
             made = own_certificate(self._folder, self._addresses)
         except OSError as error:
             if self._pair is not None:
-                raise  # pods trust the CA in the folder, so a CA of another one would not help them
+                raise  # pods trust this folder's CA: a new CA elsewhere would not help them
             temporary = Path(tempfile.mkdtemp(prefix="edgehub-pki-"))
             logger.error(
                 "%s cannot be written (%s): the TLS port's CA is in %s until a restart",
@@ -124,7 +128,7 @@ class OwnCertificate:
         self._pair = made
 
     def move(self, addresses: Iterable[str]) -> None:
-        """Request a certificate for other addresses, soon."""
+        """Schedule a certificate for other addresses."""
         self._addresses = frozenset(addresses)
         self._moved.set()
 
@@ -136,16 +140,17 @@ class OwnCertificate:
             try:
                 await asyncio.to_thread(self.sign, self._addresses)
             except Exception as error:
-                # The task must live on: the certificate that is shown has days left, and the folder may be back.
+                # The task must survive: the current certificate is valid for days, and the folder may become writable
+                # again.
                 logger.error(
                     "the TLS port's certificate cannot be renewed, the next try is in an hour: %s", error
                 )
 
 
 def own_certificate(folder: Path, addresses: Iterable[str]) -> Pair:
-    """The certificate that the local CA in `folder` signs for the addresses, made or renewed where need be.
+    """Return the certificate signed by the local CA in `folder` for these addresses; make or renew it if necessary.
 
-    OSError when the folder cannot be written.
+    OSError if the folder is not writable.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     certificate, key = folder / "serving.crt", folder / "serving.key"
@@ -165,7 +170,7 @@ def _is_good(certificate: Path, key: Path, authority: Path, addresses: list[str]
         if certificate.exists():
             logger.warning("renewing the TLS port's certificate: %s", error)
         return False
-    # A clock that was wrong at the last start may have signed for a time to come.
+    # If the clock was wrong at the last start, the certificate may not be valid yet.
     is_in_date = (
         leaf.not_valid_before_utc <= now() < leaf.not_valid_after_utc - datetime.timedelta(days=RENEW_DAYS)
     )

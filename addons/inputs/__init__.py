@@ -1,1 +1,1 @@
-"""Gives filters their inputs: sources of Services, nodes and pools, the record of asked inputs, and local health."""
+"""Provides filters with inputs: sources of Services, nodes and pools, the record of inputs read, and local health."""

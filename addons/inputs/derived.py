@@ -14,24 +14,24 @@ from kube.wire.json_fields import parse_object
 
 
 class Derived[Value]:
-    """Derives values from each object once, when they are first asked for."""
+    """Derives a value from each object once, at the first request for it."""
 
     def __init__(self, read: Callable[[Item], Value]) -> None:
         self._read = read
         self._known: dict[Key, tuple[Item, Value]] = {}
 
     def of(self, item: Item) -> Value:
-        """The value of an object that the source has now."""
+        """Return the value of a current object of the source."""
         known = self._known.get(item.key)
         if known is None or known[0] is not item:
             known = self._known[item.key] = (item, self._read(item))
         return known[1]
 
     def follow(self, change: Change) -> tuple[Value, Value] | None:
-        """The former and the present value; None where the object was added or deleted, or its value was never asked
-        for.
+        """Return the former and the present value of a changed object. None if it was added or deleted, or its value
+        was never requested.
 
-        A view of the same source may have heard of the change earlier, and have asked for the new object already.
+        Another view of the same source may handle the change earlier, and so have requested the new value already.
         """
         known = self._known.pop(change.key, None)
         if known is None or change.old is None or change.new is None:
@@ -44,7 +44,7 @@ class Derived[Value]:
 
 
 class SliceFacts(NamedTuple):
-    """The part of an EndpointSlice that decides about other slices of its Service."""
+    """The facts of an EndpointSlice that decide about other slices of its Service."""
 
     address_type: str
     ready: frozenset[str]
@@ -56,11 +56,11 @@ def service_facts_in(item: Item) -> ServiceFacts:
 
 
 MEMBERSHIP = frozenset({"nodes", "readyNodeNum", "unreadyNodeNum"})
-"""The fields of a NodePool's status that its controller writes together. A pool without nodes has the numbers."""
+"""Fields of a NodePool's status that its controller writes together. A pool without nodes has only the numbers."""
 
 
 def members_in(item: Item) -> frozenset[str] | None:
-    """The nodes of a NodePool; None until they are written."""
+    """Return the nodes of a NodePool; None until its controller has written them."""
     status = item.decode().fields.child("status")
     if nodes := status.texts("nodes"):
         return frozenset(nodes)
@@ -78,7 +78,7 @@ def pods_in(item: Item) -> frozenset[str]:
 
 
 def selection_in(item: Item) -> Selection:
-    """How a Service chooses its pods."""
+    """Return how a Service selects its pods."""
     spec = item.decode().fields.child("spec")
     families = spec.texts("ipFamilies") or [family_of(spec.text("clusterIP"))]
     ports = [
@@ -94,7 +94,9 @@ def selection_in(item: Item) -> Selection:
 
 
 def _target_of(port: Fields) -> int:
-    """The number of a Service's target port, which JSON has plain; 0 where it has a name."""
+    """Return the number of a Service's target port, which is an integer in JSON and a message in protobuf; 0 if the
+    port has a name.
+    """
     return port.number("targetPort") or port.child("targetPort").number("intVal")
 
 
@@ -110,7 +112,7 @@ def addresses_of(node: Item | None) -> frozenset[str]:
 
 
 def labels_in(item: Item) -> dict[str, Mapping[str, str]]:
-    """The labels of the nodes that one of the manager's objects has, by their names."""
+    """Return the labels of each node that one of the manager's NodeLabels objects lists, by the node's name."""
     by_node: dict[str, Mapping[str, str]] = {}
     for group in item.decode().fields.children("groups"):
         labels = group.mapping("labels")

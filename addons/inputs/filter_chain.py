@@ -1,7 +1,7 @@
-"""Applies a chain of filters to the items of a projection: decodes the object, filters, encodes and counts.
+"""Applies a chain of filters to the objects of a projection: decodes, filters, encodes and counts.
 
-OpenYurt's controller writes an annotation to every slice whose filtering might have changed, so that hubs filter the
-slice again. This hub filters again by itself, so a client of a filtered view gets an event only for a real difference.
+OpenYurt's controller annotates every slice whose filtering might have changed, so that hubs filter it again. This hub
+filters again by itself, so clients of a filtered view get an event only if the result differs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kube.store.store import Item
 from kube.wire.api_objects import ApiObject
 
 TRIGGERS = ("openyurt.io/updateTrigger", "openyurt.io/update-trigger")
-"""On Endpoints and EndpointSlices, as older and newer controllers of OpenYurt spell it."""
+"""That annotation on Endpoints and EndpointSlices, as spelled by older and newer versions of OpenYurt."""
 
 _TRIGGER_NAMES = tuple(name.encode() for name in TRIGGERS)
 
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class FilterChain:
-    """Filters with their inputs. An object for which a filter fails is hidden, never shown unfiltered."""
+    """Filters with their inputs. If a filter fails for an object, the object is hidden."""
 
     def __init__(self, filters: tuple[Filter, ...], inputs: FilterInputs, resource: str) -> None:
         self._filters = filters
@@ -37,7 +37,7 @@ class FilterChain:
         self._pace = Pace()
         self._counters: dict[tuple[str, Verdict], tuple[Callable[[], None], Callable[[], None]]] = {}
         self._why: dict[tuple[tuple[str, Verdict], ...], tuple[tuple[str, Verdict], ...]] = {}
-        """The verdicts on objects that are changed or hidden: thousands of objects share a few."""
+        """Verdicts on changed or hidden objects, stored once: thousands of objects share a few."""
 
     def evaluate(self, item: Item) -> Evaluation:
         recorded = self._inputs.ask()
@@ -46,7 +46,7 @@ class FilterChain:
             verdict = apply_chain(self._filters, obj, recorded)
             shown = _shown(item, verdict.outcome, obj.encode)
         except Exception:
-            # A server may give half a million that are malformed, and a line with its traceback takes 0.6 ms.
+            # Rate-limited: half a million objects may be malformed, and logging one traceback takes 0.6 ms.
             if self._pace.allows(self._resource):
                 logger.exception("%s %s/%s cannot be filtered and is hidden", self._resource, *item.key)
             metrics.FILTER_ERRORS.labels(self._resource).inc()
@@ -58,7 +58,7 @@ class FilterChain:
         return Evaluation(shown, frozenset(recorded.reads), recorded.pending, why)
 
     def is_same(self, before: Item, after: Item) -> bool:
-        # The two annotations that `is_only_triggered` ignores decide nothing: no filter and no selector reads them.
+        # No filter or selector reads the annotations that `is_only_triggered` ignores.
         return before.raw == after.raw or is_only_triggered(before, after)
 
     def _count(self, name: str, verdict: Verdict) -> None:
@@ -73,7 +73,7 @@ class FilterChain:
 
 
 def chain_of(inputs: FilterInputs, filters: tuple[Filter, ...], resource: str) -> FilterChain | None:
-    """The chain of some filters for objects of a resource (a metric's label); None without filters."""
+    """Return the chain of these filters for a resource (a metric's label); None without filters."""
     return FilterChain(filters, inputs, resource) if filters else None
 
 
@@ -84,11 +84,11 @@ def _shown(item: Item, outcome: Outcome, encode: Callable[[], bytes]) -> Item | 
 
 
 def is_only_triggered(before: Item, after: Item) -> bool:
-    """Whether two versions of an object, as served, differ in nothing but a trigger and the bookkeeping of a write.
+    """Whether two versions of an object differ only in a trigger annotation and in a write's bookkeeping.
 
-    Bookkeeping is metadata.resourceVersion and metadata.managedFields. ValueError when one is malformed.
+    Bookkeeping is metadata.resourceVersion and metadata.managedFields. ValueError if a version is malformed.
     """
-    # Both encodings hold the names as text, so most events need no parsing.
+    # Both encodings contain the names as text, so most events need no parsing.
     if not any(name in item.raw for item in (before, after) for name in _TRIGGER_NAMES):
         return False
     was, now = before.decode(), after.decode()
@@ -96,7 +96,7 @@ def is_only_triggered(before: Item, after: Item) -> bool:
 
 
 def _essence(obj: ApiObject) -> bytes:
-    """Strip an object of its trigger and bookkeeping; the object is of no use afterwards."""
+    """Encode an object without trigger annotations and bookkeeping. Modifies the object."""
     metadata = obj.fields.child("metadata")
     metadata.clear("resourceVersion")
     metadata.clear("managedFields")

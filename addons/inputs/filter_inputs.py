@@ -1,7 +1,7 @@
 """Answers filters' questions about the cluster from the hub's own sources.
 
-A source starts when a filter first needs it. The hub records each input that a filter asks for by its `InputKey`. When
-an input changes, the hub filters again those objects for which a filter asked for that input, and no others.
+A source starts when a filter first needs it. For each object the hub records which inputs the filters read, by
+`InputKey`. When an input changes, only the objects that read it are filtered again.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ from kube.store.projection import InputKey
 from kube.store.store import Change, Key
 
 MANY_LABELS = 2_000
-"""The most labels of a node before and after a change. Its kubelet may write a hundred thousand, which all hubs of the
-cluster read."""
+"""Maximum labels of a node, before and after a change together, that are compared one by one. A kubelet could write a
+hundred thousand, which all hubs of the cluster read.
+"""
 
 
 class FilterInputs:
-    """Opens the sources and keeps indexes of their objects. `ask` gives a recorder for the filtering of one object."""
+    """Opens the sources and indexes their objects. `ask` returns a recorder for filtering one object."""
 
     def __init__(
         self,
@@ -57,21 +58,21 @@ class FilterInputs:
         self.pool = pool
         self.hub = hub
         self.unhealthy: frozenset[str] = frozenset()
-        """Names of the nodes that the local health source calls unhealthy."""
+        """Names of the nodes that the local health service reports as unhealthy."""
         self.learned = Notifier()
-        """Notified when an answer changes or becomes known."""
+        """Notified when an input changes or becomes known."""
         self._inputs: dict[InputKind, Input] = {}
         self.reports: dict[str, PodReports] = {}
         """The pod statuses while the cloud was away, by node: this node's first, then those of others in the pool."""
         self.refused: Callable[[str, PodReport], None] = lambda _namespace, _report: None
-        """Called with each report about a pod that comes from another node than the pod's."""
+        """Called with namespace and report if a report was sent by another node than the pod's."""
         self._followed_pool = ""
-        """The name of the pool that the input OWN_POOL follows."""
+        """Name of the pool that the input OWN_POOL watches."""
         self._facts = Derived(service_facts_in)
         self._selections = Derived(selection_in)
         self._members = Derived(members_in)
         self._buckets: dict[str, Mapping[str, Mapping[str, str]]] = {}
-        """The labels of nodes as the manager writes them, by the names of its objects."""
+        """Labels of nodes from the manager's NodeLabels objects, by object name and node."""
         self._labelled: defaultdict[str, set[str]] = defaultdict(set)
         self._slices: defaultdict[Key, set[Key]] = defaultdict(set)
         self._slice_facts = Derived(slice_facts_in)
@@ -84,7 +85,7 @@ class FilterInputs:
             opened.close()
 
     def move_hub(self, hub: HubAddress) -> None:
-        """Point pods at another address from now on."""
+        """Change the address by which pods reach the hub."""
         if hub != self.hub:
             self.hub = hub
             self.changed({HUB_INPUT})
@@ -109,25 +110,26 @@ class FilterInputs:
 
     @property
     def own_pool(self) -> str:
-        """The name of this node's pool: by the operator's option, or its label; "" where no filter has asked for it
-        yet."""
+        """Name of this node's pool, from the operator's option or the node's label; "" while no filter has needed the
+        label.
+        """
         if self.pool or InputKind.OWN_NODE not in self._inputs:
             return self.pool
         return pool_of(self._inputs[InputKind.OWN_NODE].source.store.get(("", self.node_name)))
 
     def kind_of_pool(self, pool: str) -> InputKind:
-        """The input that knows a pool.
+        """Return the input that has a pool.
 
-        This node's is read alone, because the others change as often and no filter asks for them. Without a cloud the
-        copy of all pools may be the only one.
+        This node's pool has a source of its own, because other pools change as often and most hubs need none of them.
+        While the cloud is away, the cached list of all pools may be the only copy.
         """
         is_own = pool and pool == self.own_pool and not self.input(InputKind.OWN_POOL).is_lost
         return InputKind.OWN_POOL if is_own else InputKind.POOL
 
     def kind_of_nodes(self) -> InputKind:
-        """The input that knows the labels of other nodes: the manager's NodeLabels, or each Node where it writes none.
+        """Return the input that has other nodes' labels: the manager's NodeLabels, or the Nodes if it writes none.
 
-        A Node changes with each of its statuses, NodeLabels with labels alone.
+        A Node changes at each status update, NodeLabels only when a label does.
         """
         written = self.input(InputKind.NODE_LABELS)
         is_some = written.source.store.complete and not self._has_buckets
@@ -135,7 +137,7 @@ class FilterInputs:
         return InputKind.NODE if is_none or is_some else InputKind.NODE_LABELS
 
     def node_labels(self, kind: InputKind, name: str) -> Mapping[str, str] | None:
-        """Return a node's labels by an input that has them; None if there is no such node."""
+        """Return a node's labels from this input; None if the node does not exist."""
         if kind is InputKind.NODE_LABELS:
             return self._buckets[bucket_of(name)].get(name)
         item = self.input(kind).source.store.get(("", name))
@@ -150,28 +152,28 @@ class FilterInputs:
         return self._selections.of(item) if item is not None else None
 
     def pod_reports(self, namespace: str) -> list[Mapping[str, PodReport]]:
-        """Return the pod reports of each node that has any in a namespace, this node's first."""
+        """Return the pod reports of each node that has any in the namespace, this node's first."""
         return [found for reports in self.reports.values() if (found := reports.of(namespace))]
 
     def refuse_report(self, namespace: str, report: PodReport) -> None:
         self.refused(namespace, report)
 
     def pool_members(self, pool: str) -> frozenset[str] | None:
-        """The nodes of a NodePool, None when there is none of that name, or its status is not written."""
+        """Return the nodes of a NodePool. None if it does not exist, or its status is not written yet."""
         item = self.input(self.kind_of_pool(pool)).source.store.get(("", pool))
         return self._members.of(item) if item is not None else None
 
     def labelled(self, pool: str) -> frozenset[str] | None:
-        """The nodes whose label names the pool, None when no node's does."""
+        """Return the nodes whose label names the pool; None if there are none."""
         return frozenset(self._labelled[pool]) if self._labelled.get(pool) else None
 
     def ready_nodes(self, service: Key, address_type: str) -> frozenset[str]:
-        """The nodes with a ready endpoint in any slice of a Service and address type."""
+        """Return the nodes with a ready endpoint in any slice of this Service and address type."""
         slices = self._slices_of(service, address_type).values()
         return frozenset().union(*(facts.ready for facts in slices))
 
     def first_slice(self, service: Key, address_type: str, pod: str) -> str | None:
-        """The first slice of a Service and address type, by name; None where one of them names this pod."""
+        """Return the name of the first slice of this Service and address type; None if any of them contains the pod."""
         slices = self._slices_of(service, address_type)
         store = self.input(InputKind.SLICE).source.store
         items = (item for key in slices if (item := store.get(key)) is not None)
@@ -180,13 +182,13 @@ class FilterInputs:
         return min((name for _, name in slices), default=None)
 
     def local_health(self, unhealthy: frozenset[str]) -> None:
-        """Take the nodes that the local health source calls unhealthy: names or IP addresses.
+        """Set the nodes that the local health service reports as unhealthy, by name or IP address.
 
-        A node counts as healthy as long as the hub does not know its addresses.
+        A node that is reported by address counts as healthy until the hub knows its addresses.
         """
         self._sick = unhealthy
         if any(map(_is_address, unhealthy)):
-            # Addresses are in the status of full Node objects. Only a hub that needs them asks the cloud for those.
+            # Addresses require complete Node objects, which only hubs that need them read from the cloud.
             self.input(InputKind.ADDRESS)
         behind = {name for name, addresses in self._addresses.items() if addresses & unhealthy}
         was, self.unhealthy = self.unhealthy, unhealthy | behind
@@ -194,7 +196,7 @@ class FilterInputs:
             self.changed({(InputKind.HEALTH, node) for node in was ^ self.unhealthy})
 
     def changed(self, touched: Collection[InputKey]) -> None:
-        """Filter all objects again that read these inputs."""
+        """Filter again all objects that read these inputs."""
         self._tell(touched)
         self.learned.notify()
 
@@ -236,7 +238,7 @@ class FilterInputs:
         return touched
 
     def _of_node(self, change: Change) -> set[InputKey]:
-        # This node has a source of its own. If both reported its change, clients would get two events.
+        # OWN_NODE reports changes of this node. If both did, clients would get two events.
         return set() if change.key[1] == self.node_name else self._of_relabelled(change)
 
     def _of_relabelled(self, change: Change) -> set[InputKey]:
@@ -266,7 +268,7 @@ class FilterInputs:
         return set[InputKey]().union(*relabelled)
 
     def _take_buckets(self) -> None:
-        """Switch to the manager's NodeLabels, which are complete now, and stop reading the Nodes."""
+        """Switch to the manager's NodeLabels, which are complete now, and stop watching the Nodes."""
         if InputKind.NODE in self._inputs:
             self._inputs.pop(InputKind.NODE).release()
         for bucket in self._buckets.values():
@@ -282,7 +284,9 @@ class FilterInputs:
     def _of_relabelling(
         self, name: str, before: Mapping[str, str] | None, after: Mapping[str, str] | None
     ) -> set[InputKey]:
-        """Return the keys of inputs that a change of a node's labels affects; None means that there is no node."""
+        """Return the keys of the inputs that a change of a node's labels affects; None stands for a node that does not
+        exist.
+        """
         touched = of_labels(name, before, after)
         was, now = ((labels or {}).get(POOL_LABEL, "") for labels in (before, after))
         if was != now:
@@ -290,7 +294,7 @@ class FilterInputs:
             kinds = (InputKind.OWN_POOL, InputKind.POOL)
             by_label = any(self._inputs[kind].is_missing for kind in kinds if kind in self._inputs)
             pools = [pool for pool in (was, now) if pool and by_label]
-            # A pool by label exists as long as it has a node.
+            # A pool defined by labels exists while it has a node.
             touched |= {(InputKind.POOL, pool) for pool in pools if not self._labelled[pool]}
             touched |= {(InputKind.POOL, pool, node) for pool in pools for node in (name, None)}
         if now:
@@ -311,7 +315,7 @@ class FilterInputs:
         return {(InputKind.HEALTH, name)} if (name in self.unhealthy) is not was_unhealthy else set()
 
     def _of_other_pool(self, change: Change) -> set[InputKey]:
-        # This node's pool has a source of its own. If both reported its change, clients would get two events.
+        # OWN_POOL reports changes of this node's pool. If both did, clients would get two events.
         is_own = InputKind.OWN_POOL in self._inputs and change.key[1] == self._followed_pool
         return set() if is_own else self._of_pool(change)
 
@@ -348,7 +352,7 @@ class FilterInputs:
 def of_labels(name: str, was: Mapping[str, str] | None, now: Mapping[str, str] | None) -> set[InputKey]:
     """Return the keys of the changed labels, and the node's own key if the node was created or deleted.
 
-    For a node with very many labels only its own key, which covers all its labels.
+    For a node with more than MANY_LABELS labels, return only its own key, which covers all its labels.
     """
     before, after = was or {}, now or {}
     if len(before) + len(after) > MANY_LABELS:
@@ -363,7 +367,7 @@ def of_labels(name: str, was: Mapping[str, str] | None, now: Mapping[str, str] |
 
 
 def _is_address(text: str) -> bool:
-    """Whether the local health source names a node by its IP address."""
+    """Whether the local health service names this node by its IP address."""
     try:
         ip_address(text)
     except ValueError:

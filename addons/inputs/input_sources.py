@@ -1,4 +1,4 @@
-"""The sources of the filters' inputs. Each reports which inputs a change of its objects touches.
+"""The sources of the filters' inputs. Each reports which inputs a change of its objects affects.
 
 An `InputKey` names an input: ("services", ("default", "web")), or ("nodes", "n3", "zone") for one label of a node.
 """
@@ -29,7 +29,7 @@ _NODES = ResourceType("", "v1", "nodes")
 
 
 class InputKind(StrEnum):
-    """The kinds of inputs of filters. All kinds but the last two are the objects of a source."""
+    """Kinds of inputs of filters. All but the last two are objects of a source."""
 
     SERVICE = "services"
     OWN_NODE = "this node"
@@ -44,9 +44,10 @@ class InputKind(StrEnum):
 
 
 def list_watches_of(kind: InputKind, node: str, pool: str = "") -> list[ListWatch]:
-    """The list and watch of the cloud that a kind of input needs, in each version that the cloud may serve, best first.
+    """Return the list and watch for a kind of input, in each API version that the cloud may serve, preferred ones
+    first.
 
-    `node` is this node's name, `pool` that of its pool.
+    `node` and `pool` are the names of this node and its pool.
     """
     match kind:
         case InputKind.SERVICE:
@@ -70,35 +71,35 @@ def list_watches_of(kind: InputKind, node: str, pool: str = "") -> list[ListWatc
 
 
 def unknown(kind: InputKind) -> InputKey:
-    """The key that goes with every input of a kind: it changes when the source gets or loses its first list."""
+    """Return a key that every reader of this kind records. It changes when the source gets or loses its first list."""
     return _UNKNOWN[kind]
 
 
 _UNKNOWN = {kind: ("state of", kind) for kind in InputKind}
-"""Made once, because each of thousands of objects has read some of these."""
+"""Created once, because thousands of objects record some of these."""
 
 
 def labels_of(item: Item | None) -> Mapping[str, str]:
-    """Return the labels of a node; none if there is no such node."""
+    """Return the labels of a node; an empty mapping if it does not exist."""
     return item.labels if item is not None else {}
 
 
 def pool_of(item: Item | None) -> str:
-    """The pool that a node's label names, "" for none."""
+    """Return the pool that a node's label names; "" for none."""
     return labels_of(item).get(POOL_LABEL, "")
 
 
 def one_config_map(namespace: str, name: str) -> ListWatch:
-    """The ConfigMap of this name and no other, so that a right to read it by its name is enough."""
+    """Return a list and watch of a single ConfigMap, for which permission to read that name suffices."""
     selector = f"metadata.name={name}"
     return ListWatch(CONFIG_MAPS, namespace, field_selector=selector, encoding=Encoding.JSON)
 
 
 class Input:
-    """Follows the source of a kind: `changed` gets the keys of all inputs that a change touches.
+    """Watches the source of one kind of input, and calls `changed` with the keys of all inputs that a change affects.
 
-    Of a kind that the cloud may serve in several versions it follows the best one. A 404 of the cloud for a version
-    that it does not serve is stored on disk, so a hub that starts without a cloud finds the right copy.
+    If the cloud may serve several API versions, it uses the preferred one that exists. A 404 for a version is stored on
+    disk, so a hub that starts without a cloud finds the right copy.
     """
 
     def __init__(
@@ -110,9 +111,9 @@ class Input:
         keys_of: Callable[[Change], set[InputKey]],
         forget: Callable[[], None],
     ) -> None:
-        """`list_watches` are those of the versions, best first.
+        """`list_watches`: one for each API version, preferred ones first.
 
-        `keys_of` gives the keys that a change touches and updates the indexes; `forget` empties the indexes.
+        `keys_of` returns the keys that a change affects, and updates the indexes; `forget` clears the indexes.
         """
         self._kind = kind
         self._open = open_source
@@ -124,11 +125,11 @@ class Input:
         self._is_new = False
         self._opened: list[tuple[Source, asyncio.Task[None]]] = []
         self.source = self._open_next()
-        """The source of the best version that the cloud serves; of the best one where it serves none."""
+        """The source of the preferred API version that the cloud serves; the most preferred one if it serves none."""
         self.source.store.listen(self)
 
     def start(self) -> None:
-        """Index the source's present objects. No filter has asked yet, so nothing is reported."""
+        """Index the source's present objects. No filter has read them yet, so nothing is reported."""
         self._was = self._state
         self._is_new = False
         self._index()
@@ -138,7 +139,7 @@ class Input:
             task.cancel()
 
     def release(self) -> None:
-        """Close and drop the sources: no filter reads this input any longer."""
+        """Close and drop the sources, once no filter reads this input."""
         self.close()
         self.source.store.forget(self)
         for source, _ in self._opened:
@@ -146,7 +147,7 @@ class Input:
 
     @property
     def is_missing(self) -> bool:
-        """The cloud does not know this kind of object in any version."""
+        """Whether the cloud serves this kind of object in no API version."""
         self._choose()
         return _is_missing(self.source)
 
@@ -160,7 +161,7 @@ class Input:
 
     @property
     def is_lost(self) -> bool:
-        """Without a cloud and without its answer on disk there is nothing to wait for."""
+        """Whether waiting is useless: the cloud is away, and no answer of it is on disk."""
         return not self.is_known and not self.is_refused and self.source.is_lost
 
     @property
@@ -188,7 +189,7 @@ class Input:
         return source
 
     def _choose(self) -> None:
-        """Follow the source of the best version that the cloud does not call unknown, and close those of worse ones."""
+        """Switch to the source of the preferred API version that the cloud serves, and close less preferred ones."""
         chosen = next((source for source, _ in self._opened if not _is_missing(source)), None)
         while chosen is None and len(self._opened) < len(self._list_watches):
             opened = self._open_next()
@@ -212,7 +213,7 @@ class Input:
             await next_change
             next_change = source.reflector.changed.wait()
             if source is self.source:
-                # A change of the kind's versions ends its watches early.
+                # The end of a watch may mean that the API versions of the kind have changed.
                 for better, _ in itertools.takewhile(lambda opened: opened[0] is not source, self._opened):
                     better.reflector.retry_now()
             self._check()

@@ -1,8 +1,9 @@
-"""Pod statuses of this node's kubelet while the cloud was away, until the cloud's own slices show them.
+"""Pod statuses from this node's kubelet while the cloud was away, until the cloud's own slices reflect them.
 
-A report begins with a status that the hub accepted in the cloud's stead, or with the outage: the cloud marks the pods
-of a silent node as not ready, and tells the node so before kubelet has reported again. Once the cloud has the status,
-the report takes the pod's version there, and follows the cloud's state of the pod. It ends when every slice shows it.
+A report begins with a status that the hub accepted instead of the cloud, or with the outage itself: the cloud marks
+pods of a silent node as not ready, and sends that to the node before kubelet has reported again. Once the cloud has the
+status, the report gets the version of the pod in the cloud, and follows the cloud's state of the pod. It ends when
+every slice reflects it.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class KubeletReports(PodReports):
         """The pods of which kubelet has reported nothing since the outage began."""
 
     def heard(self, path: str, document: Json) -> None:
-        """Take the metadata and status of a pod of this node as kubelet wants them, which the cloud has not."""
+        """Record a pod's metadata and status from kubelet that the cloud does not have."""
         key = _key(path)
         if key is None:
             return
@@ -54,14 +55,16 @@ class KubeletReports(PodReports):
         self._open()
 
     def left(self) -> None:
-        """Begin with the outage: the copy has kubelet's last report of each pod."""
+        """Handle the start of an outage: the copies have kubelet's last report of each pod."""
         self._has_cloud = False
         if self._has_pods():
             self._open()
             self.advanced()
 
     def returned(self) -> None:
-        """End with the outage: the cloud has the last reports of pods that kubelet has not reported since."""
+        """Handle the end of an outage: for pods on which kubelet has not reported since, the cloud has the last
+        report.
+        """
         self._has_cloud = True
         for key in self._unconfirmed:
             item = self._pods.get(key) if self._pods is not None else None
@@ -70,19 +73,19 @@ class KubeletReports(PodReports):
         self._unconfirmed.clear()
 
     def ended(self, path: str, version: int) -> None:
-        """Note that the cloud has the status of a pod, at this version of it; 0: it refused the status."""
+        """Record that the cloud has the status of a pod, at this version of the pod; 0 if it refused the status."""
         key = _key(path)
         report = self._get(key) if key is not None else None
         if key is None or report is None:
             return
         if not version:
-            if not report.version:  # else the cloud has deleted the pod, and its slices may be late
+            if not report.version:  # otherwise the cloud has deleted the pod, and its slices may lag
                 self._drop([key])
             return
         self._is_in_cloud(key, version)
 
     def changed(self, change: Change) -> None:
-        """Take the cloud's state of a pod."""
+        """Update a report from the cloud's state of its pod."""
         report, item = self._get(change.key), change.new
         if report is None or change.is_local:
             return
@@ -96,16 +99,14 @@ class KubeletReports(PodReports):
                     change.key, report._replace(addresses=(), version=max(report.version, change.version))
                 )
         elif not report.version:
-            # The cloud has not heard kubelet: it decides on labels and deletion alone.
+            # The cloud does not have kubelet's report: take only labels and deletion from it.
             terminates = report.is_terminating or said.is_terminating
             self._put(change.key, report._replace(labels=said.labels, is_terminating=terminates))
         elif item.version >= report.version and said != report._replace(version=0, is_fresh=True):
             self._say(change.key, said._replace(version=item.version))
 
     def advanced(self) -> None:
-        """Take kubelet's reports from the copies while the cloud is away: the copies may have been read from disk only
-        now.
-        """
+        """While the cloud is away, take kubelet's reports from the copies, which may just have been read from disk."""
         for item in () if self._has_cloud or self._pods is None else self._pods:
             report, document = self._get(item.key), status_of(item)
             if document is not None and (report is None or report.version):
@@ -113,18 +114,24 @@ class KubeletReports(PodReports):
                 self._unconfirmed.add(item.key)
 
     def restarted(self) -> None:
-        """Reset versions: those of pods and slices from before a restore of the cloud are invalid."""
+        """Drop reports with versions: after a restore of the cloud, earlier versions of pods and slices mean
+        nothing.
+        """
         self._drop([key for key, report in self if report.version])
 
     async def follow(self, is_up: Callable[[], bool], changed: Notifier) -> None:
-        """Keep to the copies through each outage until cancelled. `changed` notifies when the cloud comes or goes."""
+        """Handle the start and end of each outage, until cancelled. `changed` notifies when the cloud may have come or
+        gone.
+        """
         while True:
             if is_up() != self._has_cloud:
                 self.returned() if is_up() else self.left()
             await changed.wait()
 
     async def run(self, stores: Callable[[], Iterable[Store]]) -> None:
-        """End reports until cancelled. `stores` gives the slices and Endpoints that clients on this node read."""
+        """End reports that slices reflect, until cancelled. `stores` returns the slices and Endpoints that clients on
+        this node read.
+        """
         while True:
             if not self._reports:
                 await self._came.wait()
@@ -152,7 +159,7 @@ class KubeletReports(PodReports):
 
 
 def status_of(item: Item) -> Json | None:
-    """Return the metadata and status of a pod; None if unreadable."""
+    """Return the metadata and status of a pod; None if it cannot be parsed."""
     store = item.store
     try:
         return status_document(store.codec.encoding, store.api_version, "Pod", item.raw)
@@ -165,7 +172,7 @@ def _now() -> str:
 
 
 def _key(path: str) -> Key | None:
-    """The namespace and name of a pod by its path; None for another object."""
+    """Return the namespace and name of a pod from its path; None for any other object."""
     info = parse_request("GET", path)
     if info.type is None or (info.type.group, info.type.resource) != ("", "pods"):
         return None

@@ -1,6 +1,6 @@
-"""The local health source: asks a health service on this site which nodes are unhealthy (SuperEdge's edge-health).
+"""Polls a local health service (SuperEdge's edge-health) for unhealthy nodes.
 
-The service answers a GET with a JSON object, node name or IP address to {"normal": bool, ...}. The hub asks it
+The service answers a GET with a JSON object: node name or IP address to {"normal": bool, ...}. The hub connects to it
 directly, not through the link to the cloud, so that it works while the cloud is away.
 """
 
@@ -19,16 +19,19 @@ from addons.telemetry import metrics
 TIMEOUT = 5.0
 """Seconds for one answer, as in SuperEdge."""
 STALE_ROUNDS = 3
-"""Intervals for which the last answer counts while the service fails. SuperEdge forgets it at the first failure, so
-that one lost answer brings every dead endpoint back."""
+"""Intervals for which the last answer stays valid while the service fails. SuperEdge drops it at the first failure, so
+one lost answer brings every dead endpoint back.
+"""
 MAX_REPORT = 4 * 1024 * 1024
-"""The longest answer: 10,000 nodes at 400 bytes, several times what edge-health writes for a node."""
+"""Maximum bytes of an answer: 10,000 nodes at 400 bytes, several times as much as edge-health sends for a node."""
 
 logger = logging.getLogger(__name__)
 
 
 class LocalHealthSource:
-    """Requests the health every `interval` seconds, and calls `tell` with changed unhealthy names and addresses."""
+    """Polls the service every `interval` seconds, and calls `tell` with the unhealthy names and addresses when they
+    change.
+    """
 
     def __init__(self, url: str, interval: float, tell: Callable[[frozenset[str]], None]) -> None:
         self._url = url
@@ -39,8 +42,8 @@ class LocalHealthSource:
         self._failing = False
 
     async def run(self) -> None:
-        """Work until cancelled."""
-        # The service is on this node or near it, whatever proxy the environment names.
+        """Poll until cancelled."""
+        # The service is on this site, so proxies from the environment are ignored.
         timeout = aiohttp.ClientTimeout(total=TIMEOUT)
         async with aiohttp.ClientSession(timeout=timeout, trust_env=False) as session:
             while True:
@@ -75,7 +78,7 @@ class LocalHealthSource:
 
 
 def parse_health(body: bytes) -> frozenset[str]:
-    """The names and addresses that are not normal; ValueError when the body is no such answer."""
+    """Return the names and addresses that are not normal. ValueError if the answer is malformed."""
     nodes = orjson.loads(body)
     if not isinstance(nodes, dict):
         raise ValueError("not a JSON object")

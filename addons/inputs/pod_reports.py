@@ -1,4 +1,4 @@
-"""Pod statuses of one node's kubelet while the cloud was away, until the cloud's own slices show them."""
+"""Pod statuses from one node's kubelet while the cloud was away, until the cloud's own slices reflect them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from kube.wire.fields import Edits, Fields
 from kube.wire.json_fields import JsonFields
 
 FRESH = 30.0
-"""Seconds after the cloud's write of a pod in which its controller may still write a later slice without the pod.
+"""Seconds after the cloud's write of a pod in which the endpoints controller may still write a slice without the pod.
 
-It writes a slice for one pod before it has received the next, and many pods return at once.
+The controller writes a slice for one pod before it has received the next, and many pods return at once.
 """
 ENDED = frozenset({"Succeeded", "Failed"})
-"""The phases of a pod that has ended and is no endpoint."""
+"""Phases of a pod that has terminated and is no endpoint."""
 
 
 class PodReports:
@@ -35,16 +35,16 @@ class PodReports:
         ask: Callable[[], Inputs],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`changed` gets the keys of changed inputs; `ask` gives the inputs of one object."""
+        """`changed` gets the keys of changed inputs; `ask` returns the inputs for filtering one object."""
         self._changed = changed
         self._ask = ask
         self._clock = clock
         self._reports: dict[str, dict[str, PodReport]] = {}
         self._fresh: dict[Key, float] = {}
-        """The time of the cloud's latest write of a pod, by `clock`."""
+        """Time of the cloud's latest write of each pod, by `clock`."""
         self._former = 0
         self._came = Notifier()
-        """Notified of a report."""
+        """Notified of each new report."""
         self.report_changed: Callable[[Key, PodReport | None], None] = lambda _key, _report: None
         """Called with each changed report, and with None for each that has ended."""
 
@@ -61,11 +61,11 @@ class PodReports:
         return self._reports.get(namespace, {})
 
     def settle(self, stores: Iterable[Store]) -> None:
-        """End the reports that the cloud's slices show: those of a namespace end together."""
+        """End the reports that the cloud's slices reflect. All reports of a namespace end together."""
         now, stores = self._clock(), list(stores)
         former = max((store.former_version for store in stores), default=0)
         if former > self._former:
-            # The cloud was restored: the versions of pods and slices mean nothing any more.
+            # The cloud was restored: earlier versions of pods and slices mean nothing.
             self._former = former
             self._drop([key for key, report in self if report.version])
         for key in [key for key, at in self._fresh.items() if now - at >= FRESH]:
@@ -99,7 +99,7 @@ class PodReports:
         return self.of(key[0]).get(key[1])
 
     def _say(self, key: Key, report: PodReport) -> None:
-        """Put the cloud's own state."""
+        """Store the cloud's own state of a pod."""
         self._fresh[key] = self._clock()
         self._put(key, report._replace(is_fresh=True))
 
@@ -130,7 +130,7 @@ class PodReports:
 
 
 def parse_pod_report(document: Json, since: str) -> PodReport:
-    """Read a pod's metadata and status as Kubernetes' endpoint controllers do."""
+    """Parse a pod's metadata and status as Kubernetes' endpoint controllers do."""
     pod = JsonFields(document, Edits())
     metadata, status = pod.child("metadata"), pod.child("status")
     addresses = [address.text("ip") for address in status.children("podIPs")] or [status.text("podIP")]
@@ -149,9 +149,9 @@ def parse_pod_report(document: Json, since: str) -> PodReport:
 
 
 def _is_ready(conditions: Mapping[str, Fields]) -> bool:
-    """Kubelet's readiness: the node lifecycle controller marks a pod of a silent node as not ready.
+    """Whether kubelet considers the pod ready, even if the node lifecycle controller has marked it as not ready.
 
-    It does so beside kubelet's ContainersReady, and without a reason, which kubelet always gives.
+    That controller leaves kubelet's ContainersReady unchanged, and sets no reason, which kubelet always does.
     """
     ready, containers = conditions.get("Ready"), conditions.get("ContainersReady")
     if ready is None:
@@ -161,7 +161,7 @@ def _is_ready(conditions: Mapping[str, Fields]) -> bool:
 
 
 def endpoint_stores(sources: Sources) -> Iterator[Store]:
-    """The slices and Endpoints that components of this node read."""
+    """Yield the stores of the slices and Endpoints that components of this node read."""
     for source in sources:
         type_ = source.list_watch.type
         if (type_.group, type_.resource) in LocalPods.resources and not source.list_watch.metadata_only:

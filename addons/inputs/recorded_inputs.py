@@ -1,7 +1,6 @@
-"""Answers the filters' questions about one object, and records which inputs they asked for.
+"""Answers the filters' questions about one object, and records which inputs they read.
 
-An input is small: one label of a node, one node of a pool. So a change costs only the objects for which it decided
-something.
+Inputs are small: one label of a node, one node of a pool. So a change affects only the objects whose filtering read it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ HUB_INPUT: InputKey = ("address of the hub",)
 
 
 class KnownInputs(Protocol):
-    """Where the answers come from: `addons.inputs.filter_inputs.FilterInputs`."""
+    """The source of the answers: `addons.inputs.filter_inputs.FilterInputs`."""
 
     @property
     def node_name(self) -> str: ...
@@ -47,9 +46,10 @@ class KnownInputs(Protocol):
 
 
 class RecordedInputs:
-    """The inputs of one object. `reads` has the keys of all that the filters asked for.
+    """The inputs for filtering one object. `reads` has the keys of all that the filters read.
 
-    `is_complete` is false if one of them is not known; `pending`, if waiting may bring it: there is a cloud or a copy.
+    `is_complete` is False if one of them is unknown. `pending` is True if it may become known, because the cloud or a
+    copy is available.
     """
 
     def __init__(self, inputs: KnownInputs) -> None:
@@ -98,7 +98,7 @@ class RecordedInputs:
             members = self._inputs.labelled(pool) if known else None
         if members is None:
             return None
-        # The status is written after the label.
+        # The pool's status is written after the node's label.
         self.reads.add((InputKind.OWN_NODE,))
         own = self.node_name if pool == self._inputs.own_pool else ""
         return RecordedMembers(pool, members, own, self.reads)
@@ -120,7 +120,7 @@ class RecordedInputs:
 
     def selection(self, namespace: str, service: str) -> Selection | None:
         self.reads |= {(InputKind.SERVICE, (namespace, service)), unknown(InputKind.SERVICE)}
-        # kubelet's report of an endpoint waits for nothing: without the cloud a source may never be known.
+        # Never pending: while the cloud is away a source may stay unknown, and kubelet's report must apply.
         is_known = self._inputs.input(InputKind.SERVICE).is_known
         return self._inputs.selection((namespace, service)) if is_known else None
 
@@ -144,7 +144,7 @@ class RecordedInputs:
 
 
 class RecordedLabels(Mapping[str, str]):
-    """The labels of a node. A lookup records that label; an iteration records all labels."""
+    """The labels of a node. A look-up records that label; an iteration records all labels."""
 
     __slots__ = ("_labels", "_node", "_reads")
 
@@ -167,12 +167,12 @@ class RecordedLabels(Mapping[str, str]):
 
 
 class RecordedMembers(Set[str]):
-    """The nodes of a pool. A test for one node records that node; an iteration records all nodes."""
+    """The nodes of a pool. A membership test records that node; an iteration records all nodes."""
 
     __slots__ = ("_members", "_own", "_pool", "_reads")
 
     def __init__(self, pool: str, members: frozenset[str], own: str, reads: set[InputKey]) -> None:
-        """`own` is this node if its own label names the pool; "" otherwise."""
+        """`own` is this node's name if its own label names the pool; "" otherwise."""
         self._pool = pool
         self._members = members
         self._own = own
@@ -192,7 +192,9 @@ class RecordedMembers(Set[str]):
 
 
 class RecordedReports:
-    """Kubelets' reports of a namespace. A lookup of an existing one records it; the namespace is recorded already."""
+    """Kubelets' reports of a namespace. A look-up records the reports that it finds; the namespace itself is recorded
+    by the caller.
+    """
 
     __slots__ = ("_namespace", "_reads", "_reports", "refuse")
 
@@ -203,7 +205,7 @@ class RecordedReports:
         reads: set[InputKey],
         refuse: Callable[[PodReport], None],
     ) -> None:
-        """`words` has the reports of each node, this node's first."""
+        """`reports` has the reports of each node, this node's first."""
         self._namespace = namespace
         self._reports = reports
         self._reads = reads

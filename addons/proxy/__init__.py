@@ -1,1 +1,3 @@
-"""The hub as an addon of mitmproxy: a mode with its listeners, one addon under one guard, its views in interfaces."""
+"""The hub as an addon of mitmproxy: a mode with its listeners, one guarded addon, and changes to mitmproxy's
+interfaces.
+"""

@@ -1,7 +1,7 @@
-"""Hooks that fail closed: mitmproxy only logs a hook that raises, and sends the request on.
+"""Hooks that fail closed: mitmproxy only logs an exception of a hook, and continues with the request.
 
-A guarded hook answers a Status instead, or ends the connection. A request is never sent on, and a body never handed
-out, past an addon that did not do its work.
+A guarded hook answers with a Status instead, or closes the connection. So no request is relayed, and no body sent,
+after an addon failed to do its work.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ CONNECTION_HOOKS = (
     *("client_connected", "client_disconnected", "server_connect"),
     *("tls_start_client", "tls_established_client", "tls_failed_client", "open_tunnel"),
 )
-"""The hooks of the hub's parts; the last one is of connections that do not speak HTTP."""
+"""The connection hooks of the hub's parts; `open_tunnel` is for peer connections that do not speak HTTP."""
 BEFORE_ANSWER = ("requestheaders", "request")
-"""Hooks with nothing to do once a flow has its answer."""
+"""Hooks that are skipped once a flow has a response."""
 MALFORMED = frozenset({400, 413, 414, 431})
-"""Codes of requests that are malformed, or larger than a bound."""
+"""Status codes for requests that are malformed or exceed a bound."""
 
 
 def guarded(parts: Sequence[Any], hook: str) -> Callable[[Any], Awaitable[None]]:
-    """One hook of all parts of the hub that have it, plain or async, in their order; it never raises.
+    """Return one hook that calls this hook of all parts, sync or async, in their order, and never raises.
 
-    A StatusError that a flow's hook raises becomes the answer as it is, any other error a counted 500. A hook of a
-    connection ends the connection.
+    If a flow's hook raises a StatusError, that becomes the answer; any other exception becomes a counted 500. An
+    exception in a connection's hook closes the connection.
     """
     steps = [(part.name, getattr(part, hook)) for part in parts if hasattr(part, hook)]
     is_before, is_at_head = hook in BEFORE_ANSWER, hook == "responseheaders"
@@ -59,7 +59,7 @@ def guarded(parts: Sequence[Any], hook: str) -> Callable[[Any], Awaitable[None]]
             except Exception as error:
                 _answer(flow, _status(name, hook, error))
                 if is_at_head:
-                    return  # a later part that has the answer streamed would send upstream's body in the Status
+                    return  # a later part could enable streaming, and upstream's body would follow the Status
 
     return of_flow if hook in FLOW_HOOKS else of_connection
 
@@ -85,8 +85,8 @@ def _end(data: object, why: StatusError) -> None:
         case ServerConnectionHookData():
             data.server.error = str(why)
         case tls.TlsData():
-            # Without a connection object mitmproxy would make one by its own rules of trust. This one trusts no server
-            # and has no certificate, so no handshake can succeed.
+            # Without this object mitmproxy would create one by its own trust rules. This one trusts no server and has
+            # no certificate, so its handshake fails.
             context = SSL.Context(SSL.TLS_METHOD)
             context.set_verify(SSL.VERIFY_PEER)
             data.ssl_conn = SSL.Connection(context)

@@ -1,6 +1,6 @@
-"""The hub as one addon of mitmproxy's: it makes its parts, and calls them in their order, each under the one guard.
+"""The hub as one addon of mitmproxy: creates its parts, and calls their hooks in a fixed order under one guard.
 
-mitmproxy looks each hook up in each addon at each event, and only logs what a hook raises.
+With several addons, mitmproxy would look up each hook in each addon at each event, and only log exceptions.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ logger = logging.getLogger(__name__)
 
 
 class HubPart(Protocol):
-    """One part of the hub's addon, with any of the hooks below."""
+    """One part of the hub's addon, with any of the hooks listed in `addons.proxy.fail_closed`."""
 
     @property
     def name(self) -> str: ...
 
 
 class HubAddon:
-    """Dispatches the hooks that any of its parts has."""
+    """Dispatches mitmproxy's hooks to the hub's parts."""
 
     name = "edgehub"
     _masters: ClassVar[WeakSet[object]] = WeakSet()
-    """The masters that have loaded a hub; parts of two hubs in one of them would answer each other's requests."""
+    """The masters that have loaded a hub. Two hubs in one master would answer each other's requests."""
 
     def __init__(self, make: Callable[[], Sequence[object]]) -> None:
-        """`make` makes the parts when mitmproxy loads the addon."""
+        """`make` creates the parts when mitmproxy loads the addon."""
         self._make = make
         self.parts: tuple[Any, ...] = ()
 
     def load(self, loader: Loader) -> None:
-        """Make the parts, and load them.
+        """Create and load the parts.
 
-        End the process where they cannot be made, and where the hub is loaded into it again: mitmproxy would only log
-        the error, open its own port, and relay requests there without filters.
+        Exit the process if that fails, or if this master has loaded a hub before: mitmproxy would only log the error,
+        open its own port, and relay requests there without filters.
         """
         if loader.master in self._masters:
             logger.critical("addons/hub.py was loaded a second time: the hub ends, start it again")
@@ -54,21 +54,21 @@ class HubAddon:
         self._call("load", loader)
 
     def make(self) -> None:
-        """Make the parts, and have the hooks that any of them has."""
+        """Create the parts, and define each hook that at least one of them has."""
         self.parts = tuple(self._make())
         for hook in (*FLOW_HOOKS, *CONNECTION_HOOKS):
             if any(hasattr(part, hook) for part in self.parts):
                 setattr(self, hook, guarded(self.parts, hook))
 
     def configure(self, updated: set[str]) -> None:
-        """OptionsError where a part refuses an option; those behind it are not asked then."""
+        """Configure the parts in order. OptionsError if one refuses an option; later parts are skipped then."""
         self._call("configure", updated)
 
     def running(self) -> None:
         self._call("running")
 
     def done(self) -> None:
-        """End every part, also where one fails to end."""
+        """Stop every part, even if one fails to stop."""
         for part in self.parts:
             try:
                 getattr(part, "done", _nothing)()
@@ -81,4 +81,4 @@ class HubAddon:
 
 
 def _nothing(*_: object) -> None:
-    """The hook of a part that does not have it."""
+    """Stand-in for a hook that a part does not define."""

@@ -17,13 +17,13 @@ from addons.startup.handed_sockets import ACCEPTED_AT_ONCE, BACKLOG, handed
 
 
 class HubMode(mode_specs.ProxyMode):
-    """`hub:LISTENER@[HOST:]PORT`, with a listener of `addons.requests.caller`."""
+    """Mode `hub:LISTENER@[HOST:]PORT`, with a listener of `addons.requests.caller`."""
 
     transport_protocol = mode_specs.TCP
     listener: Listener
 
     def __post_init__(self) -> None:
-        """ValueError for a listener that there is not."""
+        """Set the listener. ValueError for an unknown one."""
         self.listener = Listener(self.data)
 
     @property
@@ -31,14 +31,15 @@ class HubMode(mode_specs.ProxyMode):
         return f"edge hub ({self.listener})"
 
     def get_state(self) -> str:
-        """The state of a reverse proxy, with the listener's address: any mitmproxy reads a flow that was saved with
-        that."""
+        """Return the mode as that of a reverse proxy at the listener's address, so that any mitmproxy can read a saved
+        flow.
+        """
         host, port = NOWHERE
         return f"reverse:http://{host}:{port}@{self.full_spec.rpartition('@')[2]}"
 
 
 def listener_specs(settings: Settings) -> list[str]:
-    """The listeners but the peer port; addresses of IPv6 without brackets."""
+    """Return the mode specifications of all listeners except the peer port; IPv6 addresses have no brackets."""
     modes = []
     if settings.port:
         modes.append(f"hub:plain@{settings.listen}:{settings.port}")
@@ -48,22 +49,22 @@ def listener_specs(settings: Settings) -> list[str]:
 
 
 def peer_spec(settings: Settings) -> str:
-    """mitmproxy's mode specification of the peer port; "" where the port is off. It opens when the hub can serve."""
+    """Return the mode specification of the peer port; "" if it is off. It opens once the hub can serve it."""
     if not settings.peer_port or (settings.mode == "cloud" and settings.peer_clients == "pool"):
         return ""
     return f"hub:peer@{settings.peer_address}:{settings.peer_port}"
 
 
 def listener_of(client: connection.Client) -> Listener | None:
-    """Return the listener of a client; None if it is not the hub's."""
+    """Return the listener of a client; None if the listener is not the hub's."""
     return client.proxy_mode.listener if isinstance(client.proxy_mode, HubMode) else None
 
 
 class HubInstance(mode_servers.AsyncioServerInstance[HubMode]):
-    """Listens, on a socket that is open already where there is one for the address, and serves connections itself."""
+    """Serves the connections of one listener, on a socket that is already open if there is one for its address."""
 
     def make_top_layer(self, context: Context) -> layer.Layer:
-        """Not used: mitmproxy's layers serve none of the hub's clients."""
+        """Never called: mitmproxy's layers serve none of the hub's clients."""
         raise NotImplementedError
 
     _open: asyncio.Server | None = None
@@ -73,13 +74,13 @@ class HubInstance(mode_servers.AsyncioServerInstance[HubMode]):
         if sock is None:
             self._open = await loop.create_server(self._accepted, host or None, port)
         else:
-            # asyncio takes one number for the kernel's queue, and for the connections that it accepts at once.
+            # asyncio uses `backlog` both for the kernel's queue and for the connections accepted at once.
             self._open = await loop.create_server(self._accepted, sock=sock, backlog=ACCEPTED_AT_ONCE)
             sock.listen(BACKLOG)
         return [self._open]
 
     def stop_accepting(self) -> None:
-        """Accept no more connections; open ones continue."""
+        """Stop accepting connections; open ones continue."""
         if self._open is not None:
             self._open.close()
 

@@ -16,14 +16,14 @@ from addons.proxy.listener_mode import HubInstance, HubMode
 
 
 class OpenServers:
-    """The listeners of a hub without an interface; has the part of mitmproxy's `Servers` that the hub uses."""
+    """The listeners of a hub without an interface: the subset of mitmproxy's `Servers` that the hub uses."""
 
     def __init__(self, manager: ServerManager) -> None:
         self._manager = manager
         self._instances: dict[ProxyMode, ServerInstance[Any]] = {}
 
     async def update(self, modes: Iterable[ProxyMode]) -> None:
-        """Open these listeners and close all others. If one cannot be opened, it holds the exception."""
+        """Open these listeners and close all others. A listener that cannot be opened stores the exception."""
         wanted = list(modes)
         for mode in set(self._instances).difference(wanted):
             instance = self._instances.pop(mode)
@@ -32,7 +32,7 @@ class OpenServers:
         for mode in wanted:
             if mode not in self._instances:
                 instance = self._instances[mode] = ServerInstance.make(mode, self._manager)
-                with contextlib.suppress(Exception):  # it keeps it
+                with contextlib.suppress(Exception):  # the instance stores the error
                     await instance.start()
 
     def __iter__(self) -> Iterator[ServerInstance[Any]]:
@@ -43,7 +43,7 @@ class OpenServers:
 
 
 class Listening:
-    """Replaces mitmproxy's addon `proxyserver` in a hub without an interface."""
+    """Replacement for mitmproxy's addon `proxyserver` in a hub without an interface."""
 
     def __init__(self) -> None:
         self.connections: dict[tuple[Any, ...] | str, ProxyConnectionHandler] = {}
@@ -51,12 +51,14 @@ class Listening:
 
     @contextlib.contextmanager
     def register_connection(self, _id: object, _handler: object) -> Iterator[None]:
-        """mitmproxy does not look connections up here: see `addons.server.accept.accepted`."""
+        """Do nothing: the hub looks connections up in `addons.server.accept.accepted`."""
         yield
 
 
 def option_values(specs: Sequence[str]) -> dict[str, object]:
-    """The values of mitmproxy's options while these mode specifications are open. Its status bars show one address."""
+    """Return the values of mitmproxy's options for these mode specifications. mitmproxy's status bars show the first
+    address.
+    """
     values: dict[str, object] = {"mode": list(specs), "server": True}
     if specs:
         first = HubMode.parse(specs[0])
@@ -65,9 +67,9 @@ def option_values(specs: Sequence[str]) -> dict[str, object]:
 
 
 async def open_listeners(specs: Sequence[str]) -> None:
-    """Open these mode specifications and close all others; open ones stay as they are.
+    """Open the listeners of these mode specifications and close all others; listeners that are open stay open.
 
-    OSError, whose `filename` is the specification, for the first that cannot be opened.
+    OSError for the first one that cannot be opened; its `filename` is the specification.
     """
     modes = {spec: HubMode.parse(spec) for spec in specs}
     servers = _servers()
@@ -83,7 +85,9 @@ async def open_listeners(specs: Sequence[str]) -> None:
 
 
 async def open_again(specs: Sequence[str]) -> None:
-    """Reopen those of these mode specifications that no longer accept connections. OSError as `open_listeners`."""
+    """Reopen the listeners of these mode specifications that no longer accept connections. OSError as in
+    `open_listeners`.
+    """
     lost = [server for server in _servers() if server.mode.full_spec in specs and not server.listen_addrs]
     for instance in lost:
         with contextlib.suppress(Exception):  # it keeps it
@@ -94,33 +98,33 @@ async def open_again(specs: Sequence[str]) -> None:
 
 
 def stop_accepting() -> None:
-    """Accept no more connections. Those on handed-over sockets wait in the kernel for the next hub."""
+    """Stop accepting connections. New ones on handed-over sockets wait in the kernel for the next hub."""
     for instance in _servers():
         if isinstance(instance, HubInstance):
             instance.stop_accepting()
 
 
 def closed(specs: Sequence[str]) -> list[str]:
-    """The addresses of those of these mode specifications for which mitmproxy accepts no connection now."""
+    """Return the addresses of those mode specifications whose listeners are not open."""
     running = {server.mode.full_spec for server in _servers() if server.listen_addrs}
     return [spec.rpartition("@")[2] for spec in specs if spec not in running]
 
 
 def mode_of_state(mode: ProxyMode) -> ProxyMode:
-    """The mode of the open listener that a saved flow came to; `mode` itself where none is open there."""
+    """Return the mode of the open listener from which a saved flow came; `mode` itself if it is not open."""
     is_open = (server.mode for server in _servers() if server.mode.get_state() == mode.full_spec)
     return next(is_open, mode)
 
 
 def _servers() -> OpenServers:
-    """The open servers of this process; mitmproxy's own beside an interface."""
+    """Return the open servers of this process; beside an interface they are mitmproxy's own."""
     servers: OpenServers = ctx.master.addons.get("proxyserver").servers
     return servers
 
 
 @contextlib.contextmanager
 def _silent(name: str) -> Iterator[None]:
-    """mitmproxy logs each failure in its own options' terms; the caller logs it in the hub's."""
+    """Silence a logger: mitmproxy logs failures in terms of its own options; the caller logs them in the hub's."""
     logger = logging.getLogger(name)
     was, logger.disabled = logger.disabled, True
     try:

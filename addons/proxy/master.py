@@ -1,7 +1,7 @@
-"""A hub without an interface, in the place of mitmproxy's master: its options and one addon alone.
+"""Replacement for mitmproxy's master in a hub without an interface: its options and a single addon.
 
 mitmdump calls some forty addons for each hook of each request, which is half the cost of a small request, and reloads
-`addons/hub.py` when the file changes. To import mitmproxy's own master is to import all of them.
+`addons/hub.py` when the file changes. Importing mitmproxy's own master would import all those addons.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ LAYER_OPTIONS: tuple[tuple[str, object, object], ...] = (
     ("stream_large_bodies", str | None, None),
     ("validate_inbound_headers", bool, True),
 )
-"""The options of mitmproxy's addon `proxyserver`, which configuration files may have: name, type and default."""
+"""Options of mitmproxy's addon `proxyserver` that configuration files may contain: name, type and default."""
 SIZES = ("body_size_limit", "stream_large_bodies")
-"""The options that are sizes, such as 3m."""
+"""The options whose values are sizes, such as 3m."""
 
 logger = logging.getLogger(__name__)
 
 
 class OneAddon:
-    """The part of an addon manager that mitmproxy's layers and the hub's parts use."""
+    """The subset of an addon manager that the hub's parts and mitmproxy's modules use."""
 
     def __init__(self, addon: object, listening: Listening) -> None:
         self._addon = addon
         self.lookup: dict[str, object] = {"proxyserver": listening}
 
     def get(self, name: str) -> Any:
-        """Return an addon by its name; None without one."""
+        """Return an addon by its name; None if it does not exist."""
         return self.lookup.get(name)
 
     async def trigger_event(self, event: hooks.Hook) -> None:
-        """Call the addon's hook of this name, if it has one."""
+        """Call the addon's hook for this event, if it has one."""
         hook = getattr(self._addon, event.name, None)
         if hook is None:
             return
         try:
-            # `event.args` looks the fields of the class up at each event.
+            # `event.args` would look up the class's fields at each event.
             names = type(event).__match_args__  # type: ignore[attr-defined]  # a hook is a dataclass
             done = hook(*[getattr(event, name) for name in names])
             if done is not None:
@@ -67,7 +67,7 @@ class OneAddon:
 
 
 class HubMaster:
-    """Runs one addon. To be made in a running loop."""
+    """Runs one addon. Must be created in a running event loop."""
 
     def __init__(self, options: Options, addon: HubAddon) -> None:
         self.options = options
@@ -92,7 +92,7 @@ class HubMaster:
                 self._addon.done()
 
     def shutdown(self) -> None:
-        """End `run`; from any thread."""
+        """End `run`. May be called from any thread."""
         self.event_loop.call_soon_threadsafe(self.should_exit.set)
 
     def _configure(self, updated: set[str]) -> None:
@@ -107,8 +107,8 @@ class HubMaster:
 def run(addon: HubAddon, given: Mapping[str, Any], specifications: Sequence[str] = ()) -> None:
     """Serve in the foreground until SIGTERM or SIGINT.
 
-    `given` are options by name; `specifications` are `name=value`, as mitmproxy's `--set` takes them, and win over
-    `given`. OptionsError where mitmproxy or the addon refuses an option, SystemExit where the hub could not start.
+    `given` are options by name; `specifications` are `name=value`, as for mitmproxy's `--set`, and override `given`.
+    OptionsError if mitmproxy or the addon refuses an option, SystemExit if the hub could not start.
     """
     asyncio.run(_run(addon, given, specifications))
 
@@ -116,14 +116,14 @@ def run(addon: HubAddon, given: Mapping[str, Any], specifications: Sequence[str]
 async def _run(addon: HubAddon, given: Mapping[str, Any], specifications: Sequence[str]) -> None:
     options = Options()
     master = HubMaster(options, addon)
-    options.update(server=False)  # the last part opens the listeners, when it can answer
+    options.update(server=False)  # the last part opens the listeners, once the hub can answer
     specified = {specification.partition("=")[0] for specification in specifications}
-    # A configuration file may be for other programs of mitmproxy as well, with options that this one has not.
+    # A configuration file may contain options of other programs of mitmproxy, which do not exist here.
     options.update_known(**{name: value for name, value in given.items() if name not in specified})
     options.set(*specifications)
     loop = asyncio.get_running_loop()
     for signal_ in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(signal_, master.shutdown)
-    # A client that leaves is noticed by the failing write, not by a signal that ends the process.
+    # A closed connection is reported by the failing write, not by a signal that kills the process.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     await master.run()

@@ -1,4 +1,4 @@
-"""Owns the listeners of this process: no option of mitmproxy opens or closes one, and a lost one is opened again."""
+"""Owns the listeners of this process: mitmproxy's options cannot open or close one, and a lost listener is reopened."""
 
 from __future__ import annotations
 
@@ -18,32 +18,33 @@ from addons.telemetry.background import background
 OPTIONS = ("mode", "server", "listen_host", "listen_port")
 """The options by which mitmproxy opens its listeners."""
 SETUP = "setup_servers"
-"""The task in which mitmproxy opens listeners at its start. Where the hub is a script (`mitmdump -s`), that has begun
-before the script is loaded."""
+"""Name of the task in which mitmproxy opens listeners when it starts. It has begun before mitmproxy loads the hub as a
+script (`mitmdump -s`).
+"""
 LOOK = 1.0
-"""Seconds between two looks for a lost listener."""
+"""Seconds between two checks for a lost listener."""
 REFUSED = "the ports of this process are the hub's own: choose them when it starts; mode and server stay as they are"
 
 logger = logging.getLogger(__name__)
 
 
 class OwnListeners:
-    """Opens the hub's listeners, refuses all others, and reopens lost ones."""
+    """Opens the hub's listeners, forbids all others, and reopens lost ones."""
 
     name = "edgehub-listeners"
 
     def __init__(self) -> None:
         self._specs: Sequence[str] = ()
         self._accepted: dict[str, object] = {}
-        """The values of `OPTIONS` that stay."""
+        """The values that `OPTIONS` must have."""
         self._lost: frozenset[str] = frozenset()
-        """Addresses that were not open at the last look."""
+        """Addresses that were not open at the last check."""
         self._lock = asyncio.Lock()
-        """Held while listeners change, so that one that is being opened is not lost."""
+        """Held while listeners change, so that a listener that is just opening does not count as lost."""
         self._keeping: asyncio.Task[None] | None = None
 
     def load(self, loader: Loader) -> None:
-        """Keep mitmproxy from opening any listener: the hub opens its own when it can answer."""
+        """Prevent mitmproxy from opening listeners: the hub opens its own once it can answer."""
         master = loader.master
         master.options.update(server=False)
         for task in asyncio.all_tasks(master.event_loop):
@@ -51,7 +52,7 @@ class OwnListeners:
                 task.cancel()
 
     def running(self) -> None:
-        # mitmproxy notifies subscribers before its own addons, one of which would close the hub's listeners at once.
+        # Subscribers are notified before mitmproxy's addons, one of which would close the hub's listeners at once.
         self._accepted = {name: getattr(ctx.options, name) for name in OPTIONS}
         ctx.options.subscribe(self._refuse, OPTIONS)
         self._keeping = background(self._keep_open(), "listeners")
@@ -61,14 +62,14 @@ class OwnListeners:
             self._keeping.cancel()
 
     async def open(self, specs: Sequence[str]) -> None:
-        """Open these mode specifications, and close all others. OSError as in `open_listeners`."""
+        """Open the listeners of these mode specifications, and close all others. OSError as in `open_listeners`."""
         async with self._lock:
             self._specs = specs
             self._accepted |= option_values(specs)
             await open_listeners(specs)
 
     def closed(self) -> list[str]:
-        """The addresses at which the hub is to listen and does not."""
+        """Return the addresses whose listeners should be open and are not."""
         return closed(self._specs)
 
     async def _keep_open(self) -> None:

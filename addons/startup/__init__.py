@@ -1,4 +1,4 @@
-"""Steps before the process opens a port: modules left out, sockets taken over, checks and locks.
+"""Steps before the process opens a port: unused modules replaced, sockets adopted, settings checked, locks taken.
 
-A ValueError names the option that is wrong. Nothing here imports mitmproxy: modules are left out before it is imported.
+A ValueError names the wrong option. Nothing here imports mitmproxy, because modules must be replaced before its import.
 """

@@ -13,13 +13,13 @@ from addons.telemetry import metrics
 from addons.telemetry.log import Pace
 
 MOST_DESCRIPTORS = 65_536
-"""Descriptors that the hub asks for at the start, where the system allows as many."""
+"""Soft limit on open descriptors that the hub sets at start, if the hard limit allows it."""
 
 logger = logging.getLogger(__name__)
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the process' soft limit on descriptors as far as the system allows; the limit then."""
+    """Raise the process's soft limit on open descriptors as far as allowed. Return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
@@ -31,7 +31,7 @@ def raise_descriptor_limit() -> int:
 def quieten_accept(loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = time.monotonic) -> None:
     """Log one line a minute, instead of a hundred a second, while no connection can be accepted.
 
-    asyncio itself pauses accepting for a second then, and reports each of its tries.
+    asyncio pauses accepting for a second after each such error, and reports each attempt.
     """
     others, pace = loop.get_exception_handler(), Pace(clock)
 

@@ -1,7 +1,7 @@
-"""The owner of a state folder: node, identity and cluster. Another owner's content is set aside, and not read.
+"""The owner of a state folder: node, identity and cluster. Content of another owner is moved aside, and not read.
 
-With a copied disk image, a renamed node, or a kubeconfig of another user or cluster, the hub would serve the other
-owner's objects without a cloud, and send its pending writes later.
+After a copied disk image, a renamed node, or a kubeconfig of another user or cluster, the hub would otherwise serve the
+other owner's objects while the cloud is away, and send its pending writes later.
 """
 
 from __future__ import annotations
@@ -25,34 +25,36 @@ from kube.http.kubeconfig import Credentials
 
 FILE = "owner.json"
 ASIDE = "set-aside"
-"""The one folder that remains of all that were set aside."""
+"""Folder with the content moved aside last; earlier ones are deleted."""
 OF_THE_HUB = (
     *("cache", "cache.new", "cache.unreadable", "journal.done", "callers.key", "callers.done", "pki"),
     "rolled-back",
 )
-"""The entries that the hub makes in its state folder."""
+"""Entries that the hub creates in its state folder."""
 
 logger = logging.getLogger(__name__)
 
 
 class FolderOwner(NamedTuple):
-    """The owner of a folder. An empty field is not known, and agrees with any."""
+    """The owner of a folder. An empty field is unknown, and matches any value."""
 
     node: str
     identity: str
     authorities: tuple[str, ...]
-    """Digests of the keys of the cluster's CAs. One that is renewed keeps its key, or comes beside the former."""
+    """Digests of the public keys of the cluster's CAs. A renewed CA has the same key, or is added to the previous
+    one.
+    """
     servers: tuple[str, ...]
 
     @classmethod
     def of(cls, node: str, credentials: Credentials, servers: Iterable[Server]) -> FolderOwner:
-        """Return the owner that settings and kubeconfig name."""
+        """Return the owner according to settings and kubeconfig."""
         return cls(node, _identity_of(credentials), _authorities_of(credentials), tuple(map(str, servers)))
 
     def is_another_than(self, other: FolderOwner) -> str:
-        """The difference of two owners, for people; "" for one and the same.
+        """Describe how two owners differ, for the operator; "" if they do not.
 
-        A cluster is known by its CA. Where there is none, it is known by its addresses.
+        Clusters are compared by their CAs or, without these, by their addresses.
         """
         if self.node and other.node and self.node != other.node:
             return f"node {other.node}"
@@ -67,10 +69,10 @@ class FolderOwner(NamedTuple):
 
 
 def take_over(folder: Path, owner: FolderOwner) -> None:
-    """Take over a folder for an owner, and set aside another owner's content.
+    """Record the owner of a folder, and move another owner's content aside.
 
-    ValueError, in the operator's terms, where that cannot be moved: it must not be read. OSError where nothing can be
-    written.
+    ValueError, with a text for the operator, if that content cannot be moved: it must not be read. OSError if nothing
+    can be written.
     """
     former = _read(folder / FILE)
     another = owner.is_another_than(former) if former is not None else ""
@@ -94,7 +96,7 @@ def take_over(folder: Path, owner: FolderOwner) -> None:
 
 
 def _set_aside(folder: Path) -> None:
-    """Move all of the hub's files, the owner's last: the next start continues after a crash in between."""
+    """Move all of the hub's entries, the owner file last, so that the next start continues after a crash."""
     fresh = folder / f"{ASIDE}.new"
     fresh.mkdir(mode=0o700, exist_ok=True)
     for name in (*OF_THE_HUB, FILE):
@@ -105,7 +107,7 @@ def _set_aside(folder: Path) -> None:
 
 
 def _read(file: Path) -> FolderOwner | None:
-    """None for a folder without an owner: an older hub wrote none, and a damaged file names none."""
+    """Read a folder's owner; None if the file is missing (older hubs wrote none) or damaged."""
     try:
         said: Any = orjson.loads(read_file(file))
         return FolderOwner(
@@ -120,7 +122,7 @@ def _read(file: Path) -> FolderOwner | None:
 
 
 def _identity_of(credentials: Credentials) -> str:
-    """The user of a certificate, or the subject of a token; "" where only the cloud knows."""
+    """Return the user of the certificate, or the subject of the token; "" if only the cloud knows it."""
     try:
         pem = credentials.user.certificate.read()
         if pem.strip():

@@ -1,8 +1,8 @@
-"""Listens on sockets that are open before the hub can answer: a client that connects waits in the kernel's queue.
+"""Listening sockets that are open before the hub can answer, so that connections wait in the kernel's queue.
 
-The service manager opens them and hands them over (LISTEN_FDS, sd_listen_fds(3)), and keeps them open while the hub is
-replaced. The program opens the others itself before it imports its server. A client whose connection is refused backs
-off, for longer than a start takes.
+The service manager opens sockets, passes them to the hub (LISTEN_FDS, sd_listen_fds(3)), and holds them open while the
+hub is replaced. The program opens the other sockets itself before it imports its server. Clients whose connection is
+refused back off for longer than a start takes.
 """
 
 from __future__ import annotations
@@ -14,23 +14,25 @@ import socket
 from collections.abc import Iterable, MutableMapping
 
 FIRST = 3
-"""The number of the first descriptor that is handed over."""
+"""Number of the first descriptor that is passed."""
 BACKLOG = 1024
-"""Connections that wait in the kernel's queue, and as many as the unit asks for."""
+"""Maximum connections in the kernel's queue; the systemd unit sets the same."""
 ACCEPTED_AT_ONCE = 25
-"""Connections that the event loop accepts before it does anything else. Each costs it half a millisecond."""
+"""Connections that the event loop accepts before other work. Each takes half a millisecond."""
 
 logger = logging.getLogger(__name__)
 
 
 class HandedSockets:
-    """The sockets handed to this process, by the address at which each listens."""
+    """The listening sockets of this process, by address."""
 
     def __init__(self) -> None:
         self._sockets: dict[tuple[str, int], socket.socket] = {}
 
     def adopt_sockets(self, environment: MutableMapping[str, str] = os.environ) -> None:
-        """Take the descriptors that were meant for this process; children are not to take them again."""
+        """Adopt the descriptors passed to this process, and remove the variables, so that children do not adopt them
+        again.
+        """
         meant_for = environment.pop("LISTEN_PID", "")
         count = environment.pop("LISTEN_FDS", "")
         environment.pop("LISTEN_FDNAMES", None)
@@ -46,9 +48,9 @@ class HandedSockets:
             self._sockets[_address(sock)] = sock
 
     def open(self, addresses: Iterable[tuple[str, int]]) -> None:
-        """Listen on those of these addresses that were not handed over.
+        """Listen on those of these addresses that were not passed.
 
-        One that cannot be opened is left out: the hub retries, and logs the reason, once it can serve.
+        An address that fails is skipped: once the hub can serve, it retries and logs the reason.
         """
         for host, port in addresses:
             if (host, port) not in self._sockets:
@@ -58,12 +60,12 @@ class HandedSockets:
                     self._sockets[host, port] = sock
 
     def at(self, host: str, port: int) -> socket.socket | None:
-        """A descriptor of its own of the socket that listens there, if there is one."""
+        """Return a duplicate of the socket that listens at this address; None if there is none."""
         sock = self._sockets.get((host, port))
         return sock.dup() if sock is not None else None
 
     def close(self) -> None:
-        """Close the sockets; those that were handed over stay open in the service manager."""
+        """Close the sockets. Those from the service manager stay open there."""
         for sock in self._sockets.values():
             sock.close()
         self._sockets.clear()

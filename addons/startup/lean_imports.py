@@ -1,16 +1,15 @@
-"""Keeps modules that a hub without an interface never uses out of its process: 12 MB, and a fifth of the time to start.
+"""Replaces modules that a hub without an interface never uses. That saves 12 MB and a fifth of the start time.
 
-What is left out, and how; the figures are resident memory that each costs alone:
+The figures are the resident memory that each module takes alone:
+- `LATE` modules are executed at the first access to one of their attributes. Their importers use them for one purpose,
+  which a quiet hub does not have: flows in a file, metrics as a page, options in YAML, protobuf in Python, not C.
+- `FORBIDDEN` modules are imported by modules that the hub needs, which use them only for QUIC, UDP and local
+  redirection. The hub has none of these.
 
-- `LATE` modules run when somebody asks for a name of theirs. They have one use in the modules that import them, which
-  a quiet hub does not come to: flows in a file, metrics as a page, options in YAML, protobuf in Python in place of C.
-- `FORBIDDEN` modules are imported by modules that the hub needs, which use them for QUIC, UDP and local redirection
-  alone. The hub has none of these.
+Other unused modules cost less than a megabyte each, and are imported.
 
-Other modules that cost less than a megabyte are imported, used or not.
-
-mitmproxy's own addons, which bring Flask and ldap3, are not imported at all: `addons.proxy.master` needs none of them.
-An interface uses everything: `--ui console`, `--ui web` and `mitmdump -s` leave nothing out.
+mitmproxy's own addons, which import Flask and ldap3, are not imported at all: `addons.proxy.master` needs none of them.
+An interface uses everything: `--ui console`, `--ui web` and `mitmdump -s` replace no module.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def leave_out_unused() -> None:
     """Replace each module of `LATE` and `FORBIDDEN` that is not imported yet.
 
     Call this before mitmproxy's proxy or protobuf is imported. `tests/addons/startup/test_lean_imports.py` fails if an
-    entry has become needless.
+    entry is no longer necessary.
     """
     for name in LATE:
         if name not in sys.modules:
@@ -55,7 +54,7 @@ def leave_out_unused() -> None:
 def _import_late(name: str) -> None:
     spec = importlib.util.find_spec(name)
     if spec is None:
-        return  # another layout; the full import is the price
+        return  # another version's layout: the normal import follows
     module = importlib.util.module_from_spec(spec)
     module.__class__ = Late
     sys.modules[name] = module
@@ -65,7 +64,9 @@ def _import_late(name: str) -> None:
 
 
 class Late(ModuleType):
-    """A module that runs when one of its names is asked for. The modules of a package are imported without it."""
+    """A module that is executed at the first access to an attribute. Submodules of a package are imported without
+    it.
+    """
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -82,7 +83,7 @@ class Late(ModuleType):
 
 
 class Forbidden(ModuleType):
-    """A module whose names may be imported and passed to `isinstance`, and nothing else."""
+    """A module whose names can be imported and passed to `isinstance`, and nothing else."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -95,7 +96,7 @@ def _unused(module: str, name: str) -> Any:
 
 
 class _Names(type):
-    """A name whose attributes are such names, too: mitmproxy stops a listener by `mitmproxy_rs.udp.UdpServer`."""
+    """Metaclass whose attributes are such names, too: mitmproxy stops a listener by `mitmproxy_rs.udp.UdpServer`."""
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):

@@ -1,7 +1,7 @@
-"""Checks that the hub is the one of its node: by its identity, and by the cloud's Node.
+"""Checks that the hub runs under its node's name, by its identity and by the cloud's Node.
 
-A hub under another name finds no Node, no pool and no labels, and its filters would keep all. It still answers: a
-kubelet registers its Node through the hub.
+A hub with a wrong name finds no Node, pool or labels, so its filters would drop nothing. It still answers: kubelet
+registers its Node through the hub.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kube.http.kubeconfig import Credentials
 
 
 def node_in(credentials: Credentials) -> str:
-    """The node that the certificate of these credentials names; "" for a token's, a person's or none's."""
+    """Return the node that the certificate of these credentials names; "" for a token, a user, or no credentials."""
     try:
         leaf, *_ = x509.load_pem_x509_certificates(credentials.user.certificate.read())
     except (OSError, ValueError):
@@ -26,7 +26,7 @@ def node_in(credentials: Credentials) -> str:
 
 
 def of_another(settings: Settings, credentials: Credentials) -> str:
-    """The error where the identity is that of another node than `hub_node`; "" otherwise, and in mode cloud."""
+    """Return the error if the identity is that of another node than `hub_node`; "" otherwise, and in mode cloud."""
     named = node_in(credentials)
     if settings.mode != "edge" or named in ("", settings.node):
         return ""
@@ -37,7 +37,7 @@ def of_another(settings: Settings, credentials: Credentials) -> str:
 
 
 def why_unfit(settings: Settings, credentials: Credentials, inputs: FilterInputs, cloud: Cloud) -> str:
-    """The reason why the hub is not its node's; "" for nothing, and as long as no cloud has answered."""
+    """Return why the hub does not match its node; "" if it does, or while the cloud has not answered."""
     if settings.mode != "edge":
         return ""
     if why := of_another(settings, credentials):

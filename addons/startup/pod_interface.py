@@ -1,7 +1,7 @@
-"""The address at which pods reach the hub, where the hub makes it (`--pod-address auto`): on an interface of its own.
+"""Creates the address at which pods reach the hub (`--pod-address auto`), on a network interface of its own.
 
-A dummy interface is the first choice, a bridge without ports the second, for kernels that have no dummy device, and the
-loopback interface the last. An interface of the name that is there already is used as it is.
+A dummy interface is preferred, then a bridge without ports, for kernels without dummy devices, then the loopback
+interface. An existing interface of that name is used unchanged.
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ INTERFACE = "edgehub0"
 KINDS = ("dummy", "bridge")
 LOOPBACK = "lo"
 CHECK_INTERVAL = 10.0
-"""Seconds between two looks at the addresses, which another program may remove."""
+"""Seconds between checks of the addresses, which another program may remove."""
 NO_DUPLICATE_CHECK = 0x02
-"""IFA_F_NODAD: a program can listen on an IPv6 address at once. No other host has an address of this interface."""
+"""IFA_F_NODAD: skips duplicate address detection, so that programs can listen on an IPv6 address at once. No other host
+has the interface's addresses.
+"""
 
 logger = logging.getLogger(__name__)
 
 
 def ensure(addresses: Sequence[str]) -> str:
-    """See to it that the node has these addresses; the name of the interface that has them.
+    """Ensure that the node has these addresses. Return the name of their interface.
 
-    ValueError with the commands to type where the hub has no right to make them. Blocks for some milliseconds.
+    ValueError, with the commands to run, if the hub lacks permission. Blocks for some milliseconds.
     """
-    # These take a tenth of a second to import, and most hubs need none of it.
+    # Imported late: it takes a tenth of a second, and most hubs do not need it.
     from pyroute2 import IPRoute  # noqa: PLC0415 - as above
     from pyroute2.netlink.exceptions import NetlinkError  # noqa: PLC0415 - as above
 
@@ -51,7 +53,7 @@ def ensure(addresses: Sequence[str]) -> str:
 
 
 def remove(addresses: Sequence[str]) -> None:
-    """Remove what `ensure` has made; ValueError without permission."""
+    """Remove what `ensure` has created. ValueError without permission."""
     from pyroute2 import IPRoute  # noqa: PLC0415 - as in `ensure`
     from pyroute2.netlink.exceptions import NetlinkError  # noqa: PLC0415 - as in `ensure`
 
@@ -68,7 +70,7 @@ def remove(addresses: Sequence[str]) -> None:
 
 
 async def maintain(addresses: Sequence[str]) -> None:
-    """Restore the addresses when another program removes them, until cancelled."""
+    """Restore the addresses whenever another program removes them, until cancelled."""
     while True:
         await asyncio.sleep(CHECK_INTERVAL)
         try:
@@ -78,14 +80,14 @@ async def maintain(addresses: Sequence[str]) -> None:
 
 
 def how_to(addresses: Sequence[str]) -> str:
-    """The commands for a person with the right that the hub lacks."""
+    """Return the commands for an operator with the permission that the hub lacks."""
     commands = [f"ip link add {INTERFACE} type dummy", f"ip link set {INTERFACE} up"]
     commands += [f"ip addr add {address}/{_length(address)} dev {INTERFACE}" for address in addresses]
     return f"give the hub CAP_NET_ADMIN, or type `{' && '.join(commands)}`"
 
 
 def _holder(route: IPRoute, addresses: Sequence[str]) -> str:
-    """The interface that has all the addresses already and is up; "" for none."""
+    """Return the interface that already has all the addresses and is up; "" for none."""
     present = _present(route)
     holders = {present.get(address) for address in addresses}
     if len(holders) != 1 or None in holders:
@@ -96,7 +98,7 @@ def _holder(route: IPRoute, addresses: Sequence[str]) -> str:
 
 
 def _interface(route: IPRoute) -> str:
-    """The name of the interface for the addresses, which is made where it is not there."""
+    """Return the name of the interface for the addresses, creating it if necessary."""
     from pyroute2.netlink.exceptions import NetlinkError  # noqa: PLC0415 - as in `ensure`
 
     if route.link_lookup(ifname=INTERFACE):
@@ -112,7 +114,7 @@ def _interface(route: IPRoute) -> str:
 
 
 def _present(route: IPRoute) -> dict[str, int]:
-    """The addresses of the node, each with the index of its interface."""
+    """Return the node's addresses, each with the index of its interface."""
     messages: list[Any] = list(route.get_addr())
     return {str(message.get_attr("IFA_ADDRESS")): message["index"] for message in messages}
 

@@ -1,4 +1,4 @@
-"""Checks of the settings at the start. Each error is one line that names the wrong option and the remedy."""
+"""Checks the settings at start. Each error is one line that names the wrong option and the remedy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kube.option import VERSION
 
 
 def credentials_of(settings: Settings) -> Credentials:
-    """Return credentials from the kubeconfig, or anonymous without one; ValueError for an unusable one."""
+    """Return the kubeconfig's credentials; anonymous ones without a kubeconfig. ValueError if it is unusable."""
     if not settings.kubeconfigs:
         return NO_CREDENTIALS
     try:
@@ -31,8 +31,8 @@ def credentials_of(settings: Settings) -> Credentials:
 
 
 def doubt(settings: Settings, credentials: Credentials) -> str:
-    """Return a warning if the identity is another node's, or if each process of this machine gets a person's rights;
-    else "".
+    """Return a warning if the identity is another node's, or if every process of this machine would get a user's
+    rights; "" otherwise.
     """
     if why := of_another(settings, credentials):
         return why
@@ -48,7 +48,7 @@ def doubt(settings: Settings, credentials: Credentials) -> str:
 
 
 def check(settings: Settings, servers: Iterable[Server]) -> None:
-    """ValueError for the first mistake, with the names of options in it (`hub_…`)."""
+    """Raise ValueError for the first mistake, naming the options (`hub_…`)."""
     _check_certificate(settings)
     for server in servers:
         _check_server(settings, server)
@@ -72,7 +72,7 @@ def _check_certificate(settings: Settings) -> None:
 
 
 def own_listener(settings: Settings, server: Server) -> str:
-    """Return the option of the hub's own port at a server's address; "" for any other address."""
+    """Return the option of the hub's own port if a server's address leads to it; "" for any other address."""
     for option, port in settings.ports.items():
         if port and port == server.port and _is_served(settings.listen, server.host):
             return option
@@ -89,7 +89,7 @@ def _check_server(settings: Settings, server: Server) -> None:
 
 
 def _user() -> str:
-    """The user of this process, as `hub_plain_users` names users."""
+    """Return the user of this process as in `hub_plain_users`."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
@@ -97,12 +97,12 @@ def _user() -> str:
 
 
 def _named(settings: Settings) -> str:
-    """The kubeconfig, or those that are merged, as an operator writes them."""
+    """Return the path of the kubeconfig, or of the merged ones, as an operator writes them."""
     return os.pathsep.join(map(str, settings.kubeconfigs)) or str(settings.bootstrap_kubeconfig)
 
 
 def _is_served(listen: str, host: str) -> bool:
-    """Whether a connection to `host` reaches a listener on the address `listen` of this machine."""
+    """Whether a connection to `host` reaches a listener at the address `listen` of this machine."""
     if host in ("localhost", os.uname().nodename):
         addresses = {"127.0.0.1", "::1"} if host == "localhost" else _addresses(host)
     else:
@@ -116,7 +116,7 @@ def _is_served(listen: str, host: str) -> bool:
 
 
 def _addresses(host: str) -> set[str]:
-    """Return the IP addresses that this machine's own host name resolves to; none if it does not resolve."""
+    """Return the IP addresses to which this machine's own host name resolves; empty if it does not resolve."""
     try:
         return {str(address[4][0]).partition("%")[0] for address in socket.getaddrinfo(host, None)}
     except OSError:
@@ -135,7 +135,9 @@ def _is_local(address: str) -> bool:
 
 
 def cannot_listen(error: OSError, settings: Settings) -> str:
-    """The error message for a listener that could not be opened; `error.filename` ends with the listener's address."""
+    """Return the error message for a listener that could not be opened; `error.filename` ends with the listener's
+    address.
+    """
     address = str(error.filename).rpartition("@")[2]
     port = int(address.rpartition(":")[2])
     option = next((name for name, own in settings.ports.items() if own == port), "the listener")
@@ -150,7 +152,7 @@ def cannot_listen(error: OSError, settings: Settings) -> str:
 
 
 def start_line(settings: Settings, servers: Sequence[Server]) -> str:
-    """The first line of a log: the program, its version and its node."""
+    """Return the first line of the log: the version, the node and the addresses."""
     ports = {"plain": settings.port, "TLS": settings.tls_port, "admin": settings.admin_port}
     opened = ", ".join(f"{name} {port}" for name, port in ports.items() if port)
     return (

@@ -1,4 +1,4 @@
-"""The record of a failed upgrade in the state folder: `edgehub upgrade` writes it, and the former hub reports it."""
+"""The record of a failed upgrade, in the state folder: written by `edgehub upgrade`, reported by the restored hub."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from kube.log_lines import printable
 
 FILE = "rolled-back"
 LONGEST = 300
-"""Characters of a record: a Lease's annotation carries it to the fleet."""
+"""Maximum characters of a record: a Lease's annotation sends it to the fleet."""
 
 
 def write_rollback(state: Path, why: str) -> None:
-    """Record why the node has its former hub again; OSError where the disk refuses it."""
+    """Record why the previous hub was restored on this node. OSError if the disk fails."""
     write_file(state / FILE, printable(" ".join(why.split()))[:LONGEST].encode())
 
 
 def clear_rollback(state: Path) -> None:
-    """Forget the last failure; OSError where that cannot be."""
+    """Delete the record. OSError if the disk fails."""
     (state / FILE).unlink(missing_ok=True)
 
 
 def read_rollback(state: Path) -> str:
-    """Return the record; "" without a readable one."""
+    """Return the record; "" if it is missing or unreadable."""
     try:
         return printable(read_file(state / FILE).decode(errors="replace"))[:LONGEST]
     except OSError:

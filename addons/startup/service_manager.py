@@ -1,4 +1,4 @@
-"""Notifies the service manager that started the hub, such as systemd, that the hub serves or stops (sd_notify)."""
+"""Notifies the service manager (such as systemd) that the hub is ready, alive or stopping (sd_notify)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 READY = "READY=1"
 STATUS = "STATUS="
-"""The prefix of the text that `systemctl status` shows of the hub; nothing removes it."""
+"""Prefix of the text in `systemctl status`; an empty text clears it."""
 STOPPING = "STOPPING=1"
 ALIVE = "WATCHDOG=1"
 
@@ -20,15 +20,15 @@ logger = logging.getLogger(__name__)
 
 
 def notify(state: str, environment: Mapping[str, str] = os.environ) -> None:
-    """Send a state to the service manager, if there is one. A failure is logged: the hub serves all the same."""
+    """Send a state to the service manager, if there is one. Failures are only logged."""
     address = environment.get("NOTIFY_SOCKET", "")
     if not address:
         return
-    # A name that begins with @ is one of Linux' abstract sockets.
+    # A name that begins with @ is an abstract socket of Linux.
     name = "\0" + address[1:] if address.startswith("@") else address
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as manager:
-            manager.setblocking(False)  # a manager that does not read holds no event loop up
+            manager.setblocking(False)  # a manager that does not read must not block the event loop
             manager.connect(name)
             manager.sendall(state.encode())
     except OSError as error:
@@ -36,16 +36,16 @@ def notify(state: str, environment: Mapping[str, str] = os.environ) -> None:
 
 
 async def ready_without(missing: str, found: asyncio.Event) -> None:
-    """Notify systemd that the hub serves except for the missing parts, and later that none is missing."""
+    """Notify systemd that the hub is ready except for the missing parts, and clear that text once `found` is set."""
     notify(f"{READY}\n{STATUS}{missing}")
     await found.wait()
     notify(STATUS)
 
 
 async def stay_alive(environment: Mapping[str, str] = os.environ) -> None:
-    """Send the watchdog's notification twice in each interval of the unit (WatchdogSec=).
+    """Send watchdog notifications, twice in each interval of the unit (WatchdogSec=).
 
-    Returns at once if the unit has no watchdog, or has one of another process.
+    Return at once if the unit has no watchdog, or has one for another process.
     """
     allowed, process = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID", "")
     if not allowed.isdecimal() or process not in ("", str(os.getpid())):

@@ -1,4 +1,6 @@
-"""The state folder: its files outlive a restart. Only the hub's user can write to it; one hub at a time holds it."""
+"""The state folder, whose files outlive a restart. Only the hub's user can write to it, and one hub at a time uses
+it.
+"""
 
 from __future__ import annotations
 
@@ -14,23 +16,24 @@ from kube.disk.trusted_path import is_trusted, untrusted_step
 MISTAKES = frozenset(
     {errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ELOOP, errno.ENOENT, errno.ENAMETOOLONG}
 )
-"""The kernel's errors for a folder of another user, or none. All else (full, read-only, broken) is the disk's
-fault: the hub starts without its folder then, because a node needs its hub."""
+"""Kernel errors that mean a wrong path or owner. Any other error (full, read-only, broken) is the disk's: the hub then
+starts without the folder, because the node needs its hub.
+"""
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class StateFolder:
-    """A lock on the state folder, held from `claim` to `release` or to the end of the process."""
+    """A lock on the state folder, from `claim` to `release` or the end of the process."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = -1
 
     def claim(self, owner: FolderOwner) -> None:
-        """Make the folder if it is missing (mode 0700), take its lock, and set aside another owner's content.
+        """Create the folder if it is missing (mode 0700), lock it, and move another owner's content aside.
 
-        ValueError, in the operator's terms, where the folder cannot be trusted, is not this user's, or has another hub.
-        OSError where the disk itself is at fault.
+        ValueError, with a text for the operator, if other users can write there, or another user or hub has the folder.
+        OSError if the disk fails.
         """
         try:
             self._make()
@@ -45,7 +48,7 @@ class StateFolder:
             ) from None
 
     def release(self) -> None:
-        """Release the folder for another hub."""
+        """Unlock the folder for another hub."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -63,7 +66,9 @@ class StateFolder:
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
 
     def _check(self) -> None:
-        """The folder, and its parents, are root's or this user's, and no other user can write there."""
+        """Raise ValueError unless the folder and its parents belong to root or this user, and no other user can write
+        there.
+        """
         for status in (self._path.lstat(), self._path.stat()):
             if not is_trusted(status):
                 raise ValueError(

@@ -1,4 +1,4 @@
-"""Tasks that run as long as the hub and are not awaited: a failing one is logged."""
+"""Tasks that run until the hub stops and that no caller awaits. A failure is logged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ logger = logging.getLogger(__name__)
 
 
 def background(work: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
-    """A task of that name. asyncio logs an error that is not awaited only when the task is collected, so never."""
+    """Start a task with this name, whose failure is logged. asyncio would log it only when the task is
+    garbage-collected.
+    """
     task = asyncio.create_task(work, name=name)
     task.add_done_callback(_say_if_failed)
     return task

@@ -1,4 +1,4 @@
-"""Counts each component's requests and bytes in the last hour and today, for people. Prometheus has the metrics."""
+"""Counts each component's requests and bytes in the last hour and today, for the interfaces. Prometheus has metrics."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from addons.telemetry import metrics
 from addons.telemetry.labels import HUB, OTHER
 
 MAX_COMPONENTS = 100
-"""Components that are counted by name. Clients invent User-Agents without end: all further ones count as `other`."""
+"""Maximum components counted by name, because clients can invent User-Agents. Further ones are counted as `other`."""
 MAX_READS = 50
-"""Resources that a component is remembered to have read."""
+"""Maximum resources recorded as read by one component."""
 HOUR = 60
-"""Minutes that a report looks back."""
+"""Minutes covered by a report."""
 
 
 @dataclass(slots=True)
 class Totals:
-    """Since the hub started. `sent` are bytes of bodies to the component, `fetched` those of the cloud for it alone.
+    """Counts since the hub started. `sent`: body bytes to the component. `fetched`: body bytes from the cloud for it
+    alone.
 
-    `copied` are bytes from copies, without errors and without a server's answers.
+    `copied`: bytes answered from copies, without errors and without servers' answers.
     """
 
     requests: int = 0
@@ -34,37 +35,39 @@ class Totals:
     copied: int = 0
 
     def since(self, before: Totals) -> Totals:
-        """The difference to an earlier count."""
+        """Return the difference to an earlier count."""
         return Totals(*map(sub, astuple(self), astuple(before)))
 
 
 @dataclass(slots=True)
 class ComponentCounts:
-    """One component's counts. The answering code adds to `totals` piece by piece."""
+    """The counts of one component. The answering code adds each piece to `totals`."""
 
     totals: Totals = field(default_factory=Totals)
     watches: int = 0
-    """Open now."""
+    """Number of open watches."""
     last_seen: float = 0.0
-    """Seconds since the epoch."""
+    """Unix time in seconds of the last request."""
     reads: dict[str, None] = field(default_factory=dict)
-    """The resources that the component got, listed or watched, with their groups."""
+    """The resources, with their groups, that the component read, as keys in order."""
 
 
 class ComponentTraffic:
-    """All components. Each new request moves the clock on; the hub's own probes are requests too, every few seconds."""
+    """The counts of all components. Each request advances the clock, at the latest the hub's own probe every few
+    seconds.
+    """
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
-        """`now` is in seconds since the epoch."""
+        """`now` returns Unix time in seconds."""
         self._now = now
         self._components: dict[str, ComponentCounts] = {}
         self._minutes: deque[tuple[int, dict[str, Totals]]] = deque(maxlen=HOUR)
-        """The totals at the beginning of each of the last minutes with a request."""
+        """The totals at the beginning of each of the last minutes that had a request."""
         self._day = date.fromtimestamp(now())
         self._link_at_midnight = link_bytes()
 
     def began(self, component: str, read: str, *, is_error: bool, is_watch: bool) -> ComponentCounts:
-        """Count a request with or without an answer; the answering code counts on in the result."""
+        """Count a request. Return the component's counts, to which the answering code adds the bytes."""
         now = self._advance()
         if component not in self._components and len(self._components) >= MAX_COMPONENTS:
             component = OTHER
@@ -81,7 +84,7 @@ class ComponentTraffic:
         return dict(self._components)
 
     def last_hour(self) -> dict[str, Totals]:
-        """The traffic of each component in the last hour, idle ones left out."""
+        """Return each component's traffic in the last hour; idle components are omitted."""
         start = int(self._now() // 60) - HOUR
         before = next((totals for minute, totals in self._minutes if minute >= start), {})
         sums = {
@@ -90,21 +93,21 @@ class ComponentTraffic:
         return {name: totals for name, totals in sums.items() if totals != Totals()}
 
     def sent(self) -> int:
-        """Bytes to all components since the start, those to the hub itself left out."""
+        """Return the bytes sent to all components except the hub itself, since the start."""
         return sum(component.totals.sent for name, component in self._components.items() if name != HUB)
 
     def copied(self) -> int:
-        """Bytes to all components that came from copies, since the start."""
+        """Return the bytes sent to all components except the hub itself from copies, since the start."""
         return sum(component.totals.copied for name, component in self._components.items() if name != HUB)
 
     def link_today(self) -> tuple[int, int]:
-        """Bytes to and from the cloud since midnight, or since the start."""
+        """Return the bytes to and from the cloud since midnight, or since the start."""
         self._advance()
         up, down = link_bytes()
         return up - self._link_at_midnight[0], down - self._link_at_midnight[1]
 
     def _advance(self) -> float:
-        """Remember the totals at the beginning of a minute, and those of the link at midnight; the time."""
+        """Record the totals at each new minute, and the link's bytes at midnight. Return the time."""
         now = self._now()
         minute = int(now // 60)
         if not self._minutes or self._minutes[-1][0] != minute:
@@ -117,7 +120,7 @@ class ComponentTraffic:
 
 
 def link_bytes() -> tuple[int, int]:
-    """Bytes of bodies sent to all servers, and received from them, since the process began."""
+    """Return the body bytes sent to all servers, and received from them, since the process started."""
     up = down = 0.0
     for sample in next(iter(metrics.UPSTREAM_BYTES.collect())).samples:
         if sample.labels["direction"] == "up":

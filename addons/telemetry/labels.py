@@ -1,18 +1,19 @@
-"""Metric labels from known names alone: whatever else a client sends counts as `other`.
+"""Restricts metric labels to known names: any other name that a client sends is counted as `other`.
 
-Prometheus keeps each combination of labels for good, so a label that a client can invent is memory that it can fill.
+Prometheus stores every combination of labels until the process ends, so a client that can invent labels can exhaust
+memory.
 """
 
 from __future__ import annotations
 
 HUB = "edgehub"
-"""The hub's own component: its requests call themselves so, rules never filter them, and they are counted apart."""
+"""The component name of the hub's own requests. Rules never filter them."""
 OTHER = "other"
 VERBS = frozenset(
     {"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "proxy"}
     | {"post", "put", "head", "options"}
 )
-"""The verbs of RBAC, and the methods (in lower case) of requests that name no resource."""
+"""RBAC verbs, and lower-case HTTP methods for requests that name no resource."""
 RESOURCES = frozenset(
     {
         *("bindings", "componentstatuses", "configmaps", "endpoints", "events", "limitranges"),
@@ -36,7 +37,7 @@ RESOURCES = frozenset(
         *("nodepools", "yurtappconfigbindings", "servicegrids"),
     }
 )
-"""Kubernetes' own resources, and those of the edge that the hub or its manager reads."""
+"""Kubernetes' built-in resources, and the edge resources that the hub or its manager reads."""
 
 
 GROUPS = frozenset(
@@ -49,11 +50,11 @@ GROUPS = frozenset(
         *("resource.k8s.io", "scheduling.k8s.io", "storage.k8s.io", "apps.openyurt.io", "superedge.io"),
     }
 )
-"""Their API groups; "" is the core group."""
+"""API groups of these resources; "" is the core group."""
 
 
 class BoundedLabels:
-    """Names that clients or nodes choose, as labels: the first `limit` names, and `other` for all later ones."""
+    """Turns names chosen by clients or nodes into labels: the first `limit` names, and `other` for all later ones."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -73,12 +74,14 @@ def verb_label(verb: str) -> str:
 
 
 def resource_label(resource: str) -> str:
-    """The plural of a resource, without its group; "" for a request that names none."""
+    """Return the label of a resource: its plural without group; "" for a request that names none."""
     return resource if not resource or resource in RESOURCES else OTHER
 
 
 def group_resource_label(group: str, resource: str) -> str:
-    """The name as in RBAC, "endpointslices.discovery.k8s.io"; the core group is left out."""
+    """Return the label of a resource with its group, as in RBAC: "endpointslices.discovery.k8s.io". The core group is
+    omitted.
+    """
     if resource not in RESOURCES or group not in GROUPS:
         return OTHER
     return f"{resource}.{group}" if group else resource

@@ -1,4 +1,4 @@
-"""The operator's budget of the link to the cloud, in bytes a day or a month, and the spent part of it. Cuts nothing."""
+"""The operator's budget for traffic to the cloud, in bytes per day or month, and the bytes spent. Limits nothing."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ _FORM = re.compile(rf"([0-9]+(?:\.[0-9]+)?)({'|'.join(UNITS)})/(day|month)")
 
 
 class LinkBudget(NamedTuple):
-    """So many bytes, both directions together, in each period: `day` or `month`."""
+    """Bytes in both directions together for each period, `day` or `month`."""
 
     bytes: int
     period: str
     unit: str = "MB"
 
     def summary(self, spent: int) -> str:
-        """`15.2 of 20 MB a day`."""
+        """Return a text such as `15.2 of 20 MB a day`."""
         unit = UNITS[self.unit]
         return f"{spent / unit:.1f} of {self.bytes / unit:g} {self.unit} a {self.period}"
 
     def current(self, today: datetime.date) -> str:
-        """The name of the period that runs."""
+        """Return the name of the current period."""
         return today.isoformat()[: 10 if self.period == "day" else 7]
 
 
 def parse_link_budget(name: str, text: str) -> LinkBudget | None:
-    """The budget of `20MB/day`; ValueError for another form, None of ""."""
+    """Parse a budget such as `20MB/day`. None for ""; ValueError for any other form."""
     if not text:
         return None
     parts = _FORM.fullmatch(text.strip())
@@ -41,7 +41,7 @@ def parse_link_budget(name: str, text: str) -> LinkBudget | None:
 
 
 class Spending:
-    """The bytes of the link in the present period."""
+    """The bytes spent in the current period."""
 
     def __init__(self, budget: LinkBudget) -> None:
         self.spent = 0
@@ -51,7 +51,7 @@ class Spending:
         self._has_warned = False
 
     def load_counts(self, data: bytes) -> None:
-        """Continue from an earlier process's counts; unreadable ones count as nothing."""
+        """Continue with the counts of an earlier process; unreadable data is ignored."""
         try:
             state = orjson.loads(data)
             period, spent, has_warned = str(state["period"]), int(state["bytes"]), bool(state["told"])
@@ -63,7 +63,9 @@ class Spending:
         return orjson.dumps({"period": self.period, "bytes": self.spent, "told": self._has_warned})
 
     def count(self, total: int, today: datetime.date) -> bool:
-        """Count the link's bytes since the start of the process; True once in a period, when they exceed the budget."""
+        """Update the spent bytes by `total`, the link's bytes since the process started. Return True once per period,
+        when they exceed the budget.
+        """
         period = self._budget.current(today)
         if period != self.period:
             self.period, self.spent, self._has_warned = period, 0, False

@@ -1,5 +1,4 @@
-"""The hub's log: lines for people, or JSON for collectors, on standard error, paced where they repeat themselves; and
-its last lines, for people who look at the hub and not at its terminal."""
+"""The hub's log on standard error, as text or JSON, with rate-limited repetitions, and its last lines for reports."""
 
 from __future__ import annotations
 
@@ -21,18 +20,22 @@ Format = Literal["text", "json"]
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 REPEAT = 60.0
-"""Seconds after which a line that would be the same may be logged again."""
+"""Seconds before the same line may be logged again."""
 REMEMBERED = 1_000
-"""Lines that a `Pace` remembers; with more of them, the oldest may come again early."""
+"""Maximum conditions that a `Pace` remembers. The oldest is forgotten, and may be logged again early."""
 
 OWN = ("addons", "kube")
-"""The only loggers that may log below INFO. Libraries log secrets there: hpack each header, tokens among them."""
+"""The only loggers that may log below INFO. Libraries log secrets at that level: hpack logs each header with its
+token.
+"""
 LIBRARIES = ("mitmproxy", "asyncio", "hpack", "aiohttp")
-"""Loggers that log each connection or stream at INFO, and faults of clients and servers at WARNING."""
+"""Loggers that log each connection or stream at INFO, and errors of clients and servers at WARNING."""
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time (RFC 3339, UTC), level, logger, message, and the traceback of an exception."""
+    """Formats a record as one JSON object: time (RFC 3339, UTC), level, logger, message, and an exception's
+    traceback.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
@@ -48,7 +51,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def log_to_stderr(level: str, log_format: str) -> None:
-    """Configure the log of the process. Lines of LIBRARIES below ERROR are dropped, unless `level` is debug."""
+    """Configure logging. Lines of LIBRARIES below ERROR are dropped, unless `level` is debug."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else LineFormatter(TEXT))
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
@@ -58,9 +61,9 @@ def log_to_stderr(level: str, log_format: str) -> None:
 
 
 def hold_libraries_back() -> None:
-    """Keep libraries from logging below INFO: loaded ones, and others without a level of their own.
+    """Prevent libraries from logging below INFO, both loaded ones and later ones without their own level.
 
-    mitmproxy's own programs have every library log all, and pyasn1 does so itself.
+    mitmproxy's programs set the root logger to the lowest level, and pyasn1 sets its own.
     """
     root = logging.getLogger()
     if root.level < logging.INFO:
@@ -73,23 +76,23 @@ def hold_libraries_back() -> None:
 
 
 def print_line_by_line() -> None:
-    """Flush printed text at the end of each line, whatever standard output is.
+    """Flush standard output after each line.
 
-    mitmproxy prints its event log. Without a terminal Python buffers up to 8 KB of it.
+    mitmproxy prints its event log, and Python would buffer up to 8 KB of it without a terminal.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)
 
 
 class Pace:
-    """Limits repeated log lines: one when a condition begins, then one a minute while it lasts."""
+    """Rate-limits repeated log lines: one when a condition begins, then one a minute while it lasts."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._last: dict[Hashable, float] = {}
 
     def allows(self, what: Hashable) -> bool:
-        """Whether a line about the condition `what` is due, one a minute. A caller that gets True logs it."""
+        """Whether a line about condition `what` is due. If True, the caller must log it."""
         now = self._clock()
         if now - self._last.get(what, -REPEAT) < REPEAT:
             return False
@@ -100,30 +103,30 @@ class Pace:
         return True
 
     def forget(self, what: Hashable) -> None:
-        """Note that the condition `what` has ended: if it begins again, its first line is logged at once."""
+        """Record that condition `what` has ended: when it begins again, its first line is logged at once."""
         self._last.pop(what, None)
 
 
 MAX_LINES = 200
-"""Stored lines."""
+"""Maximum stored lines."""
 REPORT_LINE = "report_line"
-"""The attribute of a record that is one line of a report that a person asked for in an interface: its number."""
+"""Attribute of a log record that is one line of a report requested in an interface: the line's number."""
 MAX_REPORT_LINES = 40
-"""Lines of a report in the tail of the log: more would displace the hub's own lines."""
+"""Maximum stored lines of a report: more would displace the hub's own lines."""
 MAX_LINE = 1_000
-"""Stored characters of a line; of a traceback only the first line."""
+"""Maximum stored characters of a line. Of a traceback only the first line is stored."""
 
 _CREDENTIAL = re.compile(r"(?i)\b(bearer|basic)\s+\S+|\beyJ[\w-]+\.[\w-]+\.[\w-]*")
-"""The log is written without credentials. Text that looks like one all the same is left out of reports."""
+"""Pattern of credentials. The hub logs none; anything that looks like one is removed from reports anyway."""
 
 
 def without_credentials(text: str) -> str:
-    """A text without anything that looks like a credential, and no longer than a line."""
+    """Return a text without anything that looks like a credential, truncated to MAX_LINE."""
     return _CREDENTIAL.sub("(hidden)", text)[:MAX_LINE]
 
 
 class LogTail(logging.Handler):
-    """A handler of the root logger."""
+    """A handler of the root logger that stores the last lines."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -137,7 +140,7 @@ class LogTail(logging.Handler):
         self.lines.append(without_credentials(line))
 
     def attach(self) -> None:
-        """Keep logged lines from now on."""
+        """Begin to store logged lines."""
         logging.getLogger().addHandler(self)
 
     def detach(self) -> None:

@@ -1,5 +1,6 @@
-"""The hub's metrics, one registry for the process. Names and labels are an interface, and
-`scripts/docs` writes the texts into docs/reference.md."""
+"""The hub's metrics, in one registry per process. Names and labels are a public interface, and `scripts/docs` writes
+their texts into docs/reference.md.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +17,19 @@ from addons.telemetry.labels import OTHER, BoundedLabels, resource_label, verb_l
 from kube import bounds
 from kube.requests.request_info import RequestInfo
 
-# A counter's creation time would double the page for nothing.
+# Creation times of counters would double the page's size for no benefit.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no annotations
 REGISTRY = CollectorRegistry()
 
 
 def _parts(name: str, text: str) -> tuple[str, str, list[str]]:
-    """Name, text and labels, derived from the name."""
+    """Return name, text and labels, parsed from `name{labels}`."""
     bare, _, labels = name.rstrip("}").partition("{")
     return bare, text, labels.split(",") if labels else []
 
 
 def counter(name: str, text: str) -> Counter:
-    """One with `{labels}` behind its name; `_total` follows the name where Prometheus shows it."""
+    """Create a counter from `name{labels}`; Prometheus appends `_total` to its name."""
     return Counter(*_parts(name, text), registry=REGISTRY)
 
 
@@ -204,22 +205,25 @@ SOURCE_SERVER = gauge(
 )
 
 PEER_LIMIT = 200
-"""Different nodes as a metric's label: a pool of the size that the hub is made for, twice."""
+"""Maximum nodes as a metric's label: twice the largest supported pool."""
 COMPONENT_LIMIT = 100
-"""Different component labels; a hostile client may send any number of names."""
+"""Maximum component labels; a hostile client may send any number of names."""
 
 MAX_KINDS = 100
-"""Kinds of requests of one component, by verb, resource, route and code: each takes 1.5 KB, and known names alone make
-a million."""
+"""Maximum combinations of verb, resource, route and code for one component: each takes 1.5 KB, and known names alone
+allow a million.
+"""
 
 component_label = BoundedLabels(COMPONENT_LIMIT).label
 peer_label = BoundedLabels(PEER_LIMIT).label
 _kinds: defaultdict[str, BoundedLabels] = defaultdict(lambda: BoundedLabels(MAX_KINDS))
-"""The kinds of each component."""
+"""The combinations recorded for each component."""
 
 
 def count_request(component: str, info: RequestInfo, route: str, code: int) -> None:
-    """Count a request. `component` is a label already; beyond MAX_KINDS only it and the route are distinguished."""
+    """Count a request. `component` must be a label already. Beyond MAX_KINDS the verb, resource and code become
+    `other`.
+    """
     resource = info.type.resource if info.type is not None else ""
     _requests(component, verb_label(info.verb), resource_label(resource), route, code).inc()
 
@@ -233,14 +237,14 @@ def _requests(component: str, verb: str, resource: str, route: str, code: int) -
 
 
 def count_failed_handshake(said: str, called: str) -> tuple[str, str]:
-    """Count a handshake, and return its labels. `called` is a label already; text from a client never is."""
+    """Count a failed handshake, and return its labels. `called` must be a label already, never text from a client."""
     labels = said if said in SAID else OTHER, called
     FAILED_HANDSHAKES.labels(*labels).inc()
     return labels
 
 
 def watch_expiry(use: str, expiry: Callable[[], datetime | None]) -> None:
-    """Show when the certificate for a use ends, by calling `expiry` at each read of the metrics."""
+    """Export when the certificate for a use expires. `expiry` is called at each read of the metrics."""
 
     def seconds_left() -> float:
         ends = expiry()
@@ -250,13 +254,13 @@ def watch_expiry(use: str, expiry: Callable[[], datetime | None]) -> None:
 
 
 def total(metric: Counter | Gauge) -> int:
-    """The sum over all labels, without fraction."""
+    """Return the sum of a metric over all labels, as an integer."""
     return int(sum(sample.value for family in metric.collect() for sample in family.samples))
 
 
 def exposition() -> bytes:
-    """All metrics in Prometheus' text format."""
-    # Imports servers and clients of HTTP, before which the hub would wait at its start.
+    """Return all metrics in Prometheus' text format."""
+    # Imported late: this loads HTTP servers and clients, which would delay the start.
     from prometheus_client.exposition import generate_latest  # noqa: PLC0415 - as above
 
     return generate_latest(REGISTRY)

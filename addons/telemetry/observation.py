@@ -1,5 +1,4 @@
-"""Observations of one request, or of one event of a watch: the values, their line, the last of them, and their
-listeners."""
+"""Observations: a value for each request and watch event, its text line, the last ones, and listeners to new ones."""
 
 from __future__ import annotations
 
@@ -16,21 +15,22 @@ from kube.log_lines import printable
 from kube.packed_text import StoredText, packed
 
 ENDED = "ended: "
-"""The prefix of the reason of a watch that the hub has ended."""
+"""Prefix of the reason if the hub itself ended a watch."""
 VERDICTS = ("relayed", "viewed", "filtered", "refused", "offline", "failed")
-"""The outcome of a request: answered by the cloud; by a view; by either, and filters were bound to it; refused by the
-hub; answered by the node because the cloud was away; or it got no answer."""
+"""Outcomes of a request: answered by the cloud; by a view; by either, with filters bound to it; refused by the hub;
+answered by the node because the cloud was away; not answered.
+"""
 HANDSHAKE = "handshake"
-"""The verb of a TLS handshake that failed. Its name is the server's that the client called."""
+"""Value of `verb` for a failed TLS handshake; its `name` is the server name that the client called."""
 NAMED_REASONS = 3
-"""Reasons of a filter that a line names."""
+"""Maximum reasons of a filter in a line."""
 
 _RED, _AMBER, _PLAIN = "\x1b[31m", "\x1b[33m", "\x1b[0m"
 _COLOURS = {"refused": _RED, "failed": _RED, "offline": _AMBER}
 
 
 class Tally(NamedTuple):
-    """The counts of one filter of a chain, and its reason for the first object that it changed or hid."""
+    """The counts of one filter in a chain, and its reasons for changing or hiding objects."""
 
     filter: str
     unchanged: int
@@ -40,41 +40,41 @@ class Tally(NamedTuple):
 
 
 class Observation(NamedTuple):
-    """A request that begins to be answered for long or has been answered, or an event of a watch."""
+    """A completed request, a watch that begins, or an event of a watch."""
 
     at: float
-    """Seconds since the epoch."""
+    """Unix time in seconds."""
     component: str
     verb: str
-    """RBAC's verb; of an event ADDED, MODIFIED, DELETED or HIDDEN; or HANDSHAKE."""
+    """RBAC's verb; for an event ADDED, MODIFIED, DELETED or HIDDEN; or HANDSHAKE."""
     resource: str
-    """With its group, as RBAC names it; the path without the query where that names no resource."""
+    """The resource with its group, as in RBAC; for other paths the path without its query."""
     subresource: str
     namespace: str
     name: str
     verdict: str
     """One of VERDICTS."""
     status: int
-    """0 of an event, and where the client left before there was one."""
+    """Status code; 0 for an event, and if the client left before the answer."""
     sent: int
-    """Bytes of the body."""
+    """Body bytes sent."""
     seconds: float | None
-    """Until the end of the answer; None of an event, and of a watch that begins."""
+    """Seconds until the end of the answer; None for an event, and for a watch that begins."""
     source: str
-    """Where the answer is from: `cloud`, `copy`, `leader`, or `hub` for its own."""
+    """Origin of the answer: `cloud`, `copy`, `leader`, or `hub`."""
     route: str
     reason: str
-    """Why the request took its route, or why it was refused."""
+    """Why the request has this route, or why it was refused."""
     version: int
-    """The resourceVersion that the client has now; 0 where the hub has not looked."""
+    """The resourceVersion that the client has now; 0 if the hub does not know it."""
     filters: tuple[Tally, ...]
     is_event: bool = False
     watchers: int = 0
-    """The number of watches that an event concerns."""
+    """Number of watches that received the event."""
 
     @property
     def size(self) -> int:
-        """Bytes of memory, about."""
+        """Approximate bytes of memory."""
         texts = len(self.resource) + len(self.namespace) + len(self.name) + len(self.reason)
         return 500 + texts + 200 * len(self.filters)
 
@@ -83,15 +83,15 @@ class Observation(NamedTuple):
 
 
 def from_json(values: Mapping[str, Any]) -> Observation:
-    """The inverse of `to_json`; KeyError or TypeError where something else did."""
+    """Parse the output of `to_json`. KeyError or TypeError for anything else."""
     filters = tuple(Tally(**{**tally, "reasons": tuple(tally["reasons"])}) for tally in values["filters"])
     return Observation(**{**values, "filters": filters})
 
 
 def line(seen: Observation, *, wide: bool = False, has_colours: bool = False) -> str:
-    """One line for a terminal or a log.
+    """Format an observation as one line for a terminal or log.
 
-    `wide` adds the date, the route with its reason, the version, and the filters that left all as it was.
+    `wide` adds the date, the route with its reason, the version, and filters that changed nothing.
     """
     at = datetime.datetime.fromtimestamp(seen.at).astimezone()
     time = at.isoformat(timespec="milliseconds") if wide else f"{at:%H:%M:%S}.{at.microsecond // 1000:03}"
@@ -109,7 +109,7 @@ def line(seen: Observation, *, wide: bool = False, has_colours: bool = False) ->
         parts.append(seen.reason)
     summary = (tally for tally in seen.filters if wide or tally.changed or tally.hidden)
     parts.append("; ".join(f"{tally.filter}: {_did(tally)}" for tally in summary))
-    # The colours alone are no text.
+    # `ended` is joined without `printable`, which would remove its colour codes.
     return "  ".join((_joined(begun), ended, _joined(parts))).rstrip()
 
 
@@ -147,29 +147,30 @@ def _joined(parts: Iterable[str]) -> str:
 
 
 MAX_LINES = 3_000
-"""Requests that are remembered, and as many events."""
+"""Maximum stored requests, and maximum stored events."""
 MAX_HISTORY_BYTES = 1024 * 1024
-"""Bytes of the remembered requests, and as many of events."""
+"""Maximum bytes of stored requests, and of stored events."""
 PACKED_TOGETHER = 50
-"""Lines that are packed into one piece, in a quarter of a millisecond. Each line by itself is some twenty objects, made
-between those of the requests of a burst: they kept a tenth of the hub's memory from going back after 250 watches."""
+"""Observations compressed into one piece, which takes 0.25 ms. Separately each has some twenty objects, allocated among
+those of a burst of requests: after 250 watches they prevented a tenth of the hub's memory from being freed.
+"""
 MAX_WAITING = 1_000
-"""Lines that wait for a follower that reads too slowly. The oldest are dropped, and counted."""
+"""Maximum lines queued for a follower that reads too slowly. The oldest are dropped, and counted."""
 
 type ObservationListener = Callable[[Observation], None]
 
 
 class WantedLines(NamedTuple):
-    """The lines that a follower wants; "" selects nothing."""
+    """The observations that a follower selects; "" matches all."""
 
     component: str = ""
     resource: str = ""
-    """Plural, with or without its group."""
+    """The plural, with or without its group."""
     namespace: str = ""
     verdict: str = ""
     events: bool = False
     since: float = 0.0
-    """Seconds since the epoch."""
+    """Unix time in seconds."""
 
     def has(self, seen: Observation) -> bool:
         return (
@@ -183,12 +184,12 @@ class WantedLines(NamedTuple):
 
 
 class _Last:
-    """The newest of its kind, packed but for the last few."""
+    """The last observations of one kind; all but the newest are compressed."""
 
     def __init__(self) -> None:
         self._newest: list[Observation] = []
         self._pieces: deque[tuple[int, StoredText]] = deque()
-        """The older ones: their bytes as they count, and PACKED_TOGETHER of them."""
+        """The compressed older observations, PACKED_TOGETHER in each piece, with their counted bytes."""
         self._bytes = 0
 
     def __iter__(self) -> Iterator[Observation]:
@@ -213,7 +214,7 @@ class _Last:
 
 
 class Observations:
-    """The last requests and events. Without a follower, one more costs an entry in a list."""
+    """The last requests and events. Recording is cheap: it appends to a list."""
 
     def __init__(self) -> None:
         self._requests, self._events = _Last(), _Last()
@@ -225,12 +226,12 @@ class Observations:
             summary(seen)
 
     def past(self, wanted: WantedLines) -> Iterator[Observation]:
-        """The recent observations, the oldest first."""
+        """Yield the selected stored observations, oldest first."""
         both = merge(self._requests, self._events, key=lambda seen: seen.at)
         return filter(wanted.has, both)
 
     def listen(self, summary: ObservationListener) -> None:
-        """Call `told` with each request and event from now on."""
+        """Call `summary` with each new request and event."""
         self._listeners.append(summary)
 
     def forget(self, summary: ObservationListener) -> None:
@@ -238,11 +239,11 @@ class Observations:
 
 
 class Follower:
-    """The lines for one follower, from now on. `Observations.listen` takes its `told`."""
+    """Queues new observations for one follower. `Observations.listen` gets its `summary`."""
 
     def __init__(self, wanted: WantedLines) -> None:
         self.dropped = 0
-        """Lines dropped since `take` was last called."""
+        """Lines dropped since the last call of `next_lines`."""
         self._wanted = wanted
         self._waiting: deque[Observation] = deque()
         self._has_more = asyncio.Event()
@@ -262,7 +263,7 @@ class Follower:
         self._has_more.set()
 
     async def next_lines(self) -> tuple[list[Observation], int]:
-        """The waiting lines, at least one, and the number of those dropped before them."""
+        """Wait for lines. Return the queued ones, and the number of lines dropped before them."""
         await self._has_more.wait()
         taken, dropped = list(self._waiting), self.dropped
         self._waiting.clear()

@@ -1,1 +1,1 @@
-"""Changes of the hub to mitmproxy's interfaces. Loaded beside one alone."""
+"""The hub's changes to mitmproxy's interfaces. Loaded only if one is open."""

@@ -1,4 +1,4 @@
-"""mitmproxy's list of flows in the terminal, with the component of each. mitmproxy's own shows no part of a comment."""
+"""mitmproxy's flow list in the terminal, with each flow's component. mitmproxy's own list does not show comments."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from mitmproxy.tools.console import flowlist
 from mitmproxy.tools.console.master import ConsoleMaster
 
 WIDTH = 18
-"""Columns of a component's name: kube-controller-manager is the one of Kubernetes' own that is cut."""
+"""Columns of a component's name. Of Kubernetes' own components only kube-controller-manager is truncated."""
 
 type NameOf = Callable[[Flow], str]
 
 
 def list_components(master: Master, name_of: NameOf) -> None:
-    """Put the result of `name_of` at the beginning of each flow's line.
+    """Show the result of `name_of` at the beginning of each flow's line, if `master` is a running console.
 
-    For a running console; other masters have no list. The window has its views in a dictionary, by their names.
+    The window stores its views in a dictionary, by their names.
     """
     if isinstance(master, ConsoleMaster) and master.window is not None:
         for stack in master.window.stacks:
@@ -28,7 +28,7 @@ def list_components(master: Master, name_of: NameOf) -> None:
 
 
 class NamedFlow(flowlist.FlowItem):
-    """A line of mitmproxy's behind a name."""
+    """A line of mitmproxy's list, after the component's name."""
 
     def __init__(self, master: ConsoleMaster, flow: Flow, name: str) -> None:
         self._name = name
@@ -41,7 +41,7 @@ class NamedFlow(flowlist.FlowItem):
 
 
 class NamedFlows(flowlist.FlowListWalker):
-    """The lines, made anew each time they are drawn."""
+    """The lines of the list, created each time they are drawn."""
 
     def __init__(self, master: ConsoleMaster, name_of: NameOf) -> None:
         self._name_of = name_of
@@ -66,7 +66,7 @@ class NamedFlows(flowlist.FlowListWalker):
 
 
 class ComponentList(flowlist.FlowListBox):
-    """The list with the lines above."""
+    """The list of NamedFlow lines."""
 
     def __init__(self, master: ConsoleMaster, name_of: NameOf) -> None:
         super().__init__(master)

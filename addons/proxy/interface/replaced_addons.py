@@ -1,4 +1,4 @@
-"""Changes of the hub to the addons that mitmproxy loads beside an interface: replays, HAR files, watched scripts."""
+"""The hub's replacements for addons that mitmproxy loads beside an interface: replays, HAR files, script reloading."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ logger = logging.getLogger(__name__)
 
 
 def change_addons(master: Master) -> None:
-    """Put the addons below in the places of mitmproxy's, where it has those, and end its watch over the hub."""
+    """Replace mitmproxy's addons, if they are loaded, by the ones below, and stop its reloading of the hub."""
     own = master.addons.get(FlowReplays.name)
     if isinstance(own, clientplayback.ClientPlayback):
         replays = FlowReplays()  # type: ignore[no-untyped-call]  # as mitmproxy has it
-        replays.queue = own.queue  # waiting ones stay
+        replays.queue = own.queue  # waiting replays are preserved
         _replace(master, own, replays)
     own = master.addons.get(CommentedHar.name)
     if type(own) is savehar.SaveHar:
@@ -37,15 +37,15 @@ def change_addons(master: Master) -> None:
 
 def _replace(master: Master, own: Any, ours: Any) -> None:
     manager = master.addons
-    del manager.lookup[ours.name]  # `remove` cannot end an addon whose end is asynchronous
+    del manager.lookup[ours.name]  # `remove` cannot stop an addon whose stop is asynchronous
     manager.chain[manager.chain.index(own)] = manager.register(ours)
 
 
 def _stop_watching(master: Master) -> None:
-    """End mitmproxy's watch over the file, where mitmproxy loaded the hub as a script (`mitmdump -s`).
+    """Stop mitmproxy's file watch if it loaded the hub as a script (`mitmdump -s`).
 
-    An upgrade in place replaces the file. mitmproxy would then take the hub's addons apart, and put new ones of the
-    old modules in their place, while connections go on through both.
+    An upgrade in place replaces the file. mitmproxy would then unload the hub's addons and load new ones from the old
+    modules, while connections use both.
     """
     loader = master.addons.get("scriptloader")
     if not isinstance(loader, ScriptLoader):
@@ -57,9 +57,9 @@ def _stop_watching(master: Master) -> None:
 
 
 class FlowReplays(clientplayback.ClientPlayback):
-    """Replays requests one after the other, or all at once, by option, with the hub's own server.
+    """Replays requests through the hub's own server, one after the other, or all at once by an option.
 
-    mitmproxy's layers would send a request without its credentials, which a flow does not have.
+    mitmproxy's layers would send a request without its credentials, because the hub stores none in flows.
     """
 
     name = "clientplayback"
@@ -88,12 +88,12 @@ async def _replay(flow: http.HTTPFlow) -> None:
 
 
 class CommentedHar(savehar.SaveHar):
-    """HAR files with the comment of each flow, as HAR 1.2 has it (softwareishard.com/blog/har-12-spec, "entries")."""
+    """HAR files with each flow's comment, as in HAR 1.2 (softwareishard.com/blog/har-12-spec, "entries")."""
 
     name = "savehar"
 
     def load(self, loader: Loader) -> None:
-        """Do nothing: mitmproxy's own has declared the options."""
+        """Do nothing: mitmproxy's own addon has declared the options."""
 
     def flow_entry(self, flow: http.HTTPFlow, servers_seen: set[Server]) -> dict[str, Any]:
         return {**super().flow_entry(flow, servers_seen), "comment": flow.comment}

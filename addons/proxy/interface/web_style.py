@@ -1,4 +1,6 @@
-"""Styles of mitmproxy's page in the browser: full comments, which it cuts, and the event log at its newest line."""
+"""Styles for mitmproxy's web page: complete comments, which mitmproxy truncates, and an event log that follows its
+newest line.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ from mitmproxy.tools.web import master as web
 from tornado.web import HTTPError, RequestHandler
 
 STATIC = Path(web.__file__).parent / "static"
-# The event log stays at its newest line: mitmproxy draws the visible lines alone, and follows only after a scroll.
-# The last line is mitmproxy's style for the path of a held flow.
+# mitmproxy draws only the visible lines of the event log, and follows new ones only after a scroll: these rules keep it
+# at the newest line. The last rule repeats mitmproxy's style for the path of an intercepted flow.
 STYLE = """
 .eventlog { flex-direction: column-reverse; overflow-y: scroll }
 .eventlog > div { order: 1; position: sticky; top: 0; z-index: 1 }
@@ -24,16 +26,16 @@ STYLE = """
 
 
 def show_full_comments(master: Master) -> None:
-    """Append our rules to mitmweb's style sheet. For a master of mitmweb; others have none.
+    """Append the hub's rules to mitmweb's style sheet, if `master` is mitmweb's.
 
-    An added route comes before mitmproxy's own for all its static files.
+    An added route takes precedence over mitmproxy's route for all its static files.
     """
     if isinstance(master, web.WebMaster):
         master.app.add_handlers(".*", [(r"/static/(index-[\w-]+\.css)", StyleSheet)])
 
 
 class StyleSheet(RequestHandler):
-    """mitmweb's, and ours."""
+    """Serves mitmweb's style sheet followed by the hub's rules."""
 
     async def get(self, name: str) -> None:
         try:
