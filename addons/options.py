@@ -15,6 +15,7 @@ from kube.option import as_flags
 if TYPE_CHECKING:
     # Imports mitmproxy's certificates, flows and modes, which a command that asks a running hub does not need.
     from mitmproxy.addonmanager import Loader
+    from mitmproxy.optmanager import OptManager
 
 LIVE = frozenset({"pod_address", "plain_users", "allow_hold", "show_secrets", "show_managed_fields"})
 """The options that take effect while the hub runs. All others are read once, when it starts."""
@@ -46,6 +47,8 @@ class Options:
     """The settings in force; not there before mitmproxy has configured the addons."""
     _began: Mapping[str, object] | None = None
     """The values with which the hub runs; None before."""
+    _scripts: frozenset[str] = frozenset()
+    """The scripts of the start, the hub among them beside an interface."""
     are_flags = False
     """Whether the options were typed as flags of `edgehub`; messages then use the names of the flags."""
 
@@ -59,6 +62,9 @@ class Options:
 
     def running(self) -> None:
         self._began = self._values()
+        if "scripts" in ctx.options:
+            self._scripts = frozenset(ctx.options.scripts)
+            ctx.options.subscribe(self._refuse_unloading, ["scripts"])
 
     def configure(self, updated: set[str]) -> None:
         if not any(name.startswith("hub_") for name in updated):
@@ -85,6 +91,11 @@ class Options:
         )
         if "onboarding" in ctx.options:
             ctx.options.update(onboarding=False)
+
+    def _refuse_unloading(self, options: OptManager, _updated: set[str]) -> None:
+        """Raise OptionsError before mitmproxy unloads the hub, as it does also for a script that does not exist."""
+        if gone := self._scripts.difference(options.scripts):
+            raise exceptions.OptionsError(f"the hub runs with {', '.join(sorted(gone))}: add scripts to these")
 
     def _values(self) -> dict[str, object]:
         return {option.name: getattr(ctx.options, f"hub_{option.name}") for option in OPTIONS}

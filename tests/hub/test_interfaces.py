@@ -89,8 +89,9 @@ async def test_a_report_is_on_the_screen_of_the_browser(tmp_path: Path, cloud: S
             ("edgehub.sources", ("PATH  ", "/api/v1/namespaces/kube-system/configmaps")),
             ("edgehub.explain.all kube-proxy services", ("kube-proxy list ",)),
         ):
-            await browser.until("document.querySelector('.command input')?.focus() === undefined")
+            await browser.focus("document.querySelector('.command input')")
             await browser.type(command)
+            await browser.until(f"document.activeElement.value === {command!r}")
             await browser.press("Enter")
             shown = await browser.until_text(*lines)
         assert sum(line.endswith("] node:     node-1") for line in shown.splitlines()) == 1

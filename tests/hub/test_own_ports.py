@@ -52,9 +52,13 @@ async def test_the_consoles_command_line_is_refused(tmp_path: Path, cloud: Scrip
     hub = Hub(tmp_path, cloud.url, flags=("--ui", "console"))
     async with Terminal(tmp_path, ["sh", "-c", f"exec {shlex.join(hub.command)}"]) as terminal:
         await hub.started_elsewhere()
-        for command in ("set server=false", "set mode=regular", "set mode="):
+        for command, why in (
+            *((command, REFUSED) for command in ("set server=false", "set mode=regular", "set mode=")),
+            ("set scripts=none.py", "hub.py: add scripts to these"),
+            ("set scripts=", "hub.py: add scripts to these"),
+        ):
             await terminal.press(":", command, "Enter")
-            await terminal.until(REFUSED)
+            await terminal.until(why)
             await serves(hub)
             await terminal.press(":", "set console_mouse=true", "Enter")  # takes the message away
             await asyncio.sleep(0.2)

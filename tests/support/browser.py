@@ -118,6 +118,12 @@ class Browser:
         """Click the element that an expression returns, as soon as it exists."""
         await self.until(f"(() => {{ const e = {script}; if (!e) return false; e.click(); return true; }})()")
 
+    async def focus(self, script: str) -> None:
+        """Give the focus to the element that an expression returns: what is typed before is lost."""
+        await self.until(
+            f"(() => {{ const e = {script}; e?.focus(); return e && document.activeElement === e }})()"
+        )
+
     async def type(self, text: str) -> None:
         """Text into the element that has the focus."""
         await self.call("Input.insertText", text=text)
