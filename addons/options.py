@@ -95,7 +95,9 @@ class Options:
     def _refuse_unloading(self, options: OptManager, _updated: set[str]) -> None:
         """Raise OptionsError before mitmproxy unloads the hub, as it does also for a script that does not exist."""
         if gone := self._scripts.difference(options.scripts):
-            raise exceptions.OptionsError(f"the hub runs with {', '.join(sorted(gone))}: add scripts to these")
+            raise exceptions.OptionsError(
+                f"the hub runs with {', '.join(sorted(gone))}: add scripts to these"
+            )
 
     def _values(self) -> dict[str, object]:
         return {option.name: getattr(ctx.options, f"hub_{option.name}") for option in OPTIONS}
