@@ -1,4 +1,4 @@
-"""This hub in its pool: which role it has, and all that follows from a change of the role or of the pool."""
+"""This hub's membership in its pool: derives its role from the pool's facts, and applies each change of either."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ from kube.requests.node_labels import NODE_LABELS
 from kube.store.scope import EVERYTHING
 
 PORT_RETRY = 30.0
-"""Seconds until the hub tries again to open a peer port that could not be opened."""
+"""Seconds until the hub retries to open a peer port that could not be opened."""
 HOLD_INTERVAL = 60.0
-"""Seconds between looks at the views that a hub which can lead keeps open for the pool; unused views close later."""
+"""Seconds between renewals of the views that a potential leader keeps open for the pool; unused views close later."""
 PEER_KEY = ViewKey(HUB, "watch", EVERYTHING)
 """The unfiltered view that peers read."""
 
@@ -51,16 +51,16 @@ logger = logging.getLogger(__name__)
 class PeerPort(NamedTuple):
     certificate: RequestedCertificate | StaticCertificate
     announcement: Announcement | None
-    """None where no manager elects the hub, as for a relay."""
+    """Announces the port to the manager; None if no manager elects the hub, as for a relay."""
     admission: Admission
     serving: PeerServing
     lent: TunnelServer
     open: Callable[[bool], Awaitable[None]]
-    """Opens or closes the port, with OSError."""
+    """Opens or closes the port; OSError if that fails."""
 
 
 class Pool:
-    """Starts with `run`. All other parts ask it, or are notified by it."""
+    """Runs the tasks of the pool, and answers the hub's other components about it."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Pool:
         link: UpstreamManager,
         neighbours: Neighbours | None = None,
     ) -> None:
-        """`neighbours` is None where the hub does nothing without a cloud."""
+        """`neighbours` is None if the hub does not answer offline."""
         self.role = Role.NONE
         self.since = time.time()
         self.selector = selector
@@ -85,7 +85,7 @@ class Pool:
         self._is_open = False
         self._port_error = ""
         self._certificate_is_known = False
-        """Whether the certificate of an earlier process has been looked for."""
+        """Whether the hub has checked for a certificate of an earlier process."""
         self._changed = Notifier()
         self._held: dict[ListWatch, Source] = {}
         for role in Role:
@@ -120,11 +120,11 @@ class Pool:
         return self.role is Role.LEADER
 
     def age(self) -> float:
-        """Seconds for which this hub has had no cloud; 0 while it has one."""
+        """Seconds since this hub lost the cloud; 0 while it has the cloud."""
         return max(1.0, time.monotonic() - self._cloud_lost) if self._cloud_lost is not None else 0.0
 
     def headers(self) -> Mapping[str, str]:
-        """The headers of each answer of the peer port."""
+        """The headers that this hub adds to each answer of the peer port."""
         headers = {AGE_HEADER: f"{self.age():.0f}"}
         members = self._facts.members or ()
         shared = {resource.group_resource for resource in self._facts.config.scope if is_opt_in(resource)}
@@ -137,8 +137,8 @@ class Pool:
         return headers
 
     def lenders(self) -> list[Lender]:
-        """Hubs whose link this node may borrow: the pool's leaders, the hubs that leaders name, and those that
-        announced themselves to this hub as leader; none if this hub has no client certificate."""
+        """The hubs whose link this node may borrow: the pool's leaders, the hubs that leaders name, and the hubs that
+        announced themselves to this leader; empty if this hub has no client certificate."""
         config = self._facts.config
         if not config.is_shared or not self._own.can_follow:
             return []
@@ -155,7 +155,7 @@ class Pool:
         return [Lender("https", other.address, self._own.port, node=other.node) for other in others]
 
     def describe(self) -> dict[str, Any]:
-        """Leaders, the one that this hub follows, and its followers, for the debug page."""
+        """Return this hub's leaders, the leader that it follows, and its followers, for the debug page."""
         facts = self._facts
         return {
             "pool": facts.name,
@@ -179,7 +179,7 @@ class Pool:
         }
 
     def closed(self) -> list[str]:
-        """Why the peer port is not open, although the hub has all that it needs to serve there."""
+        """Why the peer port is closed although the hub has all that it needs to serve there."""
         return [self._port_error] if self._port_error else []
 
     def _why_not(self) -> str:
@@ -218,7 +218,7 @@ class Pool:
         self._changed.notify()
 
     def _end_streams(self) -> None:
-        """End the streams of followers that this hub serves no longer."""
+        """End the streams of followers that this hub no longer serves."""
         facts, selector = self._facts, self.selector
         self.port.lent.keep_only(lambda node: self._is_open and facts.has(node) is not False)
         self.port.serving.keep_only(
@@ -229,7 +229,7 @@ class Pool:
         )
 
     async def _follow_naming(self) -> None:
-        """Serve while this node is a deputy."""
+        """Start and stop serving when leaders name this node as deputy or no longer do."""
         was_deputy = False
         while True:
             woken = self.selector.renamed.wait()
@@ -290,9 +290,11 @@ class Pool:
             await changed
 
     async def _hold(self) -> None:
-        """Hold everything shared, with its history, so that followers of another leader can resume here.
+        """Keep the sources of all shared resources, with their history, so that followers of another leader can resume
+        here.
 
-        A leader and a deputy read all of it. A hub that may become leader keeps the history of what it reads anyway.
+        A leader and a deputy read all shared resources. A hub that may become leader keeps the history of those that it
+        reads anyway.
         """
         while True:
             woken = self._changed.wait()

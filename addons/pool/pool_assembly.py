@@ -1,4 +1,4 @@
-"""Makes the parts of `addons.pool` of the parts of the hub, and hands them to each other."""
+"""Creates the components of `addons.pool` and connects them with the hub's other components."""
 
 from __future__ import annotations
 
@@ -54,8 +54,9 @@ def join_pool(
     close: Callable[[str, str], object],
     discovery: Callable[[str], Awaitable[Answer | None]] | None = None,
 ) -> Pool:
-    """The pool, which begins with `run`. `client` sends as the hub; `open_port` as in `PeerPort`. `close` ends a
-    connection of the peer port, by its id, for a reason. `discovery` as of `PeerServing`."""
+    """Return the pool, which begins with `run`. `client` sends requests with the hub's identity; `open_port` is that of
+    `PeerPort`. `close` ends a connection of the peer port, by its id, for a reason. `discovery` is that of
+    `PeerServing`."""
     inputs, sources, serving, rules = hub
     cloud, is_pool = link.cloud, settings.peer_clients == "pool"
 
@@ -67,7 +68,7 @@ def join_pool(
     metrics.watch_expiry("peer", certificate.expiry)
 
     def authorities() -> Collection[x509.Certificate]:
-        """The CAs of client certificates: those that kube-apiserver publishes, else the kubeconfig's."""
+        """Return the CAs of client certificates: those that kube-apiserver publishes, else the kubeconfig's."""
         return facts.authorities or credentials.cluster.authorities
 
     admission = Admission(lambda: certificate.current, authorities, facts.has)
@@ -118,7 +119,7 @@ def _facts(
 
 
 async def announce_no_port(settings: Settings, client: Client) -> None:
-    """Withdraw the announcement of a former hub of this node with a peer port, which its certificate proves."""
+    """Withdraw the announcement by an earlier hub of this node that had a peer port, as its certificate shows."""
     if await asyncio.to_thread(_certificate_file(settings).exists):
         announcement = Announcement(settings.node, settings.peer_port, client)
         announcement.announce(False)

@@ -1,1 +1,1 @@
-"""Lists and watches answered on the node: sources, the views of them, and the answers from both."""
+"""Lists and watches that the node answers itself: sources, their views, and the answers that views give."""

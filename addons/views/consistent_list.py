@@ -1,10 +1,10 @@
-"""Makes an answer from the node's copy as new as the cloud is now, without fetching the objects again.
+"""Makes an answer from the node's copy as new as the cloud's current state, without fetching the objects again.
 
-A list without resourceVersion promises that. A list of one object has the cloud's present version. A quiet resource has
-no event that would bring its watch there (bookmarks come about once a minute), so the hub asks for later writes
-(`kube.reflector.progress`), or for the names and versions of the objects that the client wants, where these are few:
-then the copy is new enough when it holds each of them. Where no event can bring it there, the copy is of another
-history (`kube.reflector.history_verifier`), and is listed anew.
+A list without resourceVersion promises that. A list of one object returns the cloud's current version. A quiet resource
+has no event that would bring its watch to that version (bookmarks come about once a minute), so the hub asks for later
+writes (`kube.reflector.progress`), or for the names and versions of the objects that the client wants, if these are
+few: the copy is new enough when it has each of them. If no event can bring the copy to the version, it is of another
+history (`kube.reflector.history_verifier`), and the source lists again.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ it is disproved again."""
 async def wait_until_current(
     source: Source, client: Client, read: ObjectRead, scope: Scope, wait: float, at: int = 0
 ) -> int:
-    """Wait until the source shows the cloud's present state, and return the cloud's version of that.
+    """Wait until the source shows the cloud's current state, and return the cloud's version of it.
 
-    `at`: the cloud's state at this version is enough, where the cloud still has it.
+    `at`: the cloud's state at this version is sufficient, if the cloud still has it.
 
-    StatusError: the cloud's own answer to the list, 503 when it gives none, 504 when the copy does not get there.
+    StatusError: the cloud's own answer to the list, 503 without an answer, 504 if the copy does not reach the version.
     """
     if not at and sum(map(scope.matches, source.store)) > FEW:
         with contextlib.suppress(*NO_PROOF):
@@ -72,8 +72,8 @@ async def wait_until_current(
 
 
 async def _by_events(source: Source, client: Client) -> int:
-    """Like `wait_until_current`, by the cloud's writes since. On any error of NO_PROOF the caller compares names
-    instead."""
+    """Like `wait_until_current`, by a watch for the cloud's later writes. On any error of NO_PROOF the caller compares
+    names instead."""
     reflector, store = source.reflector, source.store
     given, known, last_event = store.newest_given, store.version, store.last_event
     if reflector.is_proven:
@@ -96,7 +96,7 @@ async def _by_events(source: Source, client: Client) -> int:
 async def _newest_of_list(source: Source, client: Client) -> LastSeenEvent:
     """Return the newest object of a list without later events, if the cloud has as many objects at the store's version.
 
-    With them it has the history of the list (`HistoryVerifier.expect_count`). Errors as in `_by_events`.
+    With them it has the history of the list (`HistoryVerifier.expect_count`). Errors are those of `_by_events`.
     """
     store = source.store
     count, newest = len(store), max(store, key=lambda item: item.version)
@@ -108,7 +108,7 @@ async def _newest_of_list(source: Source, client: Client) -> LastSeenEvent:
 
 
 async def _ask(client: Client, read: ObjectRead, wait: float, at: int) -> tuple[int, dict[Key, int]]:
-    """The names and versions that the cloud has; `at` and errors as `wait_until_current`."""
+    """Request the names and versions that the cloud has; `at` and the errors are those of `wait_until_current`."""
     options = {"labelSelector": read.labels.canonical, "fieldSelector": read.fields.canonical}
     if at:
         options |= {"resourceVersion": str(at), "resourceVersionMatch": "Exact"}
@@ -126,6 +126,6 @@ async def _ask(client: Client, read: ObjectRead, wait: float, at: int) -> tuple[
 
 
 def _read(codec: Codec, body: bytes) -> tuple[int, dict[Key, int]]:
-    """The version of a list, and those of its objects."""
+    """Parse the version of a list, and the versions of its objects."""
     page = codec.decode_list(body)
     return page.version, names_of(codec, page.items)

@@ -1,8 +1,9 @@
-"""The cloud's last answers about tokens and their users, for an outage. The next process begins with it.
+"""Stores the cloud's last answers about tokens and their users, for an outage. The next process loads them.
 
-No token is stored: each is represented by a digest under a key of the machine's own. A right is known of the very token
-that the cloud has let use it. kubelet's tokens for pods rotate hourly, and a pod that starts in an outage shows one
-that the cloud has never seen: the tokens that it gave this node for one service account share its answers.
+No token is stored: each is represented by a digest under a key of this machine. A right is known for exactly the token
+with which the cloud permitted a request. kubelet's tokens for pods rotate hourly, and a pod that starts in an outage
+presents one that the cloud has never seen: all tokens that the cloud gave this node for one service account share their
+answers.
 """
 
 from __future__ import annotations
@@ -24,21 +25,22 @@ from kube.http.access_review import ATTRIBUTES, Right
 from kube.json_type import Json
 
 MAX_TOKENS = 4096
-"""Tokens that are known: 110 pods get some 2,600 a day. The least recently used goes first."""
+"""Known tokens: 110 pods get some 2,600 a day. The least recently used is evicted first."""
 MAX_OWNERS = 1024
-"""Tokens and service accounts whose rights are known."""
+"""Tokens and service accounts with known rights."""
 MAX_ANSWERS = 128
-"""Answers about one token or account. The least recently used goes first, and never one about another."""
+"""Answers about one token or account. The least recently used is evicted, and never one about another token or
+account."""
 STEP = 3600
-"""Seconds by which a time on disk may be outdated: writing it costs a transaction."""
+"""Seconds by which a time on disk may be outdated, because each write costs a transaction."""
 DAY = 86_400
 TOKEN, RIGHTS = "token ", "rights "
-"""How the names of rows begin."""
+"""Prefixes of the names of rows."""
 ACCOUNTS = "system:serviceaccount:"
 OF_CREDENTIAL = "authentication.kubernetes.io/"
-"""kube-apiserver's prefix of the names that it adds to a user by itself: the token's id, its pod, its node.
+"""kube-apiserver's prefix of the extra fields that it adds to a user by itself: the token's id, its pod, its node.
 
-They differ from token to token and give no right. All other entries may narrow a token's rights.
+They differ from token to token and give no right. All other entries may restrict a token's rights.
 """
 
 type WriteRow = Callable[[str, bytes | None], None]
@@ -46,7 +48,7 @@ type WriteRow = Callable[[str, bytes | None], None]
 
 
 class KnownToken(NamedTuple):
-    """A token that the cloud has named the user of. All times are wall time in seconds."""
+    """A token whose user the cloud has named. All times are wall time in seconds."""
 
     user: str
     expiry: float | None
@@ -54,38 +56,38 @@ class KnownToken(NamedTuple):
     """When the cloud last named its user."""
     used: float
     is_given: bool = False
-    """The cloud gave it to this node, for a pod."""
+    """Whether the cloud issued it to this node, for a pod."""
 
 
 class Said(NamedTuple):
-    """The cloud's answer about a right: "" for yes, the refusal for no; and when, in wall time."""
+    """The cloud's answer about a right: "" for a permission, or the refusal; and its wall time."""
 
     answer: str
     at: float
 
 
 class KnownCallers:
-    """Stores tokens, by digests, and their rights; both bounded."""
+    """Stores digests of tokens and their rights; both bounded."""
 
     def __init__(self, key: bytes = b"", clock: Callable[[], float] = time.time) -> None:
-        """`clock` gives wall time, which goes on over a restart but may be wrong: see `addons.offline.garbage`."""
+        """`clock` returns wall time, which continues over a restart but may be wrong: see `addons.offline.garbage`."""
         self._key = key or secrets.token_bytes(32)
         self._clock = clock
         self.write_row: WriteRow = lambda _name, _row: None
         self._tokens: OrderedDict[str, KnownToken] = OrderedDict()
         self._rights: OrderedDict[str, Recent[Right, Said]] = OrderedDict()
-        """By the token's digest; by its user where the cloud gave it to this node."""
+        """Rights by the token's digest, or by the user if the cloud issued the token to this node."""
         self._written: dict[str, float] = {}
         """When each row was last written."""
 
     def digest_of(self, authorization: str) -> str:
-        """The digest that identifies a token."""
+        """Return the digest that identifies a token."""
         return hmac.new(self._key, authorization.encode(errors="surrogateescape"), hashlib.sha256).hexdigest()
 
     # -- the cloud's answers ----------------------------------------------------------------------------------------
 
     def is_of(self, authorization: str, user: str) -> None:
-        """Store the user of a token, as the cloud has just answered."""
+        """Store the user of a token, which the cloud has just named."""
         digest, now = self.digest_of(authorization), self._clock()
         known = self._tokens.get(digest)
         is_given = known is not None and known.is_given
@@ -103,7 +105,7 @@ class KnownCallers:
         self._put(self.digest_of(authorization), known)
 
     def has_right(self, authorization: str, right: Right, refusal: str = "") -> None:
-        """Store the cloud's answer about a right of a token: yes, or the refusal."""
+        """Store the cloud's answer about a right of a token: "" for a permission, or the refusal."""
         owner = self._owner(self.digest_of(authorization))
         rights = self._rights_of(owner)
         known = rights.get(right)
@@ -111,11 +113,11 @@ class KnownCallers:
         self._write_rights(owner, is_new=known is None or known.answer != refusal)
 
     def is_refused(self, authorization: str) -> None:
-        """Delete a token that the cloud has answered with 401."""
+        """Delete a token that the cloud has refused with 401."""
         self._drop(self.digest_of(authorization))
 
     def forget(self, authorization: str, right: Right | None) -> None:
-        """Forget the cloud's answer about a right of a token, None for its user."""
+        """Delete the cloud's answer about a right of a token; None stands for its user."""
         digest = self.digest_of(authorization)
         if right is None:
             self._drop(digest)
@@ -126,14 +128,14 @@ class KnownCallers:
     # -- questions --------------------------------------------------------------------------------------------------
 
     def user_of(self, authorization: str) -> Said | None:
-        """The user of a token; None where the cloud has not answered."""
+        """Return the user of a token; None if the cloud has not named it."""
         known = self._used(self.digest_of(authorization))
         return Said(known.user, known.said) if known is not None else None
 
     def right_of(self, authorization: str, right: Right) -> Said | None:
-        """The cloud's answer about a right of a token; None for none.
+        """Return the cloud's answer about a right of a token; None if there is none.
 
-        A right to all namespaces is one to each.
+        A right to all namespaces includes each one.
         """
         digest = self.digest_of(authorization)
         self._used(digest)
@@ -149,7 +151,8 @@ class KnownCallers:
     # -- over restarts ----------------------------------------------------------------------------------------------
 
     def load_rows(self, rows: Mapping[str, bytes | None]) -> Collection[str]:
-        """Take the rows of an earlier process; return the names of unreadable ones. Present answers stay."""
+        """Load the rows of an earlier process; return the names of unreadable ones. Answers of this process take
+        precedence."""
         unreadable = []
         tokens: dict[str, KnownToken] = {}
         for name, row in rows.items():
@@ -168,7 +171,7 @@ class KnownCallers:
         return unreadable
 
     def drop_left(self, days: int) -> int:
-        """Delete tokens that have expired, or were unused for so many days; return the number."""
+        """Delete tokens that have expired, or were unused for so many days; return their number."""
         now = self._clock()
         left = [
             digest
@@ -196,7 +199,7 @@ class KnownCallers:
             reached("tokens with reviews")
 
     def _owner(self, digest: str) -> str:
-        """The owner of a token's rights: the user, if the cloud issued the token to this node, else the token's
+        """Return the owner of a token's rights: the user, if the cloud issued the token to this node, else the token's
         digest."""
         known = self._tokens.get(digest)
         return known.user if known is not None and known.is_given else digest
@@ -259,7 +262,7 @@ class KnownCallers:
 
 
 def _everywhere(right: Right) -> Right | None:
-    """The right to the same in all namespaces; None for one that has no namespace."""
+    """Return the same right in all namespaces; None for a right without a namespace."""
     if len(right) != len(ATTRIBUTES) or not right[ATTRIBUTES.index("namespace")]:
         return None
     verb, group, version, resource, subresource, _, _ = right
@@ -267,9 +270,9 @@ def _everywhere(right: Right) -> Right | None:
 
 
 def _account_in(token: str) -> str:
-    """The user of a service account's token as a review names it; "" for another token.
+    """Return the user of a service account's token as a review names it; "" for another token.
 
-    Read without verifying the token: the cloud itself has just given it.
+    The token is parsed without verification: the cloud itself has just issued it.
     """
     claims = claims_of(f"Bearer {token}")
     match claims:
@@ -283,13 +286,13 @@ def _account_in(token: str) -> str:
 
 
 def user_text(name: str, groups: Iterable[str], uid: str, extra: Json) -> str:
-    """A user as one text, whichever of its tokens was shown."""
+    """Format a user as one text, the same for each of its tokens."""
     extra = {field: extra[field] for field in extra if not field.startswith(OF_CREDENTIAL)}
     return json.dumps((name, sorted(groups), uid, extra), sort_keys=True)
 
 
 def _is_like(user: str, wanted: list[Json]) -> bool:
-    """Whether both are the same service account, by name and uid."""
+    """Whether two users are the same service account, by name and uid."""
     name, _, uid, _ = json.loads(user)
     return (name, uid) == (wanted[0], wanted[2])
 

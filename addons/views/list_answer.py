@@ -1,4 +1,5 @@
-"""Lists as answers: in the pages that a client asks for, written in pieces between which everybody else is served."""
+"""Lists as answers: in the pages that a client asks for, written in pieces so that other clients are served in
+between."""
 
 from __future__ import annotations
 
@@ -21,14 +22,15 @@ from kube.wire.codec_base import PIECE
 MAX_PAGED = 64 * 1024 * 1024
 """Bytes of the lists that clients read by pages. Each may hold objects that the store has dropped."""
 PAGES_LAST = 300.0
-"""Seconds in which a client must read all pages: kube-apiserver has etcd compact former states after the same time."""
+"""Seconds within which a client must read all pages: kube-apiserver has etcd compact former states after the same
+time."""
 
 
 async def list_answer(listing: Listing, *, packed: bool = False, warning: str = "") -> Answer:
-    """Build the complete answer; all errors come before its first byte.
+    """Build the complete answer; all errors are raised before its first byte.
 
-    A list that is larger than a piece, or `packed` in zstd, is chunked as kube-apiserver's large lists are. Others have
-    a Content-Length.
+    A list that is larger than a piece, or `packed` in zstd, is chunked, as kube-apiserver's large lists are. Others
+    have a Content-Length.
     """
     formed: list[StoredText] = []
     for part in batched(listing.items, listing.form.at_once):
@@ -48,14 +50,14 @@ class _Paged(NamedTuple):
 
 
 class PagedLists:
-    """The lists of which clients read one page after the other, each at the version of its first page."""
+    """The lists that clients read page by page, each at the version of its first page."""
 
     def __init__(self) -> None:
         self._lists: dict[tuple[View, int], _Paged] = {}
         self._bytes = 0
 
     def page(self, view: View, read: ObjectRead, confirmed: int) -> Listing:
-        """The page of a list for a client. `confirmed` as in `View.listing`.
+        """Return a page of a list for a client. `confirmed` is that of `View.listing`.
 
         StatusError 410 for a further page of an expired list, with a token to continue in the newest one. A list over
         the bound is sent without pages: the API lets a server ignore a limit.

@@ -1,4 +1,4 @@
-"""Makes lines for people of the events that views send, and of those that filters withhold."""
+"""Reports the events that views send, and those that filters withhold, as lines for `edgehub observe` and the page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kube.store.view import Noted, View
 
 
 def observed_events(add: Callable[[Observation], None]) -> Callable[[Source, ViewKey, View], Noted]:
-    """For `Sources.noted`: has `add` called with each event of an open watch."""
+    """Return a callback for `Sources.noted` that calls `add` with each event of an open watch."""
 
     def of_view(source: Source, key: ViewKey, view: View) -> Noted:
         resource = source.list_watch.type.group_resource
@@ -39,7 +39,7 @@ def observed_events(add: Callable[[Observation], None]) -> Callable[[Source, Vie
 
 
 def origin_of(source: Source) -> str:
-    """The present origin of a source's objects: `cloud`, `leader`, or `copy` without a server."""
+    """Return where a source's objects come from now: `cloud`, `leader`, or `copy` if no server answers."""
     upstream = source.reflector.upstream
     if source.reflector.error is not None or not (
         source.is_up() or (upstream is not None and upstream.is_up)

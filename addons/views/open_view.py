@@ -13,8 +13,8 @@ from kube.store.view import View
 
 
 class ViewKey(NamedTuple):
-    """The key of a view: the component, and the part of the source that it sees. A rules edit changes the filters of a
-    view, and not its key."""
+    """The key of a view: the component, and the part of the source that it sees. An edit of the rules changes a view's
+    filters, not its key."""
 
     component: str
     verb: str
@@ -24,14 +24,14 @@ class ViewKey(NamedTuple):
 
 @dataclass(slots=True)
 class OpenView:
-    """A view and its filters. After an edit of the rules it keeps the old filters until the new ones know all
+    """A view and its filters. After an edit of the rules it keeps the old filters until the new ones have all their
     inputs."""
 
     view: View
     filters: tuple[Filter, ...]
     user: str
-    """The user that opened it; "" for the node."""
+    """The user that opened it; "" for the node's components."""
     used: float
-    """When a client last asked for the view, or still watched it; monotonic seconds."""
+    """Monotonic seconds at which a client last requested or watched the view."""
     next: Projection | None = None
-    """The projection that the view switches to once it is evaluated."""
+    """The projection to which the view switches once it is evaluated."""

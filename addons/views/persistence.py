@@ -1,7 +1,7 @@
-"""The disk's interface to a source, and the checkpoints that a source keeps there of its views.
+"""The interface between a source and its copy on disk, and the checkpoints that a source stores there of its views.
 
-`addons.offline` keeps the copies; this room knows only their shape. A checkpoint must hold for as long as the disk has
-it. So the disk drops it before an input of the filters changes the clients' objects.
+`addons.offline` stores the copies; this package defines only their interface. A checkpoint must be true for as long as
+it is on disk, so the disk drops it before an input of the filters changes the clients' objects.
 """
 
 from __future__ import annotations
@@ -26,59 +26,59 @@ from kube.store.store import Store
 
 
 class Checkpoints(NamedTuple):
-    """The states that the views of a source showed, by the digest of the rules and the names of the filters."""
+    """The states that the views of a source have shown, by the digest of the rules and the names of the filters."""
 
     rules: str = ""
     of_filters: Mapping[str, Checkpoint] = {}
 
 
 class SourceCopy(Protocol):
-    """One source on disk."""
+    """A source's copy on disk."""
 
     former: Checkpoints
     """The checkpoints of an earlier process."""
     checkpoints: Callable[[], Checkpoints]
-    """Gives the present checkpoints, for each batch."""
+    """Returns the current checkpoints, for each batch."""
 
     @property
     def has_checkpoints(self) -> bool:
         """Whether the disk may hold checkpoints."""
 
     def write_checkpoints(self) -> None:
-        """Write the present checkpoints."""
+        """Write the current checkpoints."""
 
     async def withdraw(self) -> None:
-        """Write the present checkpoints at once; return when the disk has them, or after a time-out."""
+        """Write the current checkpoints at once; return when they are on disk, or after a time-out."""
 
     @property
     def is_written(self) -> bool:
-        """Whether the disk has all of the source."""
+        """Whether all changes of the source are on disk."""
 
     @property
     def is_starting(self) -> bool:
-        """Whether the source may not show its store yet."""
+        """Whether clients may not see the source's store yet."""
 
     def start(self, reflector: Reflector) -> Coroutine[None, None, None]:
-        """Begin from the copy: read it, then run the reflector until cancelled."""
+        """Load the copy, then run the reflector until cancelled."""
 
     def use(self) -> None:
-        """Note that a client uses the source."""
+        """Record that a client uses the source."""
 
     def refused(self, refusal: StatusError) -> None:
         """Drop objects that the cloud no longer shows."""
 
     def discard(self) -> None:
-        """Delete the copy: the hub's bounds close the source."""
+        """Delete the copy, because the hub's bounds close the source."""
 
     def close(self) -> None:
         """Write the remaining changes, and stop following the store."""
 
 
 class SourceCopies(Protocol):
-    """All sources on disk."""
+    """The copies of all sources on disk."""
 
     def copy(self, identity: str, list_watch: ListWatch, store: Store) -> SourceCopy:
-        """The copy of a source's store, which follows the store from now on."""
+        """Return the copy of a source's store. It follows the store from now on."""
 
     def disprove_unused(self) -> Iterable[tuple[ListWatch, int]]:
         """Invalidate the copies without a running source, because the cloud was restored from a backup.
@@ -87,11 +87,11 @@ class SourceCopies(Protocol):
         """
 
     def list_watches(self, identity: str) -> Mapping[ListWatch, int]:
-        """The sources of an identity on disk, with their versions."""
+        """Return an identity's list-watches with a copy on disk, with their versions."""
 
 
 def past_of(meta: Meta) -> Past | None:
-    """Read the changes before a copy; None if unreadable."""
+    """Return the changes that preceded a copy; None if they are unreadable."""
     with contextlib.suppress(KeyError, TypeError, ValueError):
         since, changes = meta["past"]
         past = Past(int(since), tuple((int(at), (str(key[0]), str(key[1]))) for at, key in changes))
@@ -100,7 +100,7 @@ def past_of(meta: Meta) -> Past | None:
 
 
 def checkpoints_of(meta: Meta) -> Checkpoints:
-    """Read the checkpoints of a copy; none if unreadable."""
+    """Return the checkpoints of a copy; empty if they are unreadable."""
     with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
         shown = {
             str(name): Checkpoint(
@@ -121,7 +121,7 @@ class CheckpointStore:
         rules: Callable[[], Rules],
         elsewhere: Callable[[], int],
     ) -> None:
-        """`elsewhere` is the newest version that clients may have from outside this process' views."""
+        """`elsewhere` returns the newest version that clients may have from outside this process' views."""
         self._projections = projections
         self._rules = rules
         self._elsewhere = elsewhere
@@ -129,17 +129,17 @@ class CheckpointStore:
         self._withdrawals = 0
 
     def write_checkpoints_with(self, copy: SourceCopy) -> None:
-        """Write the checkpoints of the moment with each batch of a copy."""
+        """Write the current checkpoints with each batch of a copy."""
         self._copy, copy.checkpoints = copy, self._now
 
     def former(self, filters: tuple[Filter, ...]) -> Checkpoint | None:
-        """Return the former process's checkpoint for these filters and the same rules."""
+        """Return the previous process's checkpoint for these filters and the same rules."""
         if self._copy is None or self._copy.former.rules != self._rules().digest:
             return None
         return self._copy.former.of_filters.get(_names(filters))
 
     def write_missing(self) -> None:
-        """Write the checkpoints, where the disk holds none."""
+        """Write the checkpoints if the disk has none."""
         if self._copy is not None and not self._copy.has_checkpoints and self._now().of_filters:
             self._copy.write_checkpoints()
 
@@ -163,14 +163,14 @@ class CheckpointStore:
         self.rewrite()
 
     def may_be_on_disk(self, inputs: Collection[InputKey]) -> bool:
-        """Return whether the disk may have checkpoints of views that these inputs are about to change."""
+        """Whether the disk may have checkpoints of views that these inputs are about to change."""
         # While one change waits for the disk, the next one has to, too.
         is_said = self._copy is not None and (self._copy.has_checkpoints or self._withdrawals > 0)
         return is_said and any(made.is_shown_by(inputs) for made in self._projections.values())
 
     @asynccontextmanager
     async def withdrawn(self) -> AsyncIterator[None]:
-        """Remove checkpoints from disk while an input changes."""
+        """Remove the checkpoints from disk while an input changes."""
         self._withdrawals += 1
         try:
             if self._copy is not None:
@@ -193,7 +193,7 @@ class CheckpointStore:
 
 
 class Withdrawals:
-    """Changes of inputs that wait until the disk has dropped its checkpoints."""
+    """Changes of inputs that wait until the disk has dropped the checkpoints."""
 
     def __init__(self) -> None:
         self.tasks: set[asyncio.Task[None]] = set()

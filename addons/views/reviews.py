@@ -1,8 +1,8 @@
 """Reviews of a caller's token by the cloud: its user, and the user's rights.
 
 The hub asks the cloud, and learns from the cloud's answers to the caller's own requests. It caches an answer for less
-than a minute. Offline the last answer holds (`addons.views.known_callers`), also after a restart, until the token
-expires or the answer reaches the age that the operator sets.
+than a minute. Offline the last answer remains valid (`addons.views.known_callers`), also after a restart, until the
+token expires or the answer reaches the age that the operator sets.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from kube.json_type import Json
 from kube.requests.request_info import RequestInfo
 
 REMEMBER = 40.0
-"""Seconds that a yes is cached online: with the interval between two checks of an open watch, less than a minute."""
+"""Seconds for which a permission is cached online. Together with the interval between two checks of an open watch this
+is less than a minute."""
 REMEMBER_USER = 300.0
-"""Seconds for which the name of a token's user is valid. It alone gives no right to read."""
+"""Seconds for which the user of a token is cached. The user alone gives no right to read."""
 REMEMBER_NO = 30.0
-"""Seconds that a no is cached, so that a right granted later is noticed soon."""
+"""Seconds for which a refusal is cached: short, so that a right granted later is noticed soon."""
 MAX_TOKENS = 1024
-"""Tokens whose answers are fresh: a node's pods have some dozens."""
+"""Tokens with cached answers: a node's pods have some dozens."""
 USER_PATH = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
 USER = "whose token"
-"""In place of a verb, in the review whose answer is a name."""
+"""Takes the place of the verb in the review that asks for the user."""
 
 MAX_SHOWN = 256
 """Users whose newest token is in memory: the service accounts of a node's pods, and people."""
@@ -45,14 +46,14 @@ type Review = Right | tuple[str]
 
 
 class Reviewed(NamedTuple):
-    """The cloud's answer: it is asked again after `until`, in monotonic seconds."""
+    """The cloud's answer, valid until the monotonic time `until`."""
 
     answer: str
     until: float
 
 
 class Reviews:
-    """Asks with the caller's own token, and caches the answer by the token's digest."""
+    """Reviews callers with their own tokens, and caches the answers by the tokens' digests."""
 
     def __init__(
         self,
@@ -62,9 +63,9 @@ class Reviews:
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """`max_age` is in seconds: older answers expire, even offline; 0 for no limit.
+        """`max_age` is in seconds: older answers expire, even offline; 0 means no limit.
 
-        `known` has the answers to an earlier process.
+        `known` has the answers that an earlier process received.
         """
         self._client_of_token = client_of_token
         self._max_age = max_age
@@ -72,15 +73,15 @@ class Reviews:
         self._clock = clock
         self._wall_clock = wall_clock
         self._answers: Recent[str, Recent[Review, Reviewed]] = Recent(MAX_TOKENS, "tokens with reviews")
-        """By the digest of the token."""
+        """Cached answers by the token's digest."""
         self._shown: Recent[str, str] = Recent(MAX_SHOWN, "users with reviews")
-        """The newest token of each user, in memory alone: writes that wait for the cloud are its user's to send."""
+        """The newest token of each user, in memory only. Journaled writes of the user are replayed with it."""
         self._asked: dict[tuple[str, Review], asyncio.Future[str]] = {}
-        """The reviews under way. Hundreds of watches open at once after an outage, and ask the same."""
+        """The reviews in progress. After an outage hundreds of watches open at once, and need the same review."""
 
     async def identity(self, caller: Caller) -> CloudIdentity:
-        """Return the identity whose rights a caller has. StatusError 401 without the hub's identity or a valid
-        token."""
+        """Return the identity with whose rights a caller reads; StatusError 401 if the caller has neither the hub's
+        identity nor a valid token."""
         if caller.credential_source is CredentialSource.HUB:
             return HUB_IDENTITY
         token = caller.authorization
@@ -91,16 +92,16 @@ class Reviews:
         return identity
 
     def client_of_user(self, user: str) -> Client | None:
-        """A client with the newest token that a user has shown to this process; None where it has shown none."""
+        """Return a client with the newest token that a user has sent to this process; None if there is none."""
         token = self._shown.get(user)
         return self._client_of_token(token) if token is not None else None
 
     async def user(self, authorization: str) -> str:
-        """The user that a token stands for. StatusError 401 when it stands for none."""
+        """Return the user of a token; StatusError 401 if the token is invalid."""
         return await self._ask(authorization, (USER,), lambda: self._user(authorization))
 
     async def may_read(self, authorization: str, read: ObjectRead) -> None:
-        """Return when the token's user may make this read itself; StatusError 401 or 403 otherwise."""
+        """Return if the token's user may make this read itself; StatusError 401 or 403 otherwise."""
         await self._check(authorization, right_of(read.type, read.verb, "", read.namespace, read.name))
 
     async def may(self, authorization: str, info: RequestInfo) -> None:
@@ -108,7 +109,7 @@ class Reviews:
         await self._check(authorization, right_to(info))
 
     async def may_in_namespace(self, authorization: str, info: RequestInfo) -> None:
-        """Like `may`, also where all objects of the namespace are known to be open to the token's user."""
+        """Like `may`; also return if the token's user is known to have this right for all objects of the namespace."""
         if info.type is None or not info.name:
             await self.may(authorization, info)
             return
@@ -163,7 +164,7 @@ class Reviews:
         return answer
 
     def _said(self, authorization: str, review: Review) -> Said | None:
-        """The cloud's answer from before the outage, where that is not too old."""
+        """Return the cloud's answer from before the outage, if it is not too old."""
         is_user = review == (USER,)
         said = self._known.user_of(authorization) if is_user else self._known.right_of(authorization, review)
         if said is not None and self._max_age and self._wall_clock() - said.at >= self._max_age:
@@ -171,7 +172,7 @@ class Reviews:
         return said
 
     async def _shared(self, question: tuple[str, Review], ask: Callable[[], Awaitable[str]]) -> str:
-        """Ask once for all concurrent callers, also if one of them leaves, and return the answer."""
+        """Make one request for all concurrent callers, even if some of them leave, and return its answer."""
         review = self._asked.get(question)
         if review is None:
             review = self._asked[question] = asyncio.ensure_future(ask())
@@ -187,7 +188,7 @@ class Reviews:
             review.exception()  # seen, also after its waiters have gone
 
     def _is_expired(self, authorization: str) -> bool:
-        """Whether the token has expired by its own claim. While there is a cloud, the cloud decides that."""
+        """Whether the token has expired by its own claim. While the cloud is reachable, the cloud decides that."""
         expiry = expiry_of(authorization)
         return expiry is not None and expiry <= self._wall_clock()
 
@@ -224,14 +225,14 @@ class Reviews:
 
 
 def _who(review: Json) -> str:
-    """The user whom a SelfSubjectReview names."""
+    """Return the user that a SelfSubjectReview names."""
     user = review["status"]["userInfo"]
     name, groups = user.get("username", ""), user.get("groups", [])
     return user_text(name, groups, user.get("uid", ""), user.get("extra") or {})
 
 
 def _refusal(right: Right) -> str:
-    """The refusal of a right, in kube-apiserver's words."""
+    """Return the refusal of a right, worded as kube-apiserver's."""
     if len(right) == 2:
         verb, path = right
         return f'forbidden: cannot {verb} path "{path}"'
@@ -243,5 +244,5 @@ def _refusal(right: Right) -> str:
 
 
 def _is_of_the_link(error: Unreachable | StatusError) -> bool:
-    """Whether the cloud gave no answer, rather than a no."""
+    """Whether an error means that the cloud gave no answer, rather than a refusal."""
     return isinstance(error, Unreachable) or error.code >= 500 or error.code == 429

@@ -1,7 +1,7 @@
 """Answers lists and watches from views, as a kube-apiserver would.
 
-Each answer is made in four steps: find the source that the caller may read, wait until it is fresh enough, take the
-caller's view of it, write the answer.
+Each answer takes four steps: find the source that the caller may read, wait until it is fresh enough, open the caller's
+view of it, write the answer.
 """
 
 from __future__ import annotations
@@ -59,17 +59,17 @@ from kube.wire.encoding import Encoding
 from kube.wire.negotiation import METADATA_KINDS, TABLE_KIND, Representation
 
 FUTURE_WAIT = 3.0
-"""Seconds a list waits for a version of the future, as kube-apiserver's watch cache."""
+"""Seconds for which a list waits for a version newer than the store's, as in kube-apiserver's watch cache."""
 
 CATCH_UP = 1.0
-"""Seconds for the events that bring a source to a client's version.
+"""Seconds to wait for the events that bring a source to a client's version.
 
-After that the cloud is asked whether any are to come.
+After that the hub asks the cloud whether there are such events.
 """
 
 
 class NoHistory(Exception):
-    """The view's history is too short for a client's version; the cloud's may reach back to it."""
+    """The view's history is too short for a client's version; the cloud's history may reach back to it."""
 
 
 class Unversioned(Exception):
@@ -94,17 +94,18 @@ class Serving:
         self._rules = rules
         self._wait = wait
         self._unversioned: set[ResourceType] = set()
-        """The resources that the cloud lists without a resourceVersion, metrics for one. A watch cannot keep a copy of
-        it current."""
+        """The resources that the cloud lists without a resourceVersion, such as metrics. A watch cannot keep a copy of
+        them current."""
         self._paged = PagedLists()
 
     async def answer(
         self, wanted: ClientRequest, stream: ClientStream, opened: Callable[[Watcher], None] | None = None
     ) -> Answer | None:
-        """The complete answer to a list; None after a watch, until its end. StatusError where that is the answer.
+        """Return the complete answer to a list; serve a watch until its end and return None. StatusError if that is the
+        answer.
 
-        RelayToCloud where no view answers, and the cloud may. `opened` gets the watcher of a watch, by which it can be
-        ended.
+        RelayToCloud if no view can answer, and the cloud may. `opened` receives the watcher of a watch, by which it can
+        be ended.
         """
         read, form = wanted.route.read, wanted.route.representation
         assert read is not None
@@ -129,7 +130,8 @@ class Serving:
         stream: ClientStream,
         opened: Callable[[Watcher], None] | None,
     ) -> Answer | None:
-        """The four steps. BeyondQuota, before anything is written, where the caller may have no further view."""
+        """Perform the four steps. Raise BeyondQuota, before anything is written, if the caller may open no further
+        view."""
         came = time.monotonic()
         source, scope = await self._source(wanted, read, form)
         with source.in_use():
@@ -170,11 +172,12 @@ class Serving:
     async def _check_history(
         self, wanted: ClientRequest, source: Source, read: ObjectRead, scope: Scope, view: View
     ) -> int:
-        """Check that the view can bring a client from its version to now; verify a newer version with the cloud.
+        """Check that the view can bring a client from its version to the current one; verify a newer version with the
+        cloud.
 
-        Present names do not show objects created and deleted since the client's version, so the hub requests the
-        names at that version. Returns the confirmed version, 0 for none. NoHistory if only the cloud can resume, and
-        nothing is filtered.
+        Current names do not show objects created and deleted since the client's version, so the hub requests the names
+        at that version. Return the confirmed version, 0 for none. NoHistory if only the cloud can resume, and nothing
+        is filtered.
         """
         may_be_of_others = is_of_others(wanted.info, self._sources.filtering.issued_under_other_rules)
         if source.is_up() and source.store.version < read.version and not view.has_confirmed(read.version):
@@ -199,7 +202,8 @@ class Serving:
         return 0
 
     async def _check_reached(self, source: Source, version: int) -> None:
-        """StatusError 410 where the cloud has not reached a client's version: it was restored from a backup since."""
+        """Raise StatusError 410 if the cloud has not reached a client's version, because it was restored from a
+        backup."""
         try:
             reached = await source.reflector.current_version()
         except (StatusError, Unreachable, Malformed):
@@ -208,7 +212,7 @@ class Serving:
             raise expired(f"too old resource version: {version} (the cloud was restored since)")
 
     def _check_past_views(self, wanted: ClientRequest, read: ObjectRead) -> None:
-        """Raise StatusError 429 or 400 if the rules filter the read: only a view can filter.
+        """Raise StatusError 429 or 400 if the rules filter the read, because only a view can filter.
 
         410 for a watch that resumes from a version which a view may have given under earlier rules.
         """
@@ -224,13 +228,13 @@ class Serving:
             )
 
     def _filters(self, wanted: ClientRequest, read: ObjectRead) -> tuple[Filter, ...]:
-        """The filters that the rules in force bind to a read."""
+        """Return the filters that the rules in force bind to a read."""
         return self._rules().bindings.chain(wanted.component, read.type.group, read.type.resource, read.verb)
 
     async def _source(
         self, wanted: ClientRequest, read: ObjectRead, form: Representation
     ) -> tuple[Source, Scope]:
-        """Find the source that the caller may read, and the scope that the caller selects."""
+        """Return the source that the caller may read, and the scope of it that the caller selects."""
         caller, keep, encoding = wanted.caller, self._rules().is_cached(wanted.component), form.encoding
         begin_at = read.version if read.verb == "watch" and not read.wants_state else 0
         if caller.credential_source is not CredentialSource.HUB:
@@ -254,24 +258,25 @@ class Serving:
     def _readable_copy(
         self, wanted: ClientRequest, read: ObjectRead, identity: CloudIdentity, list_watch: ListWatch
     ) -> ListWatch:
-        """The list-watch; offline the one in the other encoding, if only that has a copy."""
+        """Return the list-watch; offline the one in the other encoding, if only that has a copy."""
         encodings = {Encoding.JSON} if need_json(self._filters(wanted, read)) else {*Encoding}
         return self._sources.readable_copy(identity, list_watch, encodings)
 
     async def _may_share(self, source: Source) -> bool:
-        """Whether the node may read the shared resource. Callers who may read it themselves do so where it may not."""
+        """Whether the node may read the shared resource. If not, a caller that may read it itself does so."""
         with source.in_use(), contextlib.suppress(StatusError):
             await source.ready(self._wait)
         return source.reflector.refusal is None
 
     async def _check_rights(self, caller: Caller, read: ObjectRead) -> None:
-        """Return when the cloud lets the caller read this itself; StatusError 401, 403 or 503 otherwise."""
+        """Return if the cloud permits this read to the caller itself; StatusError 401, 403 or 503 otherwise."""
         if not caller.authorization:
             raise unauthorized("Unauthorized")
         await self._reviews.may_read(caller.authorization, read)
 
     async def _fresh_enough(self, source: Source, read: ObjectRead, scope: Scope, came: float) -> int:
-        """Wait until the source is as new as the client asks; return the version that the cloud confirmed, 0 for none.
+        """Wait until the source is as new as the client requires; return the version that the cloud confirmed, 0 for
+        none.
 
         `came` is when the client's request arrived: requests of the hub to the cloud since then are new enough.
         """
@@ -287,7 +292,8 @@ class Serving:
         return confirmed
 
     async def _reach(self, source: Source, read: ObjectRead, scope: Scope) -> int:
-        """Wait for the version that the client names. The hub may have given it before any event of the source had it.
+        """Wait for the version that the client names, which the hub may have given before any event of the source had
+        it.
 
         StatusError 504 for a version that neither the hub nor the cloud knows.
         """
@@ -306,8 +312,7 @@ class Serving:
         return max(confirmed, read.version)
 
     async def _as_new_as_the_cloud(self, source: Source, read: ObjectRead, scope: Scope, at: int = 0) -> int:
-        """Wait until the source is as new as the cloud now, or was `at` a version; while the cloud is away, do not
-        wait."""
+        """Wait until the source is as new as the cloud is now, or was `at` a version. Offline return at once."""
         if not source.is_up():
             return 0
         try:
@@ -323,7 +328,8 @@ class Serving:
 
 
 def _form_of(source: Source, read: ObjectRead, form: Representation) -> Form:
-    """Choose the form. A kind without protobuf in the cloud comes as JSON, if the client accepts that."""
+    """Select the form of the answer. A kind that the cloud does not serve as protobuf is answered in JSON, if the
+    client accepts that."""
     if form.kind == TABLE_KIND and not is_known(read.type):
         return FULL_OBJECTS  # the cloud decides its columns
     encoding = source.store.codec.encoding

@@ -1,6 +1,6 @@
-"""One source: a reflector and its store, with the projections and views of that store.
+"""A source: a reflector and its store, with the projections and views of that store.
 
-The views of a component are kept for some minutes after their last client, so that a client that re-opens its watch
+The views of a component stay open for some minutes after their last client, so that a client that reopens its watch
 finds its history.
 """
 
@@ -38,16 +38,16 @@ type NotedOf = Callable[[Source, ViewKey, View], Noted | None]
 
 
 class HeldVersions(NamedTuple):
-    """The versions of a resource that clients hold when a source of it begins."""
+    """The versions of a resource that clients hold when one of its sources begins."""
 
     last_incompatible: int = 0
-    """The newest one that clients may hold by other inputs of its filters."""
+    """The newest version that clients may hold from filters with other inputs."""
     begin_at: int = 0
-    """The one that the first client holds, 0 for none."""
+    """The version of the first client, 0 for none."""
 
 
 class Source:
-    """The objects of one list-watch, as one identity may see them."""
+    """The objects of one list-watch, as one identity may read them."""
 
     def __init__(
         self,
@@ -71,28 +71,28 @@ class Source:
         self.projections: dict[tuple[Filter, ...], Projection] = {}
         self.users, self.used = 0, time.monotonic()
         self.wanted = Notifier()
-        """Notified when a client comes."""
+        """Notified when a client arrives."""
         self.unread = self.worth = 0
-        """Bytes of events since the last client left, and those of all objects at that time."""
+        """Bytes of events since the last client left, and bytes of all objects at that time."""
         self.copy: SourceCopy | None = None
         self.is_measured, self.first_size = False, 0
-        """Whether the first list was held to the quotas, and the bytes of its objects then."""
+        """Whether the quotas were applied to the first list, and the bytes of its objects then."""
         self.checkpoints = CheckpointStore(self.projections, rules, partial(given.of_elsewhere, self._what))
         self._filtering = filtering
         self._given, self._rules = given, rules
         self._last_incompatible = held.last_incompatible
-        """The newest version that clients may hold as filters made it with inputs that are no longer followed."""
+        """The newest version that clients may hold from filters with inputs that are no longer followed."""
         self._settled = Notifier()
         self._settling: asyncio.Task[None] | None = None
         self._more = Notifier()
-        """Notified when a projection has objects to evaluate, for a `_settling` that waits for inputs of others."""
+        """Notified when a projection has objects to evaluate, for a `_settling` that waits for inputs."""
         self.is_closed = self.is_own = False  # the hub holds one of its own for good
         self.bound: Logs | None = None  # of the projections' logs, with those of other sources
         self.noted: NotedOf = lambda *_: None
         self.given_by_others: Callable[[], int] = lambda: 0
 
     def start(self, copies: SourceCopies | None) -> Source:
-        """Begin: from disk if kept there."""
+        """Load the copy if there is one, and start the reflector."""
         path = self.list_watch.path
         run = self.persist(copies).start(self.reflector) if copies is not None else self.reflector.run()
         errors = asyncio.create_task(self._follow_errors(), name=f"errors {path}")
@@ -100,7 +100,7 @@ class Source:
         return self
 
     def persist(self, copies: SourceCopies) -> SourceCopy:
-        """Keep the source on disk from now on."""
+        """Store the source on disk from now on."""
         if self.copy is None:
             self.copy = copies.copy(self.user, self.list_watch, self.store)
             self.checkpoints.write_checkpoints_with(self.copy)
@@ -108,7 +108,7 @@ class Source:
         return self.copy
 
     def close(self) -> None:
-        """End the source. Requests that wait for a view of it are refused."""
+        """End the source, and refuse requests that wait for a view of it."""
         self.is_closed = True
         self._settled.notify()
         for task in filter(None, (*self._tasks, self._settling)):
@@ -136,9 +136,9 @@ class Source:
                 self.store.empty()
 
     async def ready(self, wait: float, version: int = 0) -> None:
-        """Return once the store is complete and of `version` or later, or the source is closed.
+        """Wait until the store is complete and has `version` or a later one, or the source is closed.
 
-        StatusError: the cloud's refusal, or 503 when there is no first copy within `wait` seconds.
+        StatusError: the cloud's refusal, or 503 if there is no first copy within `wait` seconds.
         """
         before = self.reflector.refusal
         self.reflector.retry_now()
@@ -157,15 +157,15 @@ class Source:
             raise unavailable(f"{self._what}: {self.why_empty()}", retry_after=1) from None
 
     def has_view(self, wanted: ViewKey) -> bool:
-        """Whether the view for a client is open; `wanted` has the verb of the request."""
+        """Whether a view for the client is open; `wanted` has the verb of the request."""
         return self._key(wanted) in self.views
 
     async def view(self, wanted: ViewKey, wait: float, user: str = "") -> View:
-        """The view for a client, evaluated in full by the rules in force when it is returned.
+        """Return the view for a client, completely evaluated by the rules in force at its return.
 
         The store must be complete. `wanted` has the verb of the request; lists and watches may share a view. `user` is
-        the client's, "" for the node's.
-        StatusError 503 when an input of the filters is not known within `wait` seconds.
+        the client's user, "" for the node's components. StatusError 503 if an input of the filters is still unknown
+        after `wait` seconds.
         """
         try:
             async with asyncio.timeout(wait):
@@ -189,13 +189,13 @@ class Source:
 
     @property
     def last_incompatible(self) -> int:
-        """The newest version that clients may hold as other inputs of its filters made it."""
+        """The newest version that clients may hold from filters with other inputs."""
         return max((self._last_incompatible, *(each.last_incompatible for each in self.projections.values())))
 
     def rules_changed(self) -> None:
         """Give each view the filters that the rules now bind to it; its watchers get the difference.
 
-        A view of protobuf ends where a filter needs JSON: its clients come back, and get JSON.
+        A view in protobuf ends if a filter needs JSON: its clients reconnect, and get JSON.
         """
         self.checkpoints.rules_edited()
         for key, opened in list(self.views.items()):
@@ -220,7 +220,7 @@ class Source:
             opened.view.send_bookmark()
 
     def sweep(self, idle: float) -> bool:
-        """Close views without a client for `idle` seconds; True when the source itself has had none for as long."""
+        """Close views without a client for `idle` seconds; True if the source itself had none for as long."""
         now = time.monotonic()
         if self.users and self.copy is not None:
             self.copy.use()
@@ -239,18 +239,18 @@ class Source:
 
     @property
     def is_on_disk(self) -> bool:
-        """Whether the disk has everything, so that a new source for this list-watch could begin from it."""
+        """Whether the disk has all changes, so that a new source could begin from the copy."""
         return self.copy is None or self.copy.is_written
 
     @property
     def is_needed(self) -> bool:
-        """Whether this source alone knows the clients' versions, or is about to learn them from the cloud."""
+        """Whether only this source knows the clients' versions, or is about to learn them from the cloud."""
         has_break = self.store.complete and not self.reflector.verifier.is_verified
         return self.store.has_previous_history or has_break
 
     @property
     def is_lost(self) -> bool:
-        """Whether there is neither a copy nor a server that could be asked for one."""
+        """Whether the source has neither a copy nor a reachable server."""
         upstream = self.reflector.upstream
         has_server = self.is_up() or (upstream is not None and upstream.is_up)
         return not self._is_restoring and not self.store.may_be_shown and not has_server
@@ -271,7 +271,7 @@ class Source:
         return known and self.store.version >= version and self.reflector.refusal is None
 
     async def _follow_errors(self) -> None:
-        """Count the source's interruptions, and end all watches with the cloud's message once it refuses this user."""
+        """Count interruptions, and end all watches with the cloud's message once it refuses this user."""
         failures = source_log.Failures(self.list_watch, self.user)
         while True:
             await self.reflector.changed.wait()
@@ -283,13 +283,13 @@ class Source:
                     opened.view.end_watches(self.reflector.refusal)
 
     def _key(self, wanted: ViewKey) -> ViewKey:
-        """The view's key by the rules in force."""
+        """Return the view's key under the rules in force."""
         group, resource = self.list_watch.type.group, self.list_watch.type.resource
         verb = self._rules().bindings.verb_of_view(wanted.component, group, resource, wanted.verb)
         return wanted._replace(verb=verb)
 
     def _open(self, wanted: ViewKey, user: str) -> OpenView:
-        """The view for a client by the rules in force, made where there is none."""
+        """Return the view for a client under the rules in force, or make it."""
         key = self._key(wanted)
         opened = self.views.get(key)
         if opened is None:
@@ -307,9 +307,9 @@ class Source:
         return opened
 
     def _elsewhere(self, key: ViewKey) -> int:
-        """The newest version at which a client of a view may hold a state that the view never showed.
+        """Return the newest version at which a client of a view may hold a state that the view never showed.
 
-        Where the rules filter lists and watches differently, each list is from elsewhere to the view of the watches.
+        If the rules filter lists and watches differently, each list is such a state for the view of the watches.
         """
         return ANY_VERSION if self._filters(key) and not self._is_one(key) else self._known_elsewhere(key)
 
@@ -318,7 +318,7 @@ class Source:
         return self._key(key._replace(verb="list")).verb != "list"
 
     def _known_elsewhere(self, key: ViewKey) -> int:
-        """The part of `_elsewhere` that is the same for all views; ANY_VERSION until the cloud's version is known."""
+        """The part of `_elsewhere` common to all views; ANY_VERSION until the cloud's version is known."""
         if self._filters(key):
             return self._given.of_elsewhere(self._what)
         return self._filtering.issued_under_other_rules(self.list_watch.type)
@@ -338,7 +338,7 @@ class Source:
         return self.store.codec.encoding is Encoding.JSON or not need_json(filters)
 
     def _settle(self) -> None:
-        """Start a task that evaluates the rest, and watches the store for pending objects that leave it."""
+        """Start a task that evaluates the remaining objects, and watches for pending ones that leave the store."""
         if self._settling is None or self._settling.done():
             if any(made.is_pending for made in self.projections.values()) or any(self._unswitched()):
                 name = f"filters of {self.list_watch.path}"
@@ -361,7 +361,7 @@ class Source:
             self._switch_settled()
 
     def _unswitched(self) -> Iterator[View]:
-        """The views that may go on to their next filters."""
+        """The views that can switch to their next filters."""
         opened = self.views.values()
         return (one.view for one in opened if one.next is not None and not one.next.is_pending)
 
@@ -396,5 +396,5 @@ class Source:
 
 
 def _reached(given: IssuedVersions, resource: str, store: Store, version: int) -> None:
-    """Note the cloud's version. A client may have got a newer one while the answer was under way."""
+    """Record the cloud's version. Another answer may have reported a newer one in the meantime."""
     given.reached(resource, max(version, store.newest_given))

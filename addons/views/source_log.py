@@ -1,6 +1,6 @@
 """Logs why a source cannot follow the cloud: at once, then once a minute.
 
-Outages of the link concern all sources, and are logged by `addons.ui.link_log`.
+Outages of the link affect all sources, and are logged by `addons.ui.link_log`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ REASONS = {
 logger = logging.getLogger(__name__)
 
 RBAC = "controllers/manifests/hub-rbac.yaml"
-"""The manifest with the rights that the hubs of a cluster need."""
+"""The manifest with the rights that every hub needs."""
 RBAC_OF_NODES = "controllers/manifests/hub-nodes.yaml"
-"""The manifest with the rights that they need where a filter reads the labels of all nodes."""
+"""The manifest with the rights that hubs need if a filter reads the labels of all nodes."""
 
 GIVEN = {
     **dict.fromkeys(
@@ -48,13 +48,13 @@ GIVEN = {
 }
 """The resources that each manifest lets nodes list and watch, besides the ConfigMaps in kube-system."""
 OF_NODE = re.compile(rf'User "{NODE_PREFIX}')
-"""Matches kube-apiserver's refusal of a node."""
+"""The pattern of kube-apiserver's refusal of a node."""
 
 _pace = Pace()
 
 
 def remedy(path: str, error: str) -> str:
-    """The remedy for a right that the hub lacks: a manifest where one gives it."""
+    """Return the remedy for a missing right: the manifest that grants it, if there is one."""
     info = parse_request("GET", path)
     type_ = info.type.group_resource if info.type is not None else ""
     given = RBAC if type_ == "configmaps" and info.namespace == "kube-system" else GIVEN.get(type_, "")
@@ -86,9 +86,9 @@ class Failures:
 
 
 def log_failure(path: str, user: str, error: Exception) -> None:
-    """A source's list or watch of `path` has failed. `user` is the empty text for the hub itself.
+    """Log that a source's list or watch of `path` has failed. `user` is "" for the hub itself.
 
-    At DEBUG only: a refusal of a caller's own token, and a broken connection.
+    A refusal of a caller's own token, and a broken connection, are logged at DEBUG only.
     """
     if user or not isinstance(error, StatusError):
         logger.debug("%s: %s", path, error)

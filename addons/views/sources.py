@@ -42,13 +42,13 @@ from kube.store.projection import InputKey
 from kube.wire.encoding import Encoding
 
 BOOKMARK_INTERVAL = 60.0
-"""Seconds between bookmarks on a quiet watch, as kube-apiserver's."""
+"""Seconds between bookmarks on a quiet watch, as at kube-apiserver."""
 SUMMED = 256 * 1024
-"""Bytes of events after which the sizes of all sources are summed again."""
+"""Bytes of events after which the total size of all sources is computed again."""
 RESTORE_TIME = 30.0
-"""Seconds within which all sources find one restore of the cloud, each by itself."""
+"""Seconds within which all sources detect one restore of the cloud, each by itself."""
 SWEEP_INTERVAL = 10.0
-"""Seconds between looks for sources and views that no client uses."""
+"""Seconds between checks for sources and views that no client uses."""
 
 
 class Sources:
@@ -63,9 +63,9 @@ class Sources:
         is_up: Callable[[], bool] = lambda: True,
         noted: NotedOf = lambda *_: None,
     ) -> None:
-        """`is_up` says whether there is a cloud to wait for. `noted` is asked for each new view."""
+        """`is_up` returns whether the cloud is reachable. `noted` is called for each new view."""
         self.upstream_of: Callable[[Source], Upstream | None] = lambda _source: None
-        """Finds the upstream of a new source; None: the source's own client, from the cloud."""
+        """Returns the upstream of a new source; None stands for the source's own client, to the cloud."""
         self.on_restore: list[Callable[[str], None]] = []
         """Called with each resource of which clients may hold a version from before the cloud was restored."""
         self.noted = noted
@@ -75,9 +75,9 @@ class Sources:
         self.filtering = filtering
         self._rules, self._given = filtering.rules, filtering.given
         self._last_incompatible: dict[ResourceType, int] = {}
-        """The newest version that a client was given by a filtered view of a source which is gone."""
+        """The newest version that a client got from a filtered view of a source that is closed."""
         self._let_go: dict[str, int] = {}
-        """The newest version of each resource that a source had which is gone, since the last restore of the cloud."""
+        """The newest version of each resource that a closed source had, since the last restore of the cloud."""
         self._restored = -RESTORE_TIME
         """When the cloud was last found restored, in monotonic seconds."""
         self._idle = idle
@@ -86,7 +86,7 @@ class Sources:
         """The clients of the users with sources."""
         self.idling = Idling(self._drop, self._grew, time.monotonic)
         self._unsummed = 0
-        """Bytes that events have brought since the sizes of all sources were last summed."""
+        """Bytes of events since the total size of all sources was last computed."""
         self._withdrawals = Withdrawals()
         self._logs, self._hub_logs = Logs(MAX_HISTORIES), Logs(MAX_HUB_HISTORIES)
         self._tasks = [
@@ -106,7 +106,7 @@ class Sources:
         self._sources.clear()
 
     def get_own(self, list_watch: ListWatch) -> Source:
-        """Like `get`, for the hub itself, which holds the source for good."""
+        """Like `get`, for the hub itself, which keeps the source open."""
         source = self.get(HUB_IDENTITY, list_watch)
         source.is_own = True
         return source
@@ -114,9 +114,9 @@ class Sources:
     def get(
         self, identity: CloudIdentity, list_watch: ListWatch, *, keep: bool = True, begin_at: int = 0
     ) -> Source:
-        """The source of a list-watch as an identity may see it, started where it does not run; `keep` it on disk.
+        """Return the source of a list-watch as an identity may read it, started if it does not run; `keep` it on disk.
 
-        `begin_at` is the client's version: a new source should have the events since.
+        `begin_at` is the client's version: a new source should have the events since then.
         """
         copies = self._copies if keep else None
         source = self._sources.get((identity.user, list_watch))
@@ -136,15 +136,15 @@ class Sources:
     def admit(
         self, identity: CloudIdentity, list_watch: ListWatch, *, keep: bool = True, begin_at: int = 0
     ) -> Source:
-        """Like `get`, for a client's request: BeyondQuota where the identity may have no further source."""
+        """Like `get`, for a client's request: BeyondQuota if the identity may have no further source."""
         if (identity.user, list_watch) not in self._sources:
             check_new_source(self, identity.user)
         return self.get(identity, list_watch, keep=keep, begin_at=begin_at)
 
     def measure(self, source: Source, *, keep: bool) -> None:
-        """Hold a source to the quotas once it has its first list, and `keep` a token's on disk where it is small.
+        """Apply the quotas to a source once it has its first list, and `keep` a token's source on disk if it is small.
 
-        BeyondQuota where all sources of tokens, or of the node, are too large with this one, which is closed then.
+        BeyondQuota if this source makes all sources of tokens, or of the node, too large; then it is closed.
         """
         if not source.is_measured:
             source.reflector.grew()
@@ -170,13 +170,13 @@ class Sources:
         check_new_view(self, source, key, user)
 
     def lasting(self, list_watch: ListWatch) -> Source:
-        """A source of the hub's own that never stops."""
+        """Return a source of the hub's own that never stops."""
         source = self.get_own(list_watch)
         source.users += 1
         return source
 
     def list_watches(self, identity: CloudIdentity, type_: ResourceType) -> list[ListWatch]:
-        """The list-watches of a resource for an identity, running or on disk: the newest first."""
+        """Return the list-watches of a resource for an identity, running or on disk, the newest first."""
         on_disk = dict(self._copies.list_watches(identity.user)) if self._copies is not None else {}
         running = {source.list_watch: source.store.version for source in self if source.user == identity.user}
         # A source that is being read from disk has no version yet.
@@ -191,7 +191,7 @@ class Sources:
     def readable_copy(
         self, identity: CloudIdentity, list_watch: ListWatch, encodings: Collection[Encoding]
     ) -> ListWatch:
-        """The list-watch; offline the one in another of these encodings, if only that has a copy."""
+        """Return the list-watch; offline the one in another of these encodings, if only that has a copy."""
         if self._is_up():
             return list_watch
         others = [list_watch._replace(encoding=encoding) for encoding in Encoding if encoding in encodings]
@@ -202,7 +202,7 @@ class Sources:
         return next((each for each in (list_watch, *others) if each in running or each in copied), list_watch)
 
     def inputs_changed(self, inputs: Collection[InputKey]) -> None:
-        """Filter again the objects that read these inputs, as soon as the disk has no checkpoint of any view."""
+        """Filter the objects again that read these inputs, as soon as the disk has no checkpoint of any view."""
         affected = [source.checkpoints for source in self if source.checkpoints.may_be_on_disk(inputs)]
         self._withdrawals.begin(affected, partial(self._inputs_changed, inputs))
 
@@ -222,7 +222,7 @@ class Sources:
             source.rules_changed()
 
     def cloud_recovered(self) -> None:
-        """End the delays of reflectors: the cloud is back."""
+        """End the back-off of all reflectors, because the cloud is reachable again."""
         for source in self:
             source.reflector.recovered()
 
@@ -266,8 +266,8 @@ class Sources:
             do()
 
     def _found_restored(self, finder: Source) -> None:
-        """The cloud was restored from a backup: have all other sources verify themselves, and invalidate unread
-        copies.
+        """Make all other sources verify their history, and invalidate unused copies, because the cloud was restored
+        from a backup.
 
         Notify sources of at most one restore in RESTORE_TIME; each detects a further one by itself.
         """
@@ -317,7 +317,7 @@ class Sources:
     def _close_least_used(self, fresh: Source) -> None:
         """Close sources of the node to free memory for the first list of a new one; the new one itself last.
 
-        Offline nothing is closed: the hub could not fetch it again.
+        Offline nothing is closed, because the hub could not fetch it again.
         """
         if fresh.is_closed or fresh.is_own or fresh.is_measured or not self._is_up():
             return
@@ -331,7 +331,7 @@ class Sources:
             reached("the node's sources")
 
     def _grew(self, size: int) -> None:
-        """Apply the quotas to bytes that events add, too."""
+        """Apply the quotas to bytes that events add."""
         self._unsummed += size
         if self._unsummed < SUMMED:
             return
@@ -361,9 +361,10 @@ class Sources:
 
 
 def _is_refused_for_nothing(source: Source) -> bool:
-    """Whether the cloud refuses a source without a waiting client: it can go, since the next client gets a new one.
+    """Whether the cloud refuses a source without a waiting client: it can be closed, since the next client gets a new
+    one.
 
-    The node's sources of whole resources stay: there are as many as the cloud has resources.
+    The node's sources of whole resources stay: there are only as many as the cloud has resources.
     """
     if source.reflector.refusal is None or source.users or source.is_own:
         return False
@@ -371,4 +372,4 @@ def _is_refused_for_nothing(source: Source) -> bool:
 
 
 def _nothing() -> None:
-    """The callback of a reflector that has ended."""
+    """Callback of a reflector that has ended. Does nothing."""

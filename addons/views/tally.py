@@ -1,4 +1,4 @@
-"""Counts of each filter of a chain for the objects of an answer."""
+"""Counts, for each filter of a chain, the objects of an answer that it changed or hid."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from kube.store.projection import Projection, Why
 
 
 def tallies(names: Iterable[str], projection: Projection) -> tuple[Tally, ...]:
-    """The counts of a projection's filters, by their names and in their order."""
+    """Return the counts of a projection's filters, by name, in their order."""
     return tuple(_tallies(names, projection.unchanged, projection.reasons))
 
 
 def tallies_of_one(why: Why) -> tuple[Tally, ...]:
-    """The counts of the filters that changed or hid one object."""
+    """Return the counts of the filters that changed or hid one object."""
     if not why:
         return ()
     return tuple(
@@ -24,7 +24,7 @@ def tallies_of_one(why: Why) -> tuple[Tally, ...]:
 
 
 def _tallies(names: Iterable[str], unchanged: int, reasons: Mapping[Why, int]) -> Iterable[Tally]:
-    """`unchanged` objects passed all filters as they were; an object that a filter hides reaches no later one."""
+    """`unchanged` objects passed all filters unchanged; an object that a filter hides does not reach the later ones."""
     for name in names:
         own = [
             (verdict, count)

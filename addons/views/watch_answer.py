@@ -17,14 +17,15 @@ from kube.store.watcher import Watcher
 from kube.wire.codec_base import in_pieces
 
 MIN_WATCH = 1800.0
-"""Seconds (and up to twice as many) that a watch without timeoutSeconds lasts, as kube-apiserver's default."""
+"""Minimum seconds (maximum twice as many) of a watch without timeoutSeconds, kube-apiserver's default."""
 CHECK_INTERVAL = (10.0, 18.0)
-"""Seconds between two checks of the permission of an open watch, spread so that watches do not check all at once.
+"""Seconds between two checks of the permission of an open watch, spread so that not all watches check at once.
 
-The longest, with `addons.views.reviews.REMEMBER`, is less than a minute.
+The longest interval and `addons.views.reviews.REMEMBER` together are less than a minute.
 """
 SHORTEST_WATCH = 1.0
-"""Seconds. client-go treats a watch that ended earlier, without an event, as a failure and lists again."""
+"""Minimum seconds of a watch. client-go treats one that ended earlier, without an event, as a failure and lists
+again."""
 
 
 async def watch_answer(
@@ -37,10 +38,12 @@ async def watch_answer(
     opened: Callable[[Watcher], None] | None = None,
     warning: str = "",
 ) -> None:
-    """Send the watcher's events until it ends. The watcher alone makes bookmarks: it knows its sent events.
+    """Send the watcher's events until it ends. Only the watcher makes bookmarks, because it knows which events it has
+    sent.
 
-    `check` raises a StatusError once the client may no longer read this, which ends the watch; None for the node's own.
-    `confirmed` is a version at which the cloud has the view's state, 0 for none. `opened` gets the watcher.
+    `check` raises a StatusError once the client may no longer read this, which ends the watch; None for the node's own
+    components. `confirmed` is a version at which the cloud has the view's state, 0 for none. `opened` receives the
+    watcher.
     """
     if (read.timeout_seconds or 0) < 0:
         await stream.begin(_headers(view, coding, warning))
@@ -92,7 +95,7 @@ async def _end_when_refused(watcher: Watcher, check: Callable[[], Awaitable[None
 
 
 async def _follow(watcher: Watcher, stream: ClientStream) -> None:
-    """Write events until the watch ends; an error is the last of them."""
+    """Write events until the watch ends; an error is its last event."""
     try:
         while frames := await watcher.frames():
             await stream.write_all(map(b"".join, in_pieces(frames)))
@@ -107,7 +110,8 @@ def _headers(view: View, coding: StreamCoding, warning: str) -> dict[str, str]:
 
 
 class _HeadedStream(ClientStream):
-    """Completes the first piece by `headed`. All pieces go by `write`: people read Tables, so speed does not matter."""
+    """Adds a head to the first piece by `headed`, and writes all pieces by `write`: people read Tables, so speed does
+    not matter."""
 
     outlet = None
 

@@ -1,1 +1,2 @@
-"""Bounds the memory and cost of sources and views: for each identity, together, and without a client."""
+"""Bounds the memory and cost of sources and views: for each identity, for all together, and for sources without a
+client."""

@@ -1,7 +1,8 @@
-"""Bounds the traffic of sources without a client, and has them yield to clients' requests.
+"""Bounds the traffic of sources without a client, and gives clients' requests priority over it.
 
-A source runs on for a while after its last client, so that the next one finds a history. That is worth as many bytes as
-the list of a new source; beyond them its watch only takes bandwidth from relayed requests on the same connection.
+A source continues for a while after its last client, so that the next client finds a history. That is worth as many
+bytes as the list of a new source costs; beyond them its watch only takes bandwidth from relayed requests on the same
+connection.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from kube.bounds import reached
 from kube.concurrency.notifier import comes_within
 
 MIN_WORTH = 64 * 1024
-"""Bytes of events that a source may bring without a client, however small its list is."""
+"""Bytes of events that a source may receive without a client, however small its list is."""
 QUIET = 0.5
-"""Seconds without a byte for a client, after which sources without one read on."""
+"""Seconds without a byte for any client, after which sources without a client resume reading."""
 LOOK = 0.25
-"""Seconds between checks whether a source without a client may read on, or can be closed."""
+"""Seconds between checks whether a source without a client may resume reading, or can be closed."""
 
 
 class Idling:
-    """Decides how far the watch of each source reads on."""
+    """Paces the watch of each source without a client."""
 
     def __init__(
         self,
@@ -29,17 +30,18 @@ class Idling:
         grew: Callable[[int], None],
         clock: Callable[[], float],
     ) -> None:
-        """`drop` closes a source; `grew` is called with the bytes of events of any source."""
+        """`drop` closes a source; `grew` receives the number of bytes of each source's new events."""
         self.relayed_at: Callable[[], float] = lambda: 0.0
-        """When a server last sent something that was asked for now: no event of a source's watch. By `clock`."""
+        """Returns when a server last sent bytes of an answer that a client waits for, by `clock`. Events of sources do
+        not count."""
         self._drop = drop
         self._grew = grew
         self._clock = clock
         self._read_at = 0.0
-        """When a source with a client last had an event."""
+        """When a source with a client last received an event."""
 
     async def pace(self, source: Source, size: int) -> None:
-        """Wait until the watch of a source, which has received so many bytes of events, may receive more."""
+        """Wait until a source's watch, which has received so many bytes of events, may receive more."""
         self._grew(size)
         source.unread += size
         while True:

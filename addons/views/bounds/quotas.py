@@ -1,6 +1,6 @@
-"""Bounds the sources and views of one identity, and the bytes of all tokens together.
+"""Bounds the sources and views of each identity, and the bytes of all tokens' sources together.
 
-Each list-watch that a client invents is a source, and each selector a view, so clients with tokens could exhaust the
+Each list-watch that a client requests is a source, and each selector a view, so clients with tokens could exhaust the
 hub's memory. Beyond a quota the hub relays the client's request and stores nothing of it.
 """
 
@@ -12,35 +12,35 @@ from addons.views.open_view import ViewKey
 from addons.views.source import Source
 
 MAX_SOURCES = 64
-"""The most sources of one user with a token: a controller in a pod reads some ten to twenty kinds."""
+"""Sources of one user with a token: a controller in a pod reads some ten to twenty kinds."""
 MAX_VIEWS = 64
-"""That one user with a token has opened."""
+"""Views that one user with a token has opened."""
 MAX_HUB_SOURCES = 4096
-"""The most sources of the node: kubelet has one for each Secret and ConfigMap that a pod mounts."""
+"""Sources of the node: kubelet has one for each Secret and ConfigMap that a pod mounts."""
 MAX_HUB_VIEWS = 4096
-"""That the node's components have opened."""
+"""Views that the node's components have opened."""
 MAX_FILLING = 4
-"""Sources of one user with a token that wait for their first list, which is of unknown size."""
+"""Sources of one user with a token that wait for their first list, whose size is unknown."""
 MAX_HELD = 64 * 1024 * 1024
-"""The bytes of objects in all sources of users with tokens, as received, with lists in progress."""
+"""Bytes of objects in all sources of users with tokens, as received, including lists in progress."""
 MAX_HUB_BYTES = 64 * 1024 * 1024
-"""Bytes of objects in the node's sources with a namespace or selector, which any process of the node can invent.
-kubelet's are its pods, and the Secrets and ConfigMaps that they mount."""
+"""Bytes of objects in the node's sources with a namespace or selector, which any process of the node can request.
+kubelet's own are its pods, and the Secrets and ConfigMaps that they mount."""
 MAX_HUB_IDLE = 128
-"""The most sources of parts of the node that no client has: one list under a selector leaves two tasks, a watch of the
-cloud and some 40 KB, however little it found."""
+"""Partial sources of the node without a client: each list under a new selector leaves two tasks, a watch of the cloud
+and some 40 KB, however few objects it found."""
 MAX_HISTORIES = 32 * 1024 * 1024
-"""The bytes of the logs of all sources of users with tokens."""
+"""Bytes of the change logs of all sources of users with tokens."""
 MAX_HUB_HISTORIES = 128 * 1024 * 1024
-"""The bytes of the logs of the node's sources."""
+"""Bytes of the change logs of the node's sources."""
 MAX_COPIES = 16
 """Sources of one user with a token that are stored on disk."""
 MAX_COPY_BYTES = 4 * 1024 * 1024
-"""The bytes of such a source when it is first written."""
+"""Bytes of such a source when it is first stored."""
 
 
 class BeyondQuota(Exception):
-    """The identity has reached a quota; `what` names it, as a metric's label."""
+    """An identity has reached a quota; `what` names the quota, as a metric's label."""
 
     def __init__(self, what: str) -> None:
         super().__init__(what)
@@ -48,7 +48,7 @@ class BeyondQuota(Exception):
 
 
 def check_new_source(sources: Iterable[Source], user: str) -> None:
-    """Raise BeyondQuota where a user ("" is the hub) may have no further source."""
+    """Raise BeyondQuota if a user may have no further source. The user "" is the hub."""
     own = [source for source in sources if source.user == user]
     if len(own) >= (MAX_SOURCES if user else MAX_HUB_SOURCES):
         raise BeyondQuota("sources")
@@ -66,7 +66,7 @@ def check_new_view(sources: Iterable[Source], source: Source, key: ViewKey, user
 
 
 def too_large(sources: Iterable[Source]) -> Iterator[Source]:
-    """Return the sources of tokens to close, the largest first, so that the others have at most MAX_HELD."""
+    """Return the sources of tokens to close, the largest first, so that the others have at most MAX_HELD bytes."""
     sized = sorted(((size_of(source), source) for source in sources if source.user), key=lambda pair: pair[0])
     total = sum(size for size, _ in sized)
     while total > MAX_HELD:
@@ -76,9 +76,10 @@ def too_large(sources: Iterable[Source]) -> Iterator[Source]:
 
 
 def outgrown(sources: Iterable[Source]) -> Iterator[Source]:
-    """The node's partial sources to close when events bring their total over MAX_HUB_BYTES.
+    """Return the node's partial sources to close when events raise their total above MAX_HUB_BYTES.
 
-    The least recently used without a client go first, then those that have grown most since their first list.
+    First come those without a client, the least recently used first, then those that have grown most since their first
+    list.
     """
     parts = _parts(sources)
     total = sum(map(size_of, parts))
@@ -92,10 +93,10 @@ def outgrown(sources: Iterable[Source]) -> Iterator[Source]:
 
 
 def least_used(sources: Iterable[Source], fresh: Source) -> Iterator[Source]:
-    """The node's sources to close for a new one's first list, so that partial ones hold at most MAX_HUB_BYTES, and at
-    most MAX_HUB_IDLE have no client.
+    """Return the node's sources to close for a new one's first list, so that partial sources have at most
+    MAX_HUB_BYTES, and at most MAX_HUB_IDLE of them no client.
 
-    The least recently used goes first, and the new one last. Others that have clients stay.
+    The least recently used comes first, and the new source last. Other sources with clients stay.
     """
     parts = _parts(sources)
     total = sum(map(size_of, parts))
@@ -112,7 +113,7 @@ def least_used(sources: Iterable[Source], fresh: Source) -> Iterator[Source]:
 
 
 def _parts(sources: Iterable[Source]) -> list[Source]:
-    """The node's sources of parts of resources, but for the hub's own."""
+    """Return the node's partial sources, without the hub's own."""
     return [
         source
         for source in sources
@@ -121,5 +122,5 @@ def _parts(sources: Iterable[Source]) -> list[Source]:
 
 
 def size_of(source: Source) -> int:
-    """Return the bytes of a source's objects, as received, and of a list in progress."""
+    """Return the bytes of a source's objects, as received, including a list in progress."""
     return source.store.size + source.reflector.list_bytes

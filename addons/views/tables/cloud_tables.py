@@ -1,6 +1,6 @@
-"""Renders a view's objects as the Tables that the cloud prints, for kinds whose columns the hub does not know.
+"""Renders a view's objects as the cloud's Tables, for kinds whose columns the hub does not know.
 
-The view decides which objects a client sees; the cloud, with the client's own rights, prints their cells.
+The view decides which objects a client sees; the cloud, with the client's own rights, renders their cells.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from kube.wire.encoding import Encoding
 from kube.wire.json_fields import parse_object
 
 TIMEOUT = 5.0
-"""Seconds for the cloud to print. A client gets name and age of the objects that it does not print in time."""
+"""Seconds within which the cloud must render. For other objects the client gets name and age only."""
 
 _JSON = codec_for(Encoding.JSON)
 
 
 class CloudTable:
-    """The cells of one list or watch: asks the cloud for them, and adds them to the objects that the client sees."""
+    """The cells of one list or watch: requests them from the cloud, and adds them to the objects that the client
+    sees."""
 
     def __init__(self, client: Client, is_up: Callable[[], bool], read: ObjectRead, version: str) -> None:
-        """`is_up` returns whether there is a cloud to ask. `version` is that of the Table."""
+        """`is_up` returns whether the cloud is reachable. `version` is the Table's API version."""
         self._client = client
         self._is_up = is_up
         self._read = read
@@ -43,15 +44,15 @@ class CloudTable:
         await self._ask(version)
 
     def listing(self, shown: Listing) -> Listing:
-        """The same objects as a Table."""
+        """Return the list as a Table."""
         return shown._replace(form=self._form, codec=_JSON)
 
     def stream(self, stream: ClientStream, api_version: str, kind: str) -> ClientStream:
-        """Takes the events of a watch as JSON, and writes Tables."""
+        """Return a stream that receives the events of a watch as JSON, and writes Tables."""
         return _TableStream(stream, self, api_version, kind)
 
     async def event(self, event: Json, api_version: str, kind: str) -> bytes:
-        """Encode one event; the first one has the columns."""
+        """Encode one event; the first one includes the columns."""
         obj: Json = event["object"]
         if event["type"] == "BOOKMARK":
             metadata = obj["metadata"]
@@ -92,7 +93,7 @@ class CloudTable:
 
 
 class _TableStream(ClientStream):
-    """Writes each event of a watch as a Table, by `write` alone: people read Tables, so speed does not matter."""
+    """Writes each event of a watch as a Table, by `write` only: people read Tables, so speed does not matter."""
 
     outlet = None
 

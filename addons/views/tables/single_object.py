@@ -1,4 +1,4 @@
-"""A single object that filters have seen, in the form that its client asked for."""
+"""Renders a single filtered object in the form that its client asked for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from kube.wire.negotiation import METADATA_KIND, TABLE_KIND, Representation
 def single_object(
     obj: Encoded, wanted: Representation, read: ObjectRead | None, cells: CloudCells | None
 ) -> Encoded:
-    """The full object, its metadata, or a Table of one row; `cells` are the row's, where the cloud made them."""
+    """Return the full object, its metadata, or a Table of one row; `cells` are the row's, if the cloud rendered
+    them."""
     if wanted.kind == TABLE_KIND and read is not None:
         shown = parse_object(obj.raw)
         made = table([shown], obj.api_version, obj.kind, list_metadata(shown), read.include, wanted.version)
