@@ -22,6 +22,7 @@ from addons.link.cloud_access import CloudAccess
 from addons.link.health import Cloud
 from addons.link.identities.kubelet import KubeletAccess
 from addons.link.identities.plugin_credentials import PluginCredentials
+from addons.link.link import UpstreamManager
 from addons.link.own_requests import OwnRequests
 from addons.link.servers import Server, parse_server
 from addons.offline.offline_tables import OfflineTables
@@ -62,6 +63,7 @@ from addons.ui.live.observed_request import tell_log_and_terminal
 from addons.ui.live.own_reports import tell_fleet, tell_link_budget
 from addons.ui.running_hub import Readiness, RunningHub
 from addons.views.observed_events import observed_events
+from kube.concurrency.notifier import Notifier
 from kube.http.client import Client
 from kube.http.kubeconfig import Credentials
 from kube.http.session import Session
@@ -93,7 +95,8 @@ class Assembly:
     ) -> None:
         self._options = options
         self._request = request
-        self._link = request.egress.link
+        self._refused = Notifier()
+        """Notified when the cloud refuses the node's identity."""
         self._records = records
         self._console = console
         self._listeners = listeners
@@ -159,15 +162,17 @@ class Assembly:
         self._request.resolve.allow(settings.allowed_hosts)
         # Each waits for the disk, at a first start, while the other computes.
         tables, local = await asyncio.gather(self._open_tables(settings), self._local_certificate(settings))
-        cloud = self._cloud(settings, servers, identity)
+        link, cloud = self._open_link(settings, servers, identity)
         parts = self._parts(settings, cloud, tables, modules)
+        parts.sources.idling.relayed_at = lambda: link.relayed_at
         if identity.certificate is not None:
             self._run(
                 "certificate of this node", identity.certificate.run(cloud.clients, cloud.servers.changed)
             )
         if local is not None:
             self._show_certificate(credentials, cloud, local, parts.inputs)
-        pool = self._pool(settings, credentials, cloud.clients.hub, parts)
+        pool = self._pool(credentials, cloud.clients.hub, parts, link)
+        self._request.egress.start(link, pool.port.lent if pool is not None else None)
         self._request.router.start(router_parts(settings, parts, pool, lambda: identity.why_unknown))
         hub = self._running_hub(settings, identity, cloud, parts, modules, pool)
         try:
@@ -185,7 +190,7 @@ class Assembly:
             return NodeIdentity(certificate.credentials, certificate)
         credentials = await asyncio.to_thread(preflight.credentials_of, settings)
         if (user := credentials.user).plugin is not None:
-            provided = PluginCredentials(user, user.plugin, self._link.refused)
+            provided = PluginCredentials(user, user.plugin, self._refused)
             await provided.load()
             self._run("credentials of the exec plugin", provided.run())
         return NodeIdentity(credentials)
@@ -211,21 +216,24 @@ class Assembly:
         self._run("certificate of the TLS port", certificate.run())
         return certificate.current
 
-    def _cloud(self, settings: Settings, servers: Sequence[Server], identity: NodeIdentity) -> CloudAccess:
+    def _open_link(
+        self, settings: Settings, servers: Sequence[Server], identity: NodeIdentity
+    ) -> tuple[UpstreamManager, CloudAccess]:
         """The servers, and the clients of the hub's own requests: all share connections, probes too."""
         times = settings.probe_interval, settings.probe_timeout
         cloud = Cloud.by(servers, settings.uplinks, settings.server_order, *times)
-        self._link.start(
-            cloud, identity.credentials, KubeletAccess.of(settings.node, *settings.kubelet_files)
+        kubelet = KubeletAccess.of(settings.node, *settings.kubelet_files)
+        link = UpstreamManager(
+            cloud, identity.credentials, kubelet, self._console.drills, self._refused.notify
         )
-        self._made.callback(self._link.close)
+        self._made.callback(link.close)
         noted = self._records.traffic, self._records.own_requests
-        lent: Session = OwnRequests(self._link, CredentialSource.HUB, *noted)
+        lent: Session = OwnRequests(link, CredentialSource.HUB, *noted)
         if identity.certificate is not None:
             lent = IdentifiedSession(lent, identity.certificate.known)
-        clients = Clients(lent, OwnRequests(self._link, CredentialSource.OWN, *noted))
-        self._link.start_probes(clients.hub)
-        return CloudAccess(cloud, clients, self._link.confirm)
+        clients = Clients(lent, OwnRequests(link, CredentialSource.OWN, *noted))
+        link.start_probes(clients.hub)
+        return link, CloudAccess(cloud, clients, link.confirm)
 
     def _parts(
         self, settings: Settings, cloud: CloudAccess, tables: OfflineTables | None, modules: FilterModules
@@ -238,7 +246,6 @@ class Assembly:
         tell_log_and_terminal(self._records.observations, settings)
         parts.rules.listen(self._request.router.rules_changed)
         parts.sources.on_restore.append(self._request.router.restored)
-        parts.sources.idling.relayed_at = lambda: self._link.relayed_at
         if settings.leaders:
             self._run(
                 "rules without a cloud", parts.rules.begin_without_cloud(lambda: not cloud.servers.is_up)
@@ -321,7 +328,7 @@ class Assembly:
         return RunningHub(
             *(settings, cloud.servers, parts.sources, parts.inputs, parts.rules, parts.offline),
             modules=modules,
-            drills=self._link.drills,
+            drills=self._console.drills,
             client=cloud.clients.hub,
             records=self._records,
             pool=pool,
@@ -335,7 +342,7 @@ class Assembly:
 
     def _show(self, hub: RunningHub, client: Client) -> None:
         """Show the hub to people and to the cloud. OSError where the admin port cannot be opened."""
-        self._link.drills.are_allowed |= hub.settings.allow_drills
+        self._console.drills.are_allowed |= hub.settings.allow_drills
         self._console.start(hub)
         outage_source = (hub.offline.tables.waiting, "copies") if hub.offline is not None else (int, "memory")
         self._run("log of the link", LinkLog(hub.cloud, hub.records.link, *outage_source).run())
@@ -347,8 +354,9 @@ class Assembly:
             self._run("admin server", admin.serve(hub, self._console.attachments))
 
     def _pool(
-        self, settings: Settings, credentials: Credentials, client: Client, parts: Parts
+        self, credentials: Credentials, client: Client, parts: Parts, link: UpstreamManager
     ) -> Pool | None:
+        settings = self._options.settings
         if not peer_spec(settings):
             if settings.mode == "edge":
                 self._run("announcement of no peer port", announce_no_port(settings, client))
@@ -358,7 +366,7 @@ class Assembly:
             credentials,
             client,
             (parts.inputs, parts.sources, parts.serving, parts.rules),
-            self._link,
+            link,
             self._open_peer_port,
             close_client,
             parts.offline.discovered if parts.offline is not None else None,
@@ -367,7 +375,6 @@ class Assembly:
         if parts.offline is not None:
             parts.offline.follow(pool.selector.leader)
         self._request.identity.serve_peers(pool.port.admission)
-        self._request.egress.lend(pool.port.lent)
         return pool
 
     async def _open_peer_port(self, wanted: bool) -> None:

@@ -24,11 +24,11 @@ class Console:
 
     name = "edgehub-console"
 
-    def __init__(self, options: Options, drills: Drills) -> None:
+    def __init__(self, options: Options) -> None:
         self._options = options
-        self._drills = drills
+        self.drills = Drills()
         self._interface: tuple[InterfaceFlows, ConsoleCommands] | None = None
-        self.attachments = Attachments(lambda: options.settings, drills)
+        self.attachments = Attachments(lambda: options.settings, self.drills)
         """Shows the flows of a hub without an interface to an attached one."""
         self._starts: tuple[Attachments | InterfaceFlows | HubBeside, ...] = (self.attachments,)
 
@@ -46,8 +46,8 @@ class Console:
         register()
         messages()  # so that showing the first protobuf object reads no file
         change_addons(loader.master)
-        self._drills.are_allowed = True
-        flows = InterfaceFlows(lambda: visible_by(self._options.settings), self._drills)
+        self.drills.are_allowed = True
+        flows = InterfaceFlows(lambda: visible_by(self._options.settings), self.drills)
         hub = HubBeside()
         self._interface = flows, ConsoleCommands(hub)
         self._starts += (flows, hub)

@@ -35,16 +35,22 @@ class Egress:
 
     name = "edgehub-egress"
 
-    def __init__(self, connections: OpenConnections, link: UpstreamManager) -> None:
+    def __init__(self, connections: OpenConnections) -> None:
         self._connections = connections
-        self.link = link
+        self._started: UpstreamManager | None = None
         self._lent: TunnelServer | None = None
         connections.count_own(self._opened)
 
-    def lend(self, lent: TunnelServer) -> None:
-        """Set the lender of this node's link to the cloud."""
-        self._lent = lent
-        self.link.cut_lent = lent.cut
+    def start(self, link: UpstreamManager, lent: TunnelServer | None = None) -> None:
+        """Begin to send requests by this link, and to lend it to other hubs."""
+        self._started, self._lent = link, lent
+
+    @property
+    def link(self) -> UpstreamManager:
+        """StatusError before the start."""
+        if self._started is None:
+            raise unavailable("the hub is starting", retry_after=1)
+        return self._started
 
     def open_tunnel(self, request: TunnelRequest) -> None:
         """Lead a connection of the peer port to a server, or refuse it."""
@@ -142,6 +148,8 @@ class Egress:
             self.link.received(server)(len(flow.response.raw_content or b""))
 
     def _opened(self) -> int:
+        if self._started is None:
+            return 0
         lent = sum(self._lent.tunnels().values()) if self._lent is not None else 0
         return len(self.link.connections) + len(self.link.upgrades) + lent
 

@@ -5,7 +5,6 @@ from addons.connections import Connections
 from addons.console import Console
 from addons.egress import Egress
 from addons.identity import Identity
-from addons.link.link import UpstreamManager
 from addons.memory import Memory
 from addons.options import Options
 from addons.proxy.hub_addon import HubAddon, HubPart
@@ -29,10 +28,9 @@ def order() -> tuple[tuple[HubPart, tuple[HubPart, ...], str], ...]:
     connections = Connections(open_connections)
     resolve = Resolve()
     identity = Identity(options)
-    link = UpstreamManager()
-    egress = Egress(open_connections, link)
+    egress = Egress(open_connections)
     router = Router(egress.relay)
-    console = Console(options, link.drills)
+    console = Console(options)
     records = Records()
     traffic = Traffic(records)
     return (

@@ -57,12 +57,10 @@ async def local(url: str) -> AsyncIterator[Client]:
 
 @asynccontextmanager
 async def _client(url: str, path: str, credentials: Credentials | None) -> AsyncIterator[Client]:
-    server, link = parse_server(url), UpstreamManager()
+    server, link = parse_server(url), UpstreamManager(Cloud([], "priority"), credentials)
     health = ServerHealth(server)
     # Not among the servers of the cloud: the link would log that it is down, and the caller says so already.
     link.start_peers(None, lambda: {str(server): health})
-    if credentials is not None:
-        link.start(Cloud([], "priority"), credentials)
     session = OwnRequests(link, CredentialSource.HUB, ComponentTraffic(), RequestRecords())
     try:
         yield Client(session, server.url + path, {"User-Agent": USER_AGENT})

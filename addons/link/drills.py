@@ -52,12 +52,12 @@ class Drill(NamedTuple):
 class Drills:
     """The running drill, if any. The link consults it for each connection to the cloud."""
 
-    def __init__(self, changed: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
-        """`changed` is called when a drill begins or ends."""
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.on_change: list[Callable[[], None]] = []
+        """Called when a drill begins or ends."""
         self.are_allowed = False
         """Whether drills are permitted: by the operator's option, or because mitmproxy's interface is open."""
         self.current: Drill | None = None
-        self._changed = changed
         self._clock = clock
         self._over = asyncio.Event()
         """Set when the current drill ends; replaced for each drill."""
@@ -90,14 +90,14 @@ class Drills:
         self._timer = asyncio.get_running_loop().call_later(minutes * MINUTE, self.end)
         metrics.DRILL.set(1)
         logger.warning("drill started: %s", self.current)
-        self._changed()
+        self._tell()
 
     def end(self) -> None:
         """End the running drill, if any."""
         if self.current is not None:
             self._stop()
             logger.warning("drill ended")
-            self._changed()
+            self._tell()
 
     def close(self) -> None:
         self._stop()
@@ -127,6 +127,10 @@ class Drills:
         if drill is not None and drill.kind is DrillKind.SLOW:
             report |= {"kbps": drill.kbps, "ms": drill.ms}
         return report
+
+    def _tell(self) -> None:
+        for changed in self.on_change:
+            changed()
 
     def _stop(self) -> None:
         if self._timer is not None:

@@ -44,18 +44,31 @@ type PeerTlsTo = Callable[[Server, list[bytes]], SSL.Connection]
 
 
 class UpstreamManager:
-    """The servers that the hub may send to, and the connections to them. Nothing is sent before `start`."""
+    """The servers that the hub may send to, and the connections to them."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock` returns monotonic seconds."""
-        self.cloud = Cloud([], "priority")
-        self.refused = Notifier()
-        """Notified when a server of the cloud answers 401 to the node's identity."""
+    def __init__(
+        self,
+        cloud: Cloud,
+        credentials: Credentials | None,
+        kubelet: KubeletAccess | None = None,
+        drills: Drills | None = None,
+        refused: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """ValueError if the environment names an unusable proxy.
+
+        Without `credentials` it calls only ports of this node; without `kubelet` it cannot call the node's own kubelet.
+        `refused` is called when a server of the cloud answers 401 to the node's identity. `clock` returns monotonic
+        seconds.
+        """
+        self.cloud = cloud
+        self._refused = refused
         self.connections: ConnectionPool[PoolKey] = ConnectionPool(self.connect)
         """The connections of relayed requests and of the hub's own."""
         self.upgrades: ConnectionPool[PoolKey] = ConnectionPool(partial(self.connect, offers=[b"http/1.1"]))
         """The connections of requests that upgrade to another protocol, one connection for each."""
-        self.drills = Drills(self._drill_changed, clock)
+        self.drills = drills or Drills(clock)
+        self.drills.on_change.append(self._drill_changed)
         self.clock = clock
         self.relayed_at = 0.0
         """Monotonic time at which a server of the cloud last sent body bytes, except for the hub's own watches."""
@@ -63,28 +76,20 @@ class UpstreamManager:
         """Called with the number of body bytes in each transfer between this node and the cloud."""
         self.cut_lent: Callable[[Server], int] = lambda _server: 0
         """Closes the tunnels to a server that this hub lends to other hubs; returns their number."""
-        self._probes = Probes(self.cut, self._ping, clock)
+        self._probes = Probes(cloud, self.cut, self._ping, clock)
+        self.probed = self._probes.probed
+        """Notified after each probe."""
         self._partitions = PoolPartitions()
-        self._credentials: Credentials | None = None
-        self._tls: UpstreamTls | None = None
-        self._kubelet: KubeletAccess | None = None
+        self._credentials, self._kubelet = credentials, kubelet
+        self._tls = UpstreamTls(credentials) if credentials is not None else None
+        if self._tls is not None:
+            metrics.watch_expiry("client", self._tls.expiry)
         self._proxies: dict[Server, Proxy | None] = {}
         """The proxy of each server of the cloud, cached: the process environment does not change."""
         self._peer_tls: PeerTlsTo | None = None
         self._peers: Callable[[], Mapping[str, ServerHealth]] = dict
         self._choosing: asyncio.Task[None] | None = None
-
-    def start(self, cloud: Cloud, credentials: Credentials, kubelet: KubeletAccess | None = None) -> None:
-        """Enable requests to the servers of `cloud`. ValueError if the environment names an unusable proxy.
-
-        Without `kubelet` the hub cannot call the node's own kubelet.
-        """
-        self.cloud = self._probes.cloud = cloud
-        self._credentials, self._kubelet = credentials, kubelet
-        self._proxies.clear()
         self._proxies |= {server.server: self.proxy(server.server) for server in cloud.servers}
-        self._tls = UpstreamTls(credentials)
-        metrics.watch_expiry("client", self._tls.expiry)
 
     def start_probes(self, client: Client) -> None:
         """Probe the servers with this client, and choose among the uplinks by the results."""
@@ -93,11 +98,6 @@ class UpstreamManager:
             step = UplinkSelector(self.cloud, self._leave).step
             choosing = keep_choosing(step, self.clock, self.cloud.changed, self.probed)
             self._choosing = background(choosing, "choice of the uplink")
-
-    @property
-    def probed(self) -> Notifier:
-        """Notified after each probe."""
-        return self._probes.probed
 
     def borrow(self, paths: tuple[ServerHealth, ...]) -> None:
         """Replace the tunnels through other hubs by `paths`: probe them, and use them if they reach a server."""
@@ -163,7 +163,7 @@ class UpstreamManager:
     def tls(self, server: Server, credential_source: CredentialSource, offers: list[bytes]) -> SSL.Connection:
         """Return TLS to a server before its ClientHello, from `UpstreamTls`, `addons.pool.peer_tls` or `KubeletAccess`.
 
-        RuntimeError if it is not configured or not started.
+        RuntimeError if there are no credentials for it.
         """
         if server.node == KUBELET:
             if self._kubelet is None:
@@ -174,7 +174,7 @@ class UpstreamManager:
                 raise RuntimeError("the hub is in no pool")
             return self._peer_tls(server, offers)
         if self._tls is None:
-            raise RuntimeError("the hub has not started")
+            raise RuntimeError("the hub has no credentials")
         name = self._tls.server_name or server.host
         return self._tls.connection(
             name, lend_certificate=credential_source is CredentialSource.HUB, alpn=offers
@@ -294,7 +294,7 @@ class UpstreamManager:
         elif status == 401:
             self.suspect(key.server)  # the node's credentials may have expired
             if not key.server.node and key.credential_source is CredentialSource.HUB:
-                self.refused.notify()
+                self._refused()
 
     def connect_failed(self, server: Server, message: str) -> None:
         """Record that a connection could not be opened; `message` is asyncio's error."""

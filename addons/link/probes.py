@@ -59,19 +59,20 @@ class Probes:
 
     def __init__(
         self,
+        cloud: Cloud,
         cut: Callable[[Server], int],
         ping: Callable[[ServerHealth], asyncio.Future[float] | None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`cut` closes the connections to a server and returns their number. `ping` sends a ping of a few bytes over
-        one of them and returns its answer; None if it cannot. `clock` returns monotonic seconds.
+        """`cloud` has the servers to probe. `cut` closes the connections to a server and returns their number. `ping`
+        sends a ping of a few bytes over one of them and returns its answer; None if it cannot. `clock` returns
+        monotonic seconds.
         """
+        self._cloud = cloud
         self._cut = cut
         self._ping = ping
         self._clock = clock
         self._client: Client | None = None
-        self.cloud = Cloud([], "priority")
-        """The servers to probe, and the choice among them."""
         self._probing: dict[str, Probing] = {}
         """The probing of each server, by the server's name."""
         self.probed = Notifier()
@@ -81,7 +82,7 @@ class Probes:
     def start(self, client: Client) -> None:
         """Begin to probe the servers of `cloud`. `client` sends with the hub's identity."""
         self._client = client
-        for health in self.cloud.servers:
+        for health in self._cloud.servers:
             self.begin(health)
 
     def begin(self, health: ServerHealth) -> None:
@@ -131,7 +132,7 @@ class Probes:
     async def confirm(self) -> bool:
         """Probe now each server that counts as up, and return whether one is."""
         since = self._clock()
-        usable = {str(path.server) for path in self.cloud.paths if path.usable}
+        usable = {str(path.server) for path in self._cloud.paths if path.usable}
         suspects = [probing for name, probing in self._probing.items() if name in usable]
         for suspect in suspects:
             self.suspect(suspect.health)
@@ -141,7 +142,7 @@ class Probes:
             async with asyncio.timeout(longest):
                 while any(suspect.health.usable and suspect.began < since for suspect in suspects):
                     await self.probed.wait()
-        return self.cloud.is_up
+        return self._cloud.is_up
 
     def _failed(self, health: ServerHealth, reason: str) -> None:
         if health.failed(reason):
@@ -205,7 +206,7 @@ class Probes:
     def _due(self, health: ServerHealth, began: float, again: float) -> float:
         """Return when to probe a server whose last probe began at `began`; `again` if it must be soon."""
         is_settled = health.usable and not health.doubtful
-        if (is_settled or health.condition is Condition.DOWN) and self.cloud.is_spare(health):
+        if (is_settled or health.condition is Condition.DOWN) and self._cloud.is_spare(health):
             return began + SPARE_INTERVAL
         if not is_settled:
             return again
@@ -249,20 +250,20 @@ class Probes:
             health.refuses_node = refuses_node
             what = "does not accept" if refuses_node else "accepts"
             logger.warning("%s %s the node's identity", health.server, what)
-            self.cloud.changed.notify()
+            self._cloud.changed.notify()
 
     def _succeeded(self, health: ServerHealth) -> None:
         if health.succeeded():
             logger.info("%s is up again", health.server)
             metrics.SERVER_UP.labels(str(health.server)).set(1)
-            self.cloud.changed.notify()
+            self._cloud.changed.notify()
 
     def _went_down(self, health: ServerHealth) -> None:
         cut = self._cut(health.server)
         logger.warning("%s is down (%s); %d connections cut", health.server, health.reason, cut)
         metrics.SERVER_UP.labels(str(health.server)).set(0)
         metrics.UPSTREAM_CUT.labels(health.server.url).inc(cut)
-        self.cloud.changed.notify()
+        self._cloud.changed.notify()
 
 
 async def in_time[T](asking: asyncio.Future[T], health: ServerHealth, clock: Callable[[], float]) -> T:

@@ -77,7 +77,7 @@ def join_pool(
         lambda connection: close(connection, "the node may borrow no longer"),
         is_on=is_pool and settings.lend == "on",
     )
-    link.carried = lent.own
+    link.carried, link.cut_lent = lent.own, lent.cut
     own = OwnPeer(
         *(settings.node, settings.peer_port, settings.peer_address or ANY_ADDRESS, credentials),
         lends=lambda: lent.has_path,

@@ -23,7 +23,6 @@ from addons.connections import Connections
 from addons.console import Console
 from addons.egress import Egress
 from addons.identity import Identity
-from addons.link.link import UpstreamManager
 from addons.offline.offline_tables import OfflineTables
 from addons.options import Options
 from addons.proxy.hub_addon import HubAddon
@@ -65,10 +64,9 @@ class Running:
         records = Records()
         self.traffic = Traffic(records)
         opened = OpenConnections(1_000)
-        self.link = UpstreamManager()
-        self.resolve, self.egress = Resolve(), Egress(opened, self.link)
+        self.resolve, self.egress = Resolve(), Egress(opened)
         steps = RequestParts(self.resolve, Identity(options), Router(self.egress.relay), self.egress)
-        console = Console(options, self.link.drills)
+        console = Console(options)
         self.assembly = Assembly(options, self.listeners, steps, records, console)
         chain = [self.listeners, options, Connections(opened), *steps, self.traffic, self.assembly]
         self.addon = HubAddon(lambda: chain)
@@ -195,10 +193,10 @@ async def test_an_exec_plugin_runs_at_the_start_and_after_a_401(
         token.write_text("two")
         cloud.access.tokens = {"two": User("somebody")}
         assert (await hub.get(f"{hub.url}/api/v1/nodes"))[0] == 401
-        server = hub.link.choose()
+        server = hub.egress.link.choose()
         assert server is not None
-        pool_key = hub.link.pool_key(server, CredentialSource.HUB, "")
-        await until(lambda: hub.link.bearer(pool_key) == "Bearer two", 60.0)
+        pool_key = hub.egress.link.pool_key(server, CredentialSource.HUB, "")
+        await until(lambda: hub.egress.link.bearer(pool_key) == "Bearer two", 60.0)
         assert (await hub.get(f"{hub.url}/api/v1/nodes"))[0] == 200
 
 
@@ -224,7 +222,7 @@ async def test_port_zero_switches_a_listener_off(tmp_path: Path, cloud: Scriptab
         open_ports = [hub.given[name] for name in ("port", "tls_port", "admin_port") if hub.given[name]]
         for port in open_ports:
             await opened(port)
-        await until(lambda: hub.link.cloud.servers)  # the key is made before
+        await until(lambda: hub.egress.link.cloud.servers)  # the key is made before
         assert (tmp_path / "state" / "pki").exists() is (off != "tls_port"), "no key is made for nobody"
 
 

@@ -14,7 +14,6 @@ from mitmproxy.test import taddons
 from mitmproxy.tools.web.webaddons import WebAddon, WebAuth
 
 from addons.console import Console
-from addons.link.drills import Drills
 from addons.options import Options
 from addons.ui.flows.annotations import DEFAULT_FILTER
 from addons.ui.flows.interface import WEB_COLUMNS
@@ -50,7 +49,7 @@ def test_a_hub_without_an_interface_loads_nothing_of_it() -> None:
 def test_the_interface_addons_are_added_and_removed_with_the_console(interface: type) -> None:
     flows = "edgehub-flows"
     with taddons.context(interface()) as context:
-        console = Console(Options(), Drills(lambda: None))
+        console = Console(Options())
         context.master.addons.add(console)
         assert context.master.addons.get(flows) is not None
         context.master.addons.remove(console)
@@ -62,14 +61,14 @@ def test_the_interface_addons_are_added_and_removed_with_the_console(interface: 
 
 
 def test_the_browser_shows_comments_first(web: taddons.context) -> None:
-    web.master.addons.add(Console(Options(), Drills(lambda: None)))
+    web.master.addons.add(Console(Options()))
     assert web.options.web_columns == WEB_COLUMNS
     assert web.options.view_filter is None, "it is in the address, where a person sees it"
 
 
 def test_a_column_set_by_a_person_stays(web: taddons.context) -> None:
     web.options.update(web_columns=["path"])
-    web.master.addons.add(Console(Options(), Drills(lambda: None)))
+    web.master.addons.add(Console(Options()))
     assert web.options.web_columns == ["path"]
 
 
@@ -77,6 +76,6 @@ def test_a_column_set_by_a_person_stays(web: taddons.context) -> None:
 def test_the_console_hides_the_hubs_own_requests(given: str | None, shown: str) -> None:
     with taddons.context(View()) as context:
         context.options.update(view_filter=given)
-        context.master.addons.add(Console(Options(), Drills(lambda: None)))
+        context.master.addons.add(Console(Options()))
         assert context.options.view_filter == shown
         context.master.addons.clear()

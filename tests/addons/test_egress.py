@@ -248,7 +248,7 @@ async def test_an_offline_drill_cuts_lent_tunnels(egress: Egress, connections: C
 
 
 async def test_no_tunnel_is_lent_beyond_the_bound_of_connections(egress: Egress, connections: Cut) -> None:
-    egress.lend(Mock(lend=lambda *_: A))
+    egress.start(egress.link, Mock(lend=lambda *_: A))
     asked = TunnelRequest("client", "10.0.0.5", (), A.host, A.port)
     egress.open_tunnel(asked)
     connections.is_full = True

@@ -30,7 +30,8 @@ def log() -> Log:
 @pytest.fixture
 def made(log: Log) -> Iterator[Drills]:
     """Drills whose clock stands still."""
-    found = Drills(log, clock=lambda: 100.0)
+    found = Drills(lambda: 100.0)
+    found.on_change.append(log)
     yield found
     found.close()
 

@@ -170,7 +170,7 @@ async def test_probes_end_in_the_middle_of_a_ping(server: World) -> None:
 async def test_a_spare_uplink_is_probed_rarely_until_it_is_needed(server: World) -> None:
     cloud = Cloud.by([A], parse_uplinks("", "wan1,wan2"), "priority")
     preferred, server.health = cloud.servers
-    server.probes.cloud = cloud
+    server.probe(cloud)
     server.probes.start(cast(Client, server))
     server.probes.end(preferred)
     await asyncio.sleep(SPARE_INTERVAL - 1)

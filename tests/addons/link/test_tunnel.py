@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from addons.link.drills import DrillKind, Drills
-from addons.link.health import Cloud, ServerHealth
+from addons.link.health import ServerHealth
 from addons.link.servers import Server, parse_server
 from addons.link.tls import UpstreamTls
 from addons.link.upstream_transport import MAX_READ, UpstreamTransport, connect
 from kube.http.kubeconfig import Credentials
 from kube.http.proxies import parse_proxy
-from tests.addons.support.link_parts import AUTHORITY, World, answer, credentials, linked, server_context
+from tests.addons.support.link_parts import AUTHORITY, answer, credentials, linked, server_context
 from tests.addons.support.observed import until
 from tests.cloud.connect_proxy import ConnectProxy
 from tests.kube.support.http2_peer import Peer
@@ -42,12 +42,6 @@ def through(proxy: ConnectProxy, url: str = "") -> Credentials:
     return reached(server_name="127.0.0.1", proxy=parse_proxy(url or proxy.url))
 
 
-def lead(world: World, own: Credentials, server: Server = SERVER) -> None:
-    """Make this server the hub's only one."""
-    world.health = ServerHealth(server)
-    world.link.start(Cloud([world.health], "priority"), own)
-
-
 async def test_a_connection_through_a_proxy_sends_one_connect_and_speaks_tls_with_the_server(
     tmp_path: Path,
 ) -> None:
@@ -56,7 +50,7 @@ async def test_a_connection_through_a_proxy_sends_one_connect_and_speaks_tls_wit
         linked(peer, credentials(), server_context(tmp_path)) as world,
         ConnectProxy(port_of(peer)) as proxy,
     ):
-        lead(world, through(proxy))
+        world.connect(SERVER, through(proxy))
         assert [await world.ask(f"/{number}") for number in range(3)] == [b"of /0", b"of /1", b"of /2"]
         assert proxy.asked == ["CONNECT cloud.example:6443 HTTP/1.1\r\nHost: cloud.example:6443\r\n\r\n"]
         assert world.health.connections == 1
@@ -70,10 +64,10 @@ async def test_the_proxy_gets_its_credentials_and_the_server_does_not(tmp_path: 
         linked(peer, credentials(), server_context(tmp_path)) as world,
         ConnectProxy(port_of(peer), authorization="Basic dTpwdw==") as proxy,
     ):
-        lead(world, through(proxy))
+        world.connect(SERVER, through(proxy))
         with pytest.raises(ConnectionError, match=r"refuses: 407 Proxy Authentication Required$"):
             await world.ask()
-        lead(world, through(proxy, f"http://u:pw@127.0.0.1:{proxy.port}"))
+        world.connect(SERVER, through(proxy, f"http://u:pw@127.0.0.1:{proxy.port}"))
         assert await world.ask() == b"of /x"
         assert "proxy-authorization" not in peer.asked[0].fields
 
@@ -86,7 +80,7 @@ async def test_a_proxy_may_be_spoken_to_in_tls(tmp_path: Path, monkeypatch: pyte
         linked(peer, credentials(), server_context(tmp_path)) as world,
         ConnectProxy(port_of(peer), tls=context) as proxy,
     ):
-        lead(world, through(proxy))
+        world.connect(SERVER, through(proxy))
         with pytest.raises(OSError, match="ertificate"):
             await world.ask()
         monkeypatch.setenv("SSL_CERT_FILE", str(authority))
@@ -106,7 +100,7 @@ async def test_a_proxy_that_refuses_is_a_connection_error_with_its_answer(
         linked(peer, credentials(), server_context(tmp_path)) as world,
         ConnectProxy(port_of(peer), answer=said) as proxy,
     ):
-        lead(world, through(proxy))
+        world.connect(SERVER, through(proxy))
         with pytest.raises(ConnectionError, match=message):
             await world.ask()
         assert world.health.connections == 0
@@ -122,14 +116,14 @@ async def test_the_environment_names_a_proxy_except_for_no_proxy(
     ):
         monkeypatch.setenv("HTTPS_PROXY", proxy.url)
         monkeypatch.setenv("NO_PROXY", "direct.example,10.0.0.0/8")
-        lead(world, reached(server_name="127.0.0.1"))
+        world.connect(SERVER, reached(server_name="127.0.0.1"))
         assert await world.ask() == b"of /x"
         assert world.link.proxy(elsewhere) is None
         assert world.link.proxy(Server("https", "peer.example", 10269, "node-2")) is None
         assert world.link.proxy(Server("https", "relay.example", 10269, "relay x")) is not None
         monkeypatch.setenv("HTTPS_PROXY", "socks5://x")
         with pytest.raises(ValueError, match="the URL of the proxy"):
-            lead(world, credentials())
+            world.connect(SERVER, credentials())
 
 
 async def test_a_silent_proxy_times_out(tmp_path: Path) -> None:
@@ -141,7 +135,7 @@ async def test_a_silent_proxy_times_out(tmp_path: Path) -> None:
     port = server.sockets[0].getsockname()[1]
     peer = Peer(answer)
     async with server, linked(peer, credentials(), server_context(tmp_path)) as world:
-        lead(world, reached(proxy=parse_proxy(f"http://127.0.0.1:{port}")))
+        world.connect(SERVER, reached(proxy=parse_proxy(f"http://127.0.0.1:{port}")))
         asking = asyncio.create_task(world.ask())
         await until(lambda: world.link.connections._opening)
         world.link.close()
@@ -298,7 +292,7 @@ async def test_a_peer_that_speaks_no_tls_is_an_error(tmp_path: Path) -> None:
 
 
 async def test_an_offline_drill_cuts_a_new_write(tmp_path: Path) -> None:
-    drills = Drills(lambda: None)
+    drills = Drills()
     async with connected(tmp_path, echo, drills=drills) as (_, reader, _):
         drills.begin(DrillKind.OFFLINE)
         reader.transport.write(b"lost")
@@ -309,7 +303,7 @@ async def test_an_offline_drill_cuts_a_new_write(tmp_path: Path) -> None:
 
 
 async def test_a_slow_link_loses_nothing(tmp_path: Path) -> None:
-    drills = Drills(lambda: None)
+    drills = Drills()
     sent = bytes(range(256)) * 64
     async with connected(tmp_path, echo, drills=drills) as (_, reader, _):
         drills.begin(DrillKind.SLOW, kbps=10_000, ms=1)

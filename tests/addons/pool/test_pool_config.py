@@ -15,6 +15,7 @@ import pytest
 from addons.certificates.requested_certificate import RequestedCertificate
 from addons.certificates.serving_certificate import StaticCertificate
 from addons.inputs.pod_reports import PodReports
+from addons.link.health import Cloud
 from addons.link.link import UpstreamManager
 from addons.link.servers import parse_relays
 from addons.pool.announcement import Announcement
@@ -226,7 +227,7 @@ async def test_the_certificate_is_the_operators_or_asked_for_and_a_relay_announc
             NO_CREDENTIALS,
             client,
             (parts.inputs, parts.sources, parts.serving, rules),
-            UpstreamManager(),
+            UpstreamManager(Cloud([], "priority"), NO_CREDENTIALS),
             closed,
             lambda _connection, _why: None,
         )

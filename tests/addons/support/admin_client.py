@@ -47,7 +47,7 @@ async def served(hub: RunningHub, attachments: Attachments | None = None) -> Asy
     """A client of the admin port, a free one, of a hub."""
     hub = replace(hub, settings=replace(hub.settings, admin_port=free_port()))
     port = AdminPort(hub.settings)
-    attachments = attachments or Attachments(lambda: hub.settings, Drills(lambda: None))
+    attachments = attachments or Attachments(lambda: hub.settings, Drills())
     server = admin_server(hub, attachments, Timeline(hub))
     await server.start(port.socket)
     try:

@@ -28,10 +28,11 @@ NO_SERVER = ("127.0.0.1", 4000)
 
 def egress_on(connections: Cut, credentials: Credentials = NO_CREDENTIALS) -> Egress:
     """Knows two servers; nothing probes them."""
-    link = UpstreamManager()
+    link = UpstreamManager(Cloud([ServerHealth(A), ServerHealth(B)], "priority"), credentials)
     link.cut_lent = connections.cut_lent
-    link.start(Cloud([ServerHealth(A), ServerHealth(B)], "priority"), credentials)
-    return under_guard(Egress(connections, link))
+    egress = under_guard(Egress(connections))
+    egress.start(link)
+    return egress
 
 
 def flow_of(

@@ -6,7 +6,6 @@ from typing import Any, cast
 
 from addons.assembly import Assembly, RequestParts
 from addons.egress import Egress
-from addons.link.link import UpstreamManager
 from addons.options import Options
 from addons.proxy.hub_addon import HubAddon
 from addons.server.limits.open_connections import OpenConnections
@@ -22,5 +21,5 @@ def hub_of(*parts: object) -> HubAddon:
 
 def assembly(options: Options) -> Assembly:
     """An assembly that fails, or gets an option, before it needs another part."""
-    none, egress = cast(Any, None), Egress(OpenConnections(1), UpstreamManager())
+    none, egress = cast(Any, None), Egress(OpenConnections(1))
     return Assembly(options, none, RequestParts(none, none, none, egress), Records(), none)

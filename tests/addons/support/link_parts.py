@@ -59,11 +59,13 @@ class World:
 
     def __init__(self, peer: Peer, own: Credentials) -> None:
         self.peer = peer
-        self.server: Server = parse_server(peer.url)
-        self.health = ServerHealth(self.server)
-        self.link = UpstreamManager()
-        self.link.start(Cloud([self.health], "priority"), own)
         self.traffic, self.records = ComponentTraffic(), RequestRecords()
+        self.connect(parse_server(peer.url), own)
+
+    def connect(self, server: Server, own: Credentials) -> None:
+        """Make this server the hub's only one."""
+        self.server, self.health = server, ServerHealth(server)
+        self.link = UpstreamManager(Cloud([self.health], "priority"), own)
         self.lent = OwnRequests(self.link, CredentialSource.HUB, self.traffic, self.records)
         self.own = OwnRequests(self.link, CredentialSource.OWN, self.traffic, self.records)
 

@@ -28,14 +28,17 @@ class World:
         self.servers: list[str] = []
         self.cut: list[Server] = []
         self.health = ServerHealth(A)
-        self.cloud = Cloud([self.health], "priority")
-        self.probes = Probes(self._cut, self._ping, lambda: asyncio.get_running_loop().time())
+        self.probe(Cloud([self.health], "priority"))
         self.pings = 0
         self.pong_after: float | None = None
         """Seconds until a ping is answered; None where the connection knows none."""
 
+    def probe(self, cloud: Cloud) -> None:
+        """Have the servers of this cloud probed, from `start` on."""
+        self.cloud = cloud
+        self.probes = Probes(cloud, self._cut, self._ping, lambda: asyncio.get_running_loop().time())
+
     def start(self) -> None:
-        self.probes.cloud = self.cloud
         self.probes.start(cast(Client, self))
 
     def _cut(self, server: Server) -> int:

@@ -124,7 +124,7 @@ async def test_the_timeline_of_the_page_runs_before_its_first_client(
     monkeypatch.setattr(admin_port, "Timeline", Ticking)
     settings = dataclasses.replace(hub.settings, admin_port=free_port())
     port = AdminPort(settings)
-    serving = asyncio.create_task(port.serve(hub, Attachments(lambda: settings, Drills(lambda: None))))
+    serving = asyncio.create_task(port.serve(hub, Attachments(lambda: settings, Drills())))
     await ticked.wait()
     async with aiohttp.ClientSession() as session, session.get(settings.admin_url) as answer:
         assert "<svg" in await answer.text()

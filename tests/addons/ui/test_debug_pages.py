@@ -107,7 +107,7 @@ async def test_no_drill_without_leave(drilled: tuple[AdminClient, Drills], pages
 @pytest.fixture
 async def drilled(hub: RunningHub) -> AsyncIterator[tuple[AdminClient, Drills]]:
     """A hub that allows drills."""
-    drills = Drills(lambda: None)
+    drills = Drills()
     drills.are_allowed = True
     async with served(replace(hub, drills=drills)) as made:
         yield made, drills

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from OpenSSL import SSL
 
+from addons.link.health import Cloud
 from addons.link.identities.kubelet import KUBELET, KubeletAccess, kubelet_at
 from addons.link.link import UpstreamManager
 from addons.requests.caller import CredentialSource
+from kube.http.kubeconfig import NO_CREDENTIALS
 from tests.addons.support.tls_peers import meet
 from tests.cloud.pki import Authority, Credential
 
@@ -50,7 +52,7 @@ def test_a_server_of_another_name_or_ca_is_not_asked(tmp_path: Path, is_known: b
 
 
 def test_without_a_certificate_the_link_leads_to_no_kubelet() -> None:
-    link = UpstreamManager()
+    link = UpstreamManager(Cloud([], "priority"), NO_CREDENTIALS)
     assert not kubelet_at(7).is_in_cloud
     assert kubelet_at(7).node == KUBELET
     with pytest.raises(RuntimeError, match="no certificate for kubelet"):

@@ -205,7 +205,7 @@ class BlackHole:
         self.loop = asyncio.get_running_loop()
         self.own, self.is_silent = ServerHealth(parse_server("https://c:6443")), False
         self.cloud = Cloud([self.own], "priority")
-        self.probes = Probes(lambda _: 0, lambda _: None, self.loop.time)
+        self.probes = Probes(self.cloud, lambda _: 0, lambda _: None, self.loop.time)
         self.fallback = UplinkFallback(self.cloud, self._borrow, lambda: [A], self.loop.time)
 
     def _borrow(self, paths: tuple[ServerHealth, ...]) -> None:
@@ -251,7 +251,6 @@ class BlackHole:
 async def test_a_lease_waits_for_less_than_six_seconds_in_a_black_hole(each: float) -> None:
     """Its renewal is what the silent server owes an answer for, and the renewal goes out again by the lent way."""
     node = BlackHole()
-    node.probes.cloud = node.cloud
     node.probes.start(cast(Client, node))
     running = asyncio.create_task(node.fallback.run(node.probes.probed))
     longest = 0.0

@@ -29,7 +29,7 @@ def master() -> Iterator[None]:
 
 
 def attachments() -> Attachments:
-    return Attachments(Settings, Drills(lambda: None))
+    return Attachments(Settings, Drills())
 
 
 def flow_of(target: str, content: bytes = b"") -> HTTPFlow:

@@ -44,7 +44,7 @@ class Settled(Flows):
 
 
 def flows() -> Flows:
-    return Settled(lambda: USUALLY, Drills(lambda: None), bool, bool, ByteBudget(0), ByteBudget(0))
+    return Settled(lambda: USUALLY, Drills(), bool, bool, ByteBudget(0), ByteBudget(0))
 
 
 def sent(feed: FlowFeed) -> list[dict[str, Any]]:
@@ -106,7 +106,7 @@ class Scene:
     """A hub that holds, and the process that is attached to it."""
 
     def __init__(self) -> None:
-        self.hub = Attachments(lambda: Settings(allow_hold=True), Drills(lambda: None))
+        self.hub = Attachments(lambda: Settings(allow_hold=True), Drills())
         self.feed, self.flows = self.hub.attach()
         self.seen = AttachedFlows()
         self.holds = self.hub.holds_of(self.hub.key)

@@ -56,7 +56,7 @@ class Typed:
 
 @pytest.fixture
 async def typed(hub: RunningHub, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Typed]:
-    drills, beside = Drills(lambda: None), HubBeside()
+    drills, beside = Drills(), HubBeside()
     drills.are_allowed = True
     addon = ConsoleCommands(beside)
     with taddons.context(addon) as context:

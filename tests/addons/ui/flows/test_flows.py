@@ -35,7 +35,7 @@ class Seen:
     def __init__(self) -> None:
         self.view, self.intercept, self.routed = View(), Intercept(), Routed()
         self.context = taddons.context(self.view, self.intercept)
-        self.flows = InterfaceFlows(Visible, Drills(lambda: None))
+        self.flows = InterfaceFlows(Visible, Drills())
         self.notified: list[http.HTTPFlow] = []
         self.context.master.addons.add(self.flows)
 

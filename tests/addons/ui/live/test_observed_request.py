@@ -12,6 +12,7 @@ from mitmproxy import ctx, http
 from mitmproxy import flow as mitmproxy_flow
 from mitmproxy.test import tflow, tutils
 
+from addons.link.health import Cloud
 from addons.link.link import Relaying, UpstreamManager
 from addons.link.servers import NO_PARTITION, PoolKey, parse_server
 from addons.requests.answers import Answer, Answerer, ClientRequest, ClientStream, Served
@@ -22,6 +23,7 @@ from addons.server.limits.request_head import MAX_METHOD
 from addons.telemetry.observation import Observation, Observations, Tally, line
 from addons.ui.live.observed_request import observed, tell_log_and_terminal
 from kube.errors import unavailable
+from kube.http.kubeconfig import NO_CREDENTIALS
 from tests.addons.support.hub_world import settings
 from tests.addons.support.samples import SEEN, SERVICES, lead, request_context
 
@@ -52,8 +54,9 @@ def seen(
     context.answerer = None if cloud else Here()
     begin(flow, context)
     if cloud:
+        link = UpstreamManager(Cloud([], "priority"), NO_CREDENTIALS)
         pool_key = PoolKey(parse_server("https://a:6443"), CredentialSource.HUB, NO_PARTITION)
-        lead(context, Relaying(UpstreamManager(), pool_key, is_upgrade=False, may_open=bool))
+        lead(context, Relaying(link, pool_key, is_upgrade=False, may_open=bool))
     if error:
         flow.response, flow.error = None, mitmproxy_flow.Error(error)
     return observed(flow, context_of(flow), flow.request.timestamp_start + 2, 5)

@@ -96,7 +96,7 @@ class Page(NamedTuple):
 @pytest.fixture
 async def page(hub: RunningHub, request: pytest.FixtureRequest) -> AsyncIterator[Page]:
     settings = replace(hub.settings, allow_hold=getattr(request, "param", True))
-    attachments = Attachments(lambda: settings, Drills(lambda: None))
+    attachments = Attachments(lambda: settings, Drills())
     async with served(hub, attachments) as pages:
         with taddons.context():
             yield Page(attachments, pages)
