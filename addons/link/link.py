@@ -27,7 +27,6 @@ from addons.link.upstream_transport import UpstreamTransport, connect
 from addons.requests.caller import CredentialSource
 from addons.telemetry import metrics
 from addons.telemetry.background import background
-from kube.concurrency.notifier import Notifier
 from kube.http.client import Client
 from kube.http.kubeconfig import Credentials
 from kube.http.proxies import Proxy, proxy_for
