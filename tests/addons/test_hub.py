@@ -58,7 +58,7 @@ WIRING = {
     Resolve: {"allow"},
     Identity: {"serve_peers", "serve_with"},
     Router: {"start", "rules_changed", "restored"},
-    Egress: {"lend", "relay"},
+    Egress: {"relay", "start"},
     Traffic: set(),
     Memory: set(),
     Assembly: set[str](),
@@ -88,7 +88,7 @@ def test_no_wiring_is_named_like_a_hook() -> None:
     not_hooks = {
         *{"attach", "detach", "ended", "holds_of", "may_hold", "visible"},
         *{"web_address", "as_typed", "allow", "serve_peers", "serve_with"},
-        *{"start", "rules_changed", "restored", "lend", "relay"},
+        *{"start", "rules_changed", "restored", "relay"},
         *{"closed", "open"},
     }
     assert set[str]().union(*WIRING.values()) == not_hooks

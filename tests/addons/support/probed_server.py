@@ -34,7 +34,7 @@ class World:
         """Seconds until a ping is answered; None where the connection knows none."""
 
     def probe(self, cloud: Cloud) -> None:
-        """Have the servers of this cloud probed, from `start` on."""
+        """Make the probes of this cloud; `start` begins them."""
         self.cloud = cloud
         self.probes = Probes(cloud, self._cut, self._ping, lambda: asyncio.get_running_loop().time())
 
