@@ -1,4 +1,4 @@
-"""Values derived from each object of a source, cached until the object changes."""
+"""Values derived from the objects of a source, cached until the object changes."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class FilterInputs:
         open_source: Callable[[ListWatch], Source],
         changed: Changed,
     ) -> None:
-        """`open_source` makes sources; `changed` gets the keys of changed inputs."""
+        """`open_source` opens a source; `changed` gets the keys of changed inputs."""
         self._open, self._tell = open_source, changed
         self.node_name = node
         self.pool = pool
@@ -63,7 +63,9 @@ class FilterInputs:
         """Notified when an input changes or becomes known."""
         self._inputs: dict[InputKind, Input] = {}
         self.reports: dict[str, PodReports] = {}
-        """The pod statuses while the cloud was away, by node: this node's first, then those of others in the pool."""
+        """Pod statuses from kubelets while the cloud was away, by node: this node's first, then those of the pool's
+        other nodes.
+        """
         self.refused: Callable[[str, PodReport], None] = lambda _namespace, _report: None
         """Called with namespace and report if a report was sent by another node than the pod's."""
         self._followed_pool = ""

@@ -34,14 +34,16 @@ class KubeletReports(PodReports):
         has_pods: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`open_pods` opens the cloud's state of this node's pods; `has_pods`: whether kubelet reads them here."""
+        """`open_pods` opens the cloud's state of this node's pods. `has_pods` returns whether kubelet reads its pods
+        through the hub.
+        """
         super().__init__(changed, ask, clock)
         self._open_pods = open_pods
         self._has_pods = has_pods
         self._pods: Store | None = None
         self._has_cloud = True
         self._unconfirmed: set[Key] = set()
-        """The pods of which kubelet has reported nothing since the outage began."""
+        """Pods on which kubelet has not reported since the outage began."""
 
     def heard(self, path: str, document: Json) -> None:
         """Record a pod's metadata and status from kubelet that the cloud does not have."""

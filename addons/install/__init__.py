@@ -1,1 +1,1 @@
-"""How the hub comes onto a node and leaves it: doctor, install, uninstall, upgrade. No module imports mitmproxy."""
+"""Installs, upgrades, checks and removes the hub on a node. No module imports mitmproxy."""

@@ -1,7 +1,7 @@
-"""Keeps a backup of each file that an installation changes, so that `uninstall` restores it byte for byte.
+"""Backs up each file that an installation changes, so that `uninstall` restores it byte for byte.
 
-The ledger is a folder: the originals, and `ledger.json`, which names them. The ledger is written before the file. A
-crash between the two writes therefore leaves nothing that `uninstall` cannot restore.
+The ledger is a folder: the originals, and `ledger.json`, which names them. The ledger is written before each file, so
+`uninstall` can restore everything after a crash between the two writes.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from addons.install.kubeconfigs import redacted, server_of
 from kube.json_type import Json
 
 PRESERVED = ".edgehub-changed"
-"""The suffix of a later version of a file that another program wrote, when the original replaces it."""
+"""Suffix for a later version of a file by another program, when the original replaces it."""
 
 
 MOST_LINKS = 40
-"""Links on the path to one file, as Linux follows them."""
+"""Maximum symbolic links on the path to one file: Linux's limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """A file's new content. `path` is absolute on the node, whatever the root; a new file gets `mode`."""
+    """A file's new content. `path` is absolute on the node, not below the root. `mode` applies to a new file."""
 
     path: Path
     data: bytes
@@ -38,19 +38,20 @@ class FileChange:
 
 
 class Ledger:
-    """The changes below one root that have not been taken back, and the settings that they were made with."""
+    """The changes below one root that have not been undone, and the settings of their installation."""
 
     def __init__(self, root: Path, folder: Path) -> None:
-        """`folder` is where the ledger lies on the node, below `root`."""
+        """`folder` is the ledger's path on the node, without the root."""
         self._root = root
         self._folder = below(root, folder)
         self.settings: Json = {}
         self.is_settled = True
-        """Whether the run that wrote last came to its end; a killed one did not."""
+        """Whether the last run completed; False if it was killed."""
         self.trial: Json = {}
-        """An upgrade that has not come to its end (`addons.install.trials`); empty where there is none."""
+        """An upgrade that has not completed (`addons.install.trials`); empty without one."""
         self._files: Json = {}
-        """By path: the original's state, the name of its copy ("" where there was none), and the last written content.
+        """For each path: the original's state, the name of its copy ("" if the file did not exist), and the digest of
+        the content written last.
         """
         with contextlib.suppress(FileNotFoundError):
             ledger = json.loads((self._folder / "ledger.json").read_text())
@@ -63,37 +64,37 @@ class Ledger:
         return not self._files
 
     def begin(self, settings: Json) -> None:
-        """Record the purpose of the next changes, and that they are not complete yet."""
+        """Record the settings for the next changes, and that these are incomplete."""
         self.settings, self.is_settled = settings, False
 
     def settle(self, settings: Json) -> None:
-        """Record that all steps of these settings are done."""
+        """Record that all steps for these settings are complete."""
         self.settings, self.is_settled = settings, True
         self.save()
 
     def original(self, path: Path) -> bytes | None:
-        """The file's content before the first change; None if it did not exist."""
+        """Return a file's content before the first change; None if it did not exist."""
         entry = self._files.get(str(path))
         if entry is None:
             return self.present(path)
         return (self._folder / entry["copy"]).read_bytes() if entry["copy"] else None
 
     def present(self, path: Path) -> bytes | None:
-        """The file's present content; None if it does not exist."""
+        """Return a file's present content; None if it does not exist."""
         return read(below(self._root, path))
 
     def has_changed(self, path: Path) -> bool:
-        """Whether a file is another than it was."""
+        """Whether this installation has changed a file."""
         return str(path) in self._files
 
     def pending(self, changes: Iterable[FileChange]) -> list[FileChange]:
-        """The changes whose files hold something else now."""
+        """Return the changes whose files have other content now."""
         return [change for change in changes if self.present(change.path) != change.data]
 
     def apply(self, changes: Iterable[FileChange]) -> None:
-        """Make the changes, each written down before it is made. OSError where a file cannot be written.
+        """Make the changes, recording each in the ledger first. OSError if a file cannot be written.
 
-        A file that has its content already is written down where a killed run noted another content for it.
+        A file that already has its content is only recorded, if a killed run recorded other content for it.
         """
         for change in changes:
             path, noted = below(self._root, change.path), self._files.get(str(change.path))
@@ -112,7 +113,7 @@ class Ledger:
     def restore(self, path: Path) -> Path | None:
         """Restore the original of a file.
 
-        Return the path of a later version that another program wrote, if there is one.
+        Return the path of the preserved later version if another program has changed the file; otherwise None.
         """
         entry = self._files.get(str(path))
         if entry is None:
@@ -137,13 +138,13 @@ class Ledger:
         return preserved
 
     def locate(self, path: Path) -> Path:
-        """Return where a path of the node is below the root; errors as `below`."""
+        """Return where a path of the node is below the root. Errors as in `below`."""
         return below(self._root, path)
 
     def accept(self, path: Path, leads_to_hub: Callable[[str], bool]) -> None:
-        """Take the present version of a kubeconfig as the original, where another program wrote it since.
+        """Adopt the present version of a kubeconfig as the original, if another program wrote it since.
 
-        A version whose server `leads_to_hub` is no original: a component that read it would still be behind the hub.
+        A version whose server `leads_to_hub` is not adopted: after `uninstall` its component would still call the hub.
         """
         entry = self._files.get(str(path))
         present = self.present(path)
@@ -165,7 +166,7 @@ class Ledger:
         write(self._folder / "ledger.json", text.encode(), 0o600, None)
 
     def _keep(self, path: Path, here: Path) -> Json:
-        """Copy a file before it changes, and return the original's description."""
+        """Back up a file before its first change. Return its entry for the ledger."""
         data = read(here)
         if data is None:
             return {"copy": "", "mode": 0, "uid": 0, "gid": 0}
@@ -179,9 +180,9 @@ class Ledger:
 
 @contextlib.contextmanager
 def locked(root: Path, folder: Path) -> Iterator[None]:
-    """Lock a ledger against other processes; without a ledger, lock nothing.
+    """Hold an exclusive lock on a ledger; without a ledger, lock nothing.
 
-    The kernel frees the lock at the end of the process, also after a crash.
+    The kernel releases the lock when the process ends, also after a crash.
     """
     try:
         held = os.open(below(root, folder), os.O_RDONLY | os.O_DIRECTORY)
@@ -196,9 +197,9 @@ def locked(root: Path, folder: Path) -> Iterator[None]:
 
 
 def below(root: Path, path: Path) -> Path:
-    """Where a path of the node is below another root. Links count as on the node: none leads out of that root.
+    """Return where a path of the node is below another root. Links are resolved below that root and never leave it.
 
-    ValueError for a relative path, and for links that lead in a circle.
+    ValueError for a relative path, and for circular links.
     """
     top = reached = root.resolve()
     waiting, links = list(reversed(path.relative_to("/").parts)), 0
@@ -226,7 +227,7 @@ def read(path: Path) -> bytes | None:
 
 
 def remove_draft(path: Path) -> None:
-    """Remove what a killed `write` of this file left beside it."""
+    """Remove the temporary file that a killed `write` of this file has left."""
     with contextlib.suppress(OSError):
         _draft(path).unlink()
 
@@ -236,7 +237,7 @@ def _draft(path: Path) -> Path:
 
 
 def write(path: Path, data: bytes, mode: int, owner: tuple[int, int] | None) -> None:
-    """Write a file atomically. `owner` is preserved where this process may change owners."""
+    """Write a file atomically. `owner` is preserved if this process may change owners."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = _draft(path)
     draft.unlink(missing_ok=True)
@@ -251,9 +252,9 @@ def write(path: Path, data: bytes, mode: int, owner: tuple[int, int] | None) -> 
         draft.replace(path)
     except OSError as error:
         draft.unlink(missing_ok=True)
-        error.filename = error.filename or str(path)  # a write to a full disk names no file
+        error.filename = error.filename or str(path)  # an error of a full disk has no file name
         raise
-    # A power cut must not keep a later file and lose this one: the ledger comes before its files.
+    # After a power cut no later file may exist without this one: the ledger is written first.
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)
@@ -262,7 +263,7 @@ def write(path: Path, data: bytes, mode: int, owner: tuple[int, int] | None) -> 
 
 
 def diff(root: Path, change: FileChange) -> str:
-    """The change as a unified diff, without keys and tokens."""
+    """Return a change as a unified diff, without keys and tokens."""
     texts = [data.decode(errors="replace") for data in (read(below(root, change.path)) or b"", change.data)]
     before, after = (text.splitlines(keepends=True) for text in texts)
     lines = difflib.unified_diff(before, after, str(change.path), str(change.path))

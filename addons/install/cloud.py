@@ -1,9 +1,9 @@
-"""Requests of the installation and of the doctor: to the cloud, past the hub, and to the hub on this node; and the CA
-of a cluster that is not trusted yet, which must have the operator's hash.
+"""Clients of the installation and the doctor, for the cloud and for the local hub; and discovery of a cluster's CA by
+its hash.
 
-As with `kubeadm join`: every cluster of kubeadm publishes its CA in the ConfigMap kube-public/cluster-info, for
-everybody, and signs that text for each bootstrap token (JWS, RFC 7515, detached). The signature proves to the token's
-holder that the cluster knows the token and that the text is unchanged.
+Discovery works as in `kubeadm join`: a kubeadm cluster publishes its CA in the ConfigMap kube-public/cluster-info,
+readable without credentials, with a signature for each bootstrap token (JWS, RFC 7515, detached). The signature proves
+to the token's owner that the cluster knows the token, and that the content is unchanged.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TIMEOUT = 10.0
 
 @asynccontextmanager
 async def cloud(credentials: Credentials) -> AsyncIterator[Client]:
-    """A client with the rights of a kubeconfig. ValueError where its server is no URL."""
+    """Create a client with a kubeconfig's rights. ValueError if its server is not a URL."""
     parts = urlsplit(credentials.cluster.server)
     async with _client(f"{parts.scheme}://{parts.netloc}", parts.path, credentials) as client:
         yield client
@@ -50,7 +50,7 @@ async def cloud(credentials: Credentials) -> AsyncIterator[Client]:
 
 @asynccontextmanager
 async def local(url: str) -> AsyncIterator[Client]:
-    """A client of a port of the hub."""
+    """Create a client of a port of the local hub."""
     async with _client(url, "", None) as client:
         yield client
 
@@ -59,7 +59,7 @@ async def local(url: str) -> AsyncIterator[Client]:
 async def _client(url: str, path: str, credentials: Credentials | None) -> AsyncIterator[Client]:
     server, link = parse_server(url), UpstreamManager(Cloud([], "priority"), credentials)
     health = ServerHealth(server)
-    # Not among the servers of the cloud: the link would log that it is down, and the caller says so already.
+    # Not a server of the cloud: the link would log its failures, which the caller reports anyway.
     link.start_peers(None, lambda: {str(server): health})
     session = OwnRequests(link, CredentialSource.HUB, ComponentTraffic(), RequestRecords())
     try:
@@ -69,18 +69,18 @@ async def _client(url: str, path: str, credentials: Credentials | None) -> Async
 
 
 async def get(client: Client, path: str) -> Json:
-    """An object of the API; errors as `kube.http.client.Client.request`."""
+    """Return an object of the API. Errors as in `kube.http.client.Client.request`."""
     document: Json = json.loads((await client.request("GET", path, timeout=TIMEOUT)).body)
     return document
 
 
 async def may(client: Client, attributes: Json) -> bool:
-    """Whether the client's user has a right to a resource; errors as `get`."""
+    """Return whether the client's user has access to a resource. Errors as in `get`."""
     return await is_allowed(client, {"resourceAttributes": attributes}, timeout=TIMEOUT)
 
 
 async def remove_status(client: Client, node: str) -> None:
-    """Remove the status of a hub from its node's Lease; kubelet would keep it there. Errors as `get`."""
+    """Remove a hub's status from its node's Lease, where kubelet would preserve it. Errors as in `get`."""
     patch = json.dumps({"metadata": {"annotations": {ANNOTATION: None}}}).encode()
     path, kind = f"{LEASES}/{node}", "application/merge-patch+json"
     await client.request("PATCH", path, body=patch, content_type=kind, timeout=TIMEOUT)
@@ -88,13 +88,13 @@ async def remove_status(client: Client, node: str) -> None:
 
 CLUSTER_INFO = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
 SIGNATURE = "jws-kubeconfig-"
-"""The prefix of a signature's key in this ConfigMap; the token's first part follows."""
+"""Prefix of a signature's key in this ConfigMap; the token's id follows."""
 HASH = re.compile(r"sha256:[0-9a-f]{64}")
 TOKEN = re.compile(r"[a-z0-9]{6}\.[a-z0-9]{16}")
 
 
 def check_token(token: str) -> None:
-    """ValueError for a malformed bootstrap token."""
+    """Raise ValueError for a malformed bootstrap token."""
     if not TOKEN.fullmatch(token):
         raise ValueError(
             "--token is of the form abcdef.0123456789abcdef, as `kubeadm token create` prints it"
@@ -102,7 +102,7 @@ def check_token(token: str) -> None:
 
 
 def hash_of(certificate: x509.Certificate) -> str:
-    """The hash of a CA's public key, as kubeadm's --discovery-token-ca-cert-hash has it."""
+    """Return the hash of a CA's public key in the form of kubeadm's --discovery-token-ca-cert-hash."""
     key = certificate.public_key().public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
@@ -110,10 +110,11 @@ def hash_of(certificate: x509.Certificate) -> str:
 
 
 async def authority_of(server: str, hashes: Collection[str], token: str) -> bytes:
-    """Return the cluster's CA (PEM) from a URL; ValueError if its hash is none of these, or the server does not answer.
+    """Return the cluster's CA (PEM) from a server. ValueError if its hash is not one of `hashes`, or the server does
+    not answer.
 
-    The first request trusts any server and carries no credentials: the answer must be signed for the token. The second
-    one verifies that the server's own certificate is of that CA.
+    The first request trusts any server and sends no credentials; the answer must be signed for the token. The second
+    request verifies that the server's certificate was issued by that CA.
     """
     wanted = {digest.lower() for digest in hashes}
     for digest in wanted:
@@ -132,9 +133,9 @@ async def authority_of(server: str, hashes: Collection[str], token: str) -> byte
 
 
 def check_signature(text: str, signature: str, token: str) -> None:
-    """ValueError where a detached JWS (`header..signature`) is not of this text and this bootstrap token.
+    """Raise ValueError unless a detached JWS (`header..signature`) signs this text by this bootstrap token.
 
-    The key is the token's second part; the header names the first part, and HMAC with SHA-256.
+    The key is the token's secret; the header contains the token's id. The algorithm is HMAC with SHA-256.
     """
     name, _, secret = token.partition(".")
     header, _, rest = signature.partition(".")
@@ -177,7 +178,7 @@ async def _published(server: str, credentials: Credentials, token: str) -> list[
             f"{server}: the signature of kube-public/cluster-info is not this token's: {error}; nothing was sent to it"
         ) from None
     try:
-        # A kubeconfig that has one cluster, and neither users nor contexts.
+        # A kubeconfig with one cluster, and without users or contexts.
         (entry,) = yaml.safe_load(text)["clusters"]
         pem = base64.b64decode(entry["cluster"]["certificate-authority-data"])
         return x509.load_pem_x509_certificates(pem)
@@ -188,7 +189,7 @@ async def _published(server: str, credentials: Credentials, token: str) -> list[
 
 
 def _decoded(part: str) -> bytes:
-    """A part of a JWS, which has no padding."""
+    """Decode a part of a JWS, which has no padding."""
     return base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_", validate=True)
 
 

@@ -1,5 +1,6 @@
-"""`edgehub fleet` and `edgehub manifests`, which need no node: the table of all hubs, read from the cloud with a
-person's own kubeconfig, and the manifests to apply there, for users of the wheel without a checkout."""
+"""`edgehub fleet` and `edgehub manifests`, which run anywhere: the table of all hubs, read with a user's own
+kubeconfig, and the manifests for the cloud, which the wheel contains.
+"""
 
 from __future__ import annotations
 
@@ -29,18 +30,18 @@ NO_HUBS = (
     "cluster?\n"
 )
 MANIFESTS = Path(__file__).parents[2] / "controllers" / "manifests"
-"""In a checkout and in the wheel alike."""
+"""Folder of the manifests, in a checkout and in the wheel."""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The flags of the command."""
+    """Add the flags of `edgehub fleet`."""
     parser.add_argument("--kubeconfig", type=Path, help="Default: $KUBECONFIG, or ~/.kube/config.")
     parser.add_argument("--context", default="", help="One of its contexts. Default: the current one.")
     parser.add_argument("--json", action="store_true", help="For tools.")
 
 
 def kubeconfigs(given: Path | None, environment: Mapping[str, str]) -> Sequence[Path]:
-    """The kubeconfigs that kubectl would take."""
+    """Return the kubeconfigs that kubectl would use."""
     if given is not None:
         return (given,)
     named = [Path(path) for path in environment.get("KUBECONFIG", "").split(os.pathsep) if path]
@@ -48,7 +49,7 @@ def kubeconfigs(given: Path | None, environment: Mapping[str, str]) -> Sequence[
 
 
 def fleet_text(kubeconfig: Path | None, context: str, *, as_json: bool) -> str:
-    """Return the table. ValueError, with a message for people, if the cloud does not answer or refuses."""
+    """Return the table of hubs. ValueError, with a message for the user, if the cloud does not answer or refuses."""
     credentials = load_kubeconfig(*kubeconfigs(kubeconfig, os.environ), context=context)
     if credentials.user.plugin is not None:
         credentials.user.use_output(credentials.user.plugin.run())
@@ -70,12 +71,12 @@ def fleet_text(kubeconfig: Path | None, context: str, *, as_json: bool) -> str:
 
 
 def manifest_names() -> list[str]:
-    """The names of all manifests, without the ending."""
+    """Return the names of all manifests, without suffix."""
     return sorted(path.stem for path in MANIFESTS.glob("*.yaml"))
 
 
 def manifest(name: str) -> str:
-    """The text of one, by its name with or without the ending; ValueError where there is none."""
+    """Return the text of a manifest, by its name with or without suffix. ValueError if it does not exist."""
     stem = name.removesuffix(".yaml")
     if stem not in manifest_names():
         raise ValueError(f"there is no manifest {name!r}: there are {', '.join(manifest_names())}")
@@ -83,7 +84,7 @@ def manifest(name: str) -> str:
 
 
 def listed() -> Iterator[str]:
-    """A line for each: its name, and the first sentence of its description."""
+    """Yield a line for each manifest: its name, and the first sentence of its description."""
     for name in manifest_names():
         lines = manifest(name).splitlines()
         comments = [line[2:] for line in takewhile(lambda line: line.startswith("#"), lines)]

@@ -1,4 +1,4 @@
-"""The subcommands of the program `edgehub` that need no running hub: `doctor`, `install`, `fleet` and the others."""
+"""The subcommands of `edgehub` that need no running hub: `doctor`, `install`, `fleet` and others."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ from addons.install.services.system_services import Services
 from kube.option import FlagParser
 
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""A person's, a service manager's, and that of a terminal whose connection is lost."""
+"""Signals from a user, from a service manager, and from a terminal whose connection was lost."""
 HALFWAY = {"uninstall": "interrupted: `edgehub uninstall` again does the rest"}
-"""The advice after an interrupted command that is not undone."""
+"""Advice after an interrupted command that is not undone."""
 
 
 CHANGING = ("install", "upgrade", "uninstall")
-"""The commands that change the node; one waits for the other."""
+"""Commands that change the node; they exclude each other by a lock."""
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one subcommand; the exit status, 1 when it fails. Bad flags end the process with status 2."""
+    """Run one subcommand. Return the exit status, 1 if it failed. Invalid flags exit the process with status 2."""
     given, hub_flags = list(arguments), []
     if "--" in given:
         at = given.index("--")
@@ -74,9 +74,10 @@ def run(arguments: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def _endings() -> Iterator[None]:
-    """Raise an interrupt at the first signal that would end this program; the undo then runs to its end.
+    """Raise KeyboardInterrupt at the first signal that would end this program, and ignore later ones, so that the undo
+    completes.
 
-    Signals that `nohup` or a shell ignores stay ignored.
+    Signals ignored by `nohup` or a shell stay ignored.
     """
     former = {ending: signal.getsignal(ending) for ending in ENDINGS}
     taken = [number for number, handler in former.items() if handler is not signal.SIG_IGN]
@@ -96,13 +97,13 @@ def _endings() -> Iterator[None]:
 
 
 def _say(text: object, stream: TextIO | None = None) -> None:
-    """Print a line. A closed terminal, or a pipe without a reader, stops no undo."""
+    """Print a line. A closed terminal, or a pipe without a reader, must not stop an undo."""
     with contextlib.suppress(OSError):
         print(text, file=stream, flush=True)
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The flags of all of them."""
+    """Return the parser of all subcommands."""
     parser = FlagParser(prog="edgehub", description="A node and its hub.")
     commands = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
     for name, (_, hint) in COMMANDS.items():
@@ -113,7 +114,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _make_absolute(options: argparse.Namespace) -> None:
-    """Make typed paths absolute: a unit, and the files below another root, have no current folder."""
+    """Make paths from the command line absolute: units, and files below another root, have no working directory."""
     for name, value in vars(options).items():
         if isinstance(value, Path):
             setattr(options, name, value.absolute())
@@ -125,7 +126,7 @@ def _doctor(options: argparse.Namespace) -> int:
     installation = _installation(options)
     installed = installation.installed
     if installed is not None:
-        # The settings of the installed hub, except those that the operator gives.
+        # Settings of the installed hub, overridden by the operator's flags.
         options.hub_flags = (*installed.arguments, *options.hub_flags)
         options.node = options.node or installed.node
         options.program, options.static_pod = installed.program, installed.image
@@ -192,7 +193,7 @@ def _upgrade(options: argparse.Namespace) -> int:
     program = options.program or program_of(options.root, acts=installation.acts)
     installed = installation.installed
     if installed is not None and installed.method == "systemd":
-        # A Job has the node's root elsewhere, and the unit starts that root's programs.
+        # In a Job the node's root is mounted elsewhere, and the unit starts a program of that root.
         is_there = below(options.root, Path(program).absolute()).exists()
         finding = check_program(Program(options.root if is_there else installation.unit_root, program))
         if finding.severity is Severity.FAILED:
@@ -203,7 +204,7 @@ def _upgrade(options: argparse.Namespace) -> int:
 
 
 def _refuse_distribution(options: argparse.Namespace) -> None:
-    """ValueError with the remedy, where kubeadm's files are missing because another distribution runs the node."""
+    """Raise ValueError, with the remedy, if kubeadm's files are missing because of another distribution."""
     for finding in check_distribution(options.root, options.kubelet_kubeconfig, KUBELET_KUBECONFIG):
         if finding.severity is not Severity.OK:
             raise ValueError(finding.text)
@@ -228,7 +229,7 @@ def _installation(options: argparse.Namespace) -> Installation:
 
 
 def _bootstrap_text(options: argparse.Namespace) -> str:
-    """The kubeconfig with a bootstrap token that the flags give or make; "" where they ask for none."""
+    """Return the kubeconfig with a bootstrap token from the flags; "" if they request none."""
     parts = options.server, options.token, options.ca_hash
     if options.kubeconfig and (any(parts) or options.bootstrap_kubeconfig):
         raise ValueError("the node has an identity, --kubeconfig, or asks for one by a bootstrap token")
@@ -247,9 +248,9 @@ def _bootstrap_text(options: argparse.Namespace) -> str:
 
 
 def _examine(options: argparse.Namespace, program: Program, bootstrap: str = "", *, says_all: bool) -> bool:
-    """Make all checks, and print all findings, or the faults alone. Return whether the hub can run.
+    """Run all checks, and print all findings or only the problems. Return whether the hub can run.
 
-    `program` is the program that a unit starts, where no static pod is wanted; `bootstrap` as in `_bootstrap_text`.
+    `program` is what the unit starts; unused for a static pod. `bootstrap` as from `_bootstrap_text`.
     """
     own = (path for path in (OWN_KUBECONFIG, BOOTSTRAP_KUBECONFIG) if below(options.root, path).exists())
     kubeconfig = options.kubeconfig or (
@@ -280,7 +281,7 @@ def _node_to_install(
 
 
 def _node(options: argparse.Namespace, kubeconfig: Path) -> str:
-    """The name of the node: the flag's, the certificate's, or the host's."""
+    """Return the node's name: from the flag, the certificate, or the host."""
     return str(options.node) or node_of(kubeconfig, options.root) or os.uname().nodename.lower()
 
 

@@ -1,4 +1,4 @@
-"""`edgehub doctor`: finds problems that would break this node behind its hub, each with the remedy."""
+"""`edgehub doctor`: finds problems that would break this node behind its hub, with a remedy for each."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def examine(
     program: Program | None = None,
     kubelet: Path = KUBELET_KUBECONFIG,
 ) -> Iterator[Finding]:
-    """The findings, each as soon as its check ends.
+    """Yield the findings, each as soon as its check ends.
 
     `kubeconfig` is the hub's own, or the one from which it will be made. `bootstrap` is the text of a kubeconfig with a
-    bootstrap token, to be written there. `program` is the program that the unit starts, or will start; None for a
-    static pod. `kubelet` is the kubeconfig of kubelet.
+    bootstrap token that will be written there. `program` is what the unit starts; None for a static pod. `kubelet` is
+    kubelet's kubeconfig.
     """
     yield from check_distribution(root, kubelet, KUBELET_KUBECONFIG)
     yield check_program(program) if program is not None else ok("program", f"edgehub {VERSION}")
@@ -75,7 +75,7 @@ def examine(
 def _examine_identity(
     root: Path, kubeconfig: Path, node: str, hub: Settings, bootstrap: str, *, is_running: bool
 ) -> Iterator[Finding]:
-    """The kubeconfig, its certificate, and the cloud's answers to both. The arguments are those of `examine`."""
+    """Check the kubeconfig, its certificate, and the cloud's answers to both. The arguments are those of `examine`."""
     state = below(root, hub.state_dir.absolute())
     try:
         locate = partial(below, root)

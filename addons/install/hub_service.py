@@ -1,4 +1,4 @@
-"""The hub as a service of its node: an installation starts it, replaces it, and waits until it is ready."""
+"""The hub as a service of its node: starts and replaces it, and waits until it is ready."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from addons.install.services.readiness import (
 from addons.install.services.system_services import HUB_UNIT, Services
 
 CERTIFICATE_WAIT = 20.0
-"""Seconds that an installation waits for the certificate of the TLS port, which the manager approves within some."""
+"""Seconds that an installation waits for the TLS port's certificate, which the manager approves within seconds."""
 UNSIGNED = (
     "the cluster has not signed the certificate of the TLS port, so pods go on calling the cloud directly until it "
     "has: is the manager running? It approves the request, or `kubectl certificate approve` does (`kubectl get csr`)"
@@ -33,11 +33,13 @@ UNSIGNED = (
 
 
 LIMIT_OF_STATIC_POD = 90.0
-"""Seconds until a hub is gone whose manifest is: kubelet looks each 20, and gives the pod 30 to end."""
+"""Seconds in which a static pod ends after its manifest was removed: kubelet checks every 20, and waits up to 30 for
+the pod.
+"""
 
 
 class HubService:
-    """The hub below one root. NotReadyError and ServiceError have the reason why it does not run."""
+    """The hub's service below one root. NotReadyError and ServiceError give the reason if it does not run."""
 
     def __init__(self, ledger: Ledger, services: Services, say: Callable[[str], None]) -> None:
         self._ledger = ledger
@@ -45,16 +47,15 @@ class HubService:
         self._say = say
 
     def run(self, spec: InstallSpec, changed: Iterable[FileChange]) -> None:
-        """Start the hub by systemd, after these files have changed; kubelet starts a static pod by itself."""
+        """Start the hub by systemd after these files have changed. kubelet starts a static pod by itself."""
         if spec.method == "systemd":
             opens_anew = any(change.path == SOCKET_FILE for change in changed)
             self._services.start_hub(has_sockets=bool(spec.hub.early_listeners), opens_anew=opens_anew)
 
     def end_pod(self, spec: InstallSpec) -> None:
-        """Remove the manifest of a static pod, and return when kubelet has no pod of it any more.
+        """Remove the manifest of a static pod, and return when kubelet has removed the pod.
 
-        kubelet starts another one then at once. With the former one still there, it would try again only 10 to 15 s
-        later.
+        Then kubelet starts a new pod at once. While the old one existed, it would retry only 10 to 15 s later.
         """
         manifest, root = self._ledger.locate(spec.hub_file), self._ledger.locate(Path("/"))
         manifest.unlink(missing_ok=True)
@@ -66,7 +67,7 @@ class HubService:
     def replace(self, spec: InstallSpec, pending: Iterable[FileChange], deadline: float) -> None:
         """Write the hub's files, start the hub, and wait until it is ready.
 
-        With a changed manifest of a static pod, wait for another hub than the present one: kubelet replaces the pod
+        If the manifest of a static pod has changed, wait for a hub other than the present one: kubelet replaces the pod
         later.
         """
         changed, former = [*pending], None
@@ -89,13 +90,13 @@ class HubService:
 
     @staticmethod
     def unit_of(spec: InstallSpec) -> str:
-        """The unit whose last log lines explain why the hub ended; "" for a static pod."""
+        """Return the unit whose log explains why the hub ended; "" for a static pod."""
         return HUB_UNIT if spec.method == "systemd" else ""
 
     def _wait_for_certificate(self, spec: InstallSpec, deadline: float) -> None:
-        """Wait until the cluster has signed the TLS port's certificate; print a warning if it has not in time.
+        """Wait until the cluster has signed the TLS port's certificate; print a warning if that takes too long.
 
-        The hub points pods at itself only once they can verify it.
+        The hub directs pods to itself only once they can verify it.
         """
         if not spec.needs_cluster_certificate:
             return
@@ -118,9 +119,9 @@ class HubService:
 
     @contextlib.contextmanager
     def with_last_lines(self, unit: str) -> Iterator[Callable[[], str]]:
-        """Give a function that returns the last lines of a service that has ended, "" while it runs.
+        """Yield a function that returns the last log lines of an ended service; "" while it runs.
 
-        A wait that is over otherwise ends with these lines, too.
+        A NotReadyError raised in the context gets these lines, too.
         """
         try:
             yield partial(self._services.last_lines, unit) if unit else runs_on

@@ -1,5 +1,4 @@
-"""The operator's wishes for an installation, and the files that follow from them. Pure, except that it reads
-kubeconfigs."""
+"""The specification of an installation, and the files that follow from it. Pure, except that it reads kubeconfigs."""
 
 from __future__ import annotations
 
@@ -36,26 +35,26 @@ from kube.option import add_flags, as_flags, read
 from kube.peers import NODE_PREFIX, is_node_name
 
 KUBELET_KUBECONFIG = Path("/etc/kubernetes/kubelet.conf")
-"""The path at which kubeadm writes it."""
+"""Path of kubelet's kubeconfig from kubeadm."""
 KUBELET_BOOTSTRAP = Path("/etc/kubernetes/bootstrap-kubelet.conf")
-"""The path in kubeadm's unit; kubelet reads it where kubelet.conf has no valid certificate."""
+"""Path in kubeadm's unit; kubelet reads it if kubelet.conf has no valid certificate."""
 PROXY_KUBECONFIGS = (
     Path("/etc/kubernetes/kube-proxy.conf"),
     Path("/var/lib/kube-proxy/kubeconfig.conf"),
     Path("/var/lib/kube-proxy/kubeconfig"),
 )
-"""Where a kube-proxy that is no pod has its kubeconfig; the kube-proxy of kubeadm has its own in a ConfigMap."""
+"""Paths of the kubeconfig of a kube-proxy that does not run as a pod; kubeadm's kube-proxy reads a ConfigMap."""
 OWN_KUBECONFIG = Path("/etc/kubernetes/edgehub.conf")
 BOOTSTRAP_KUBECONFIG = Path("/etc/kubernetes/edgehub-bootstrap.conf")
-"""The hub's kubeconfig if the hub requests an identity of its own."""
+"""The hub's kubeconfig if the hub requests its own identity."""
 UNIT_FILE = Path("/etc/systemd/system/edgehub.service")
 INSTALLED = {"--pod-address": "auto", "--tls-signer": "cluster"}
-"""Defaults of an installed hub: pods reach it and trust its certificate without another step."""
+"""Default flags of an installed hub: pods reach it and trust its certificate without further steps."""
 SOCKET_FILE = Path("/etc/systemd/system/edgehub.socket")
 STATIC_POD = Path("/etc/kubernetes/manifests/edgehub.yaml")
 LEDGER = Path("/var/lib/edgehub-install")
 PROGRAMS = (Path("/usr/local/bin/edgehub"), Path("/opt/edgehub/bin/edgehub"), Path("/usr/bin/edgehub"))
-"""Where a node has the command; the first is docs/install.md's."""
+"""Paths of the command on a node; the first is that of docs/install.md."""
 Method = Literal["systemd", "static-pod"]
 
 
@@ -63,36 +62,36 @@ FILES = (
     *("tls_cert", "tls_key", "peer_cert", "peer_key"),
     *("kubelet_client_certificate", "kubelet_client_key", "kubelet_certificate_authority"),
 )
-"""The options of the hub that name a file."""
+"""The hub's options that name a file."""
 HUB_FLAGS = frozenset(
     {
         *("listen", "port", "tls_port", "admin_port", "pod_address", "state_dir", "namespace", "configmap"),
         *("filter_module", "disabled_filters", "tls_signer", *FILES),
     }
 )
-"""The options of the hub that the installation reads. The hub itself validates all others."""
+"""The hub's options that the installation reads. The hub itself validates all others."""
 
 
 @dataclass(frozen=True, slots=True)
 class InstallSpec:
-    """The specification of an installation. All paths are the node's, whatever the root is."""
+    """The specification of an installation. All paths are the node's, without the root."""
 
     node: str
     method: Method
     program: str
-    """The command that the unit starts."""
+    """Command that the unit starts."""
     image: str
-    """The image of the static pod."""
+    """Image of the static pod."""
     flags: tuple[str, ...]
-    """Flags of the hub, as they were typed."""
+    """Flags of the hub, as typed."""
     identity: str
-    """The kubeconfig of which the hub's own is a copy; "" where the hub asks for an identity by a bootstrap token."""
+    """The kubeconfig from which the hub's own is copied; "" if the hub requests an identity with a bootstrap token."""
     kubelet: str
     proxies: tuple[str, ...]
     bootstrap: str = field(default="", repr=False)
-    """The kubeconfig with the token, as text; "" where its file is there already. The ledger does not keep the text."""
+    """Text of the kubeconfig with the token; "" if its file exists already. Not stored in the ledger."""
     service: str = KUBELET_UNIT
-    """The service that kubelet runs in."""
+    """The service that runs kubelet."""
 
     @property
     def hub(self) -> Settings:
@@ -100,7 +99,7 @@ class InstallSpec:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """All flags of the hub except those that give its identity."""
+        """The hub's flags, with defaults, except those for its identity."""
         given = {flag.partition("=")[0] for flag in self.flags}
         added = (
             argument for flag, value in INSTALLED.items() if flag not in given for argument in (flag, value)
@@ -109,38 +108,38 @@ class InstallSpec:
 
     @property
     def needs_cluster_certificate(self) -> bool:
-        """True if pods are to trust the TLS port by a certificate that the cluster signs."""
+        """Whether pods must be able to trust the TLS port by a certificate that the cluster signs."""
         return bool(self.hub.tls_port) and self.hub.tls_signer == "cluster" and not self.hub.tls_cert
 
     @property
     def kubeconfig(self) -> Path:
-        """The hub's own kubeconfig."""
+        """Path of the hub's own kubeconfig."""
         return OWN_KUBECONFIG if self.identity else BOOTSTRAP_KUBECONFIG
 
     @property
     def hub_files(self) -> frozenset[Path]:
-        """The unit or the static pod, with its command line, that starts the hub."""
+        """The files that start the hub: its kubeconfig, its unit or static pod, and its socket unit."""
         return frozenset({self.kubeconfig, self.hub_file, SOCKET_FILE})
 
     @property
     def hub_file(self) -> Path:
-        """The file that starts the hub."""
+        """The unit or static pod that starts the hub."""
         return UNIT_FILE if self.method == "systemd" else STATIC_POD
 
     @property
     def pod(self) -> str:
-        """The static pod, by kubelet's name for it."""
+        """kubelet's name for the static pod."""
         return f"kube-system/edgehub-{self.node}"
 
     @property
     def clients(self) -> tuple[Path, ...]:
-        """The kubeconfigs that will lead to the hub, kubelet's first."""
+        """The kubeconfigs to point at the hub, kubelet's first."""
         return tuple(map(Path, (self.kubelet, *self.proxies)))
 
     def hub_changes(self, ledger: Ledger) -> list[FileChange]:
-        """The hub's own kubeconfig, and the command that starts the hub.
+        """Return the changes for the hub's own kubeconfig, and for the files that start the hub.
 
-        ValueError where there is nothing to copy, or a value cannot be written.
+        ValueError if the source kubeconfig is missing, or a value is invalid.
         """
         if not is_node_name(self.node):
             raise ValueError(
@@ -173,11 +172,11 @@ class InstallSpec:
         return [*own, FileChange(self.hub_file, started.encode())]
 
     def client_changes(self, ledger: Ledger) -> list[FileChange]:
-        """The kubeconfigs of kubelet and kube-proxy, which lead to the hub, and kubelet's bootstrap kubeconfig.
+        """Return the changes for the kubeconfigs of kubelet and kube-proxy, and for kubelet's bootstrap kubeconfig.
 
-        kubelet with `--bootstrap-kubeconfig`, as kubeadm and k0s start it, takes a kubeconfig for valid only where it
-        has a client certificate for an https server. So kubelet calls the TLS port with its own certificate where it
-        has one that the hub can verify, and renews it through the hub; otherwise it calls the plain port.
+        kubelet with `--bootstrap-kubeconfig`, as started by kubeadm and k0s, accepts a kubeconfig only if it has a
+        client certificate for an https server. So kubelet calls the TLS port with its own certificate if the hub can
+        verify it, and renews it through the hub; otherwise it calls the plain port.
         """
         url = self.hub.plain_url
         proxies = [
@@ -195,20 +194,21 @@ class InstallSpec:
 
     @property
     def _has_tls(self) -> bool:
-        """True if the TLS port's certificate, by the local CA or the operator's, names the address for this node."""
+        """Whether the TLS port's certificate, by the local CA or the operator's, contains the address for this node."""
         hub = self.hub
         return bool(hub.tls_port) and ip_address(hub.listen).is_loopback
 
     @property
     def _authority(self) -> Path:
-        """The file of the CA that signs the certificate of the TLS port for clients on the loopback address."""
+        """File of the CA that signs the TLS port's certificate for clients on the loopback address."""
         return self.hub.tls_cert or self.hub.state_dir / LOCAL_AUTHORITY
 
     def _changes_of_newcomer(self, ledger: Ledger) -> list[FileChange]:
-        """The kubeconfigs of a kubelet that never joined: without credentials, and with the token beside it.
+        """Return the changes for a kubelet that never joined: a kubeconfig without credentials, and a bootstrap
+        kubeconfig with the token.
 
-        kubelet with `--kubeconfig` alone is lent the node's identity by the plain port. kubelet with
-        `--bootstrap-kubeconfig`, too, asks for its certificate through the TLS port, and replaces kubelet.conf.
+        With `--kubeconfig` alone, kubelet gets the node's identity through the plain port. With
+        `--bootstrap-kubeconfig`, too, it requests its certificate through the TLS port, and replaces kubelet.conf.
         """
         kubelet = Path(self.kubelet)
         present = ledger.present(kubelet)
@@ -225,7 +225,8 @@ class InstallSpec:
         return {name: value for name, value in asdict(self).items() if name != "bootstrap"}
 
     def _folders(self, hub: Settings, kubeconfig: str) -> set[str]:
-        """The folders of the files that the hub reads besides its kubeconfig, but for kubelet's certificates.
+        """Return the folders of the files that the hub reads in addition to its kubeconfig, except kubelet's
+        certificates.
 
         `kubeconfig` is the text of the hub's own.
         """
@@ -234,7 +235,7 @@ class InstallSpec:
 
     def _own_kubeconfig(self, ledger: Ledger) -> list[FileChange]:
         if not self.identity:
-            # An operator may have put a new token into the file since.
+            # Otherwise unchanged: an operator may have put a new token into the file.
             return [FileChange(self.kubeconfig, self.bootstrap.encode(), 0o600)] if self.bootstrap else []
         source = Path(self.identity)
         text = _text(ledger, source)
@@ -247,20 +248,20 @@ class InstallSpec:
 
 
 def read_spec(spec: Json) -> InstallSpec:
-    """A spec as a ledger keeps it."""
+    """Return the specification stored in a ledger."""
     return InstallSpec(**{**spec, "flags": tuple(spec["flags"]), "proxies": tuple(spec["proxies"])})
 
 
 def leads_to(hub: Settings, server: str) -> bool:
-    """Whether a kubeconfig's server is a port of the hub itself, by whatever name of this machine."""
+    """Whether a kubeconfig's server is a port of the hub itself, under any name of this machine."""
     try:
         return bool(own_listener(hub, parse_server(server)))
     except ValueError:
-        return False  # with a path, for one: the hub refuses it with a message
+        return False  # for example a URL with a query: the hub refuses it with a message
 
 
 def parse_hub_flags(flags: Sequence[str]) -> Settings:
-    """Parse the hub's flags that the installation reads; all else has its default."""
+    """Parse the hub's flags that the installation reads. All other settings have their defaults."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     add_flags(parser, [option for option in OPTIONS if option.name in HUB_FLAGS])
     try:
@@ -271,7 +272,7 @@ def parse_hub_flags(flags: Sequence[str]) -> Settings:
 
 
 def node_of(kubeconfig: Path, root: Path) -> str:
-    """The node whose certificate a kubeconfig has, below a root; "" where it has none of a node."""
+    """Return the node whose certificate a kubeconfig below a root has; "" if it has none of a node."""
     try:
         pem = load_kubeconfig(kubeconfig, locate=partial(below, root)).user.certificate.read()
         leaf = x509.load_pem_x509_certificates(pem)[0]
@@ -282,9 +283,9 @@ def node_of(kubeconfig: Path, root: Path) -> str:
 
 
 def program_of(root: Path, *, acts: bool) -> str:
-    """The command `edgehub` beside the interpreter of this process, where a wheel installs it.
+    """Return the command `edgehub` next to this process's interpreter, where a wheel installs it.
 
-    Below another root, whose services are not this machine's, that root's own command.
+    Below another root whose services are not called, return that root's own command.
     """
     if root != Path("/") and not acts:
         there = (str(path) for path in PROGRAMS if below(root, path).exists())
@@ -294,7 +295,7 @@ def program_of(root: Path, *, acts: bool) -> str:
 
 
 def _files(hub: Settings) -> list[Path]:
-    """The files that the options of a hub name."""
+    """Return the files that the hub's options name."""
     return [*hub.filter_modules, *filter(None, (getattr(hub, option) for option in FILES))]
 
 

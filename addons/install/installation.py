@@ -1,4 +1,4 @@
-"""Puts a node behind its hub, and takes it back. When a step fails, the steps before it are undone."""
+"""Puts a node behind its hub, and reverts that. If a step fails, the previous steps are undone."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ from kube.http.client import Unreachable
 from kube.http.kubeconfig import Credentials, load_kubeconfig
 
 FAILURES = (NotReadyError, ServiceError, OSError, StatusError, Unreachable, KeyboardInterrupt)
-"""The errors that end an installation halfway."""
+"""Errors after which an installation is undone."""
 
 
 class JoinError(Exception):
-    """The node could not be changed; the message gives the reason, and whether all is as before."""
+    """Raised if the node could not be changed; the message has the reason, and whether everything was undone."""
 
 
 class Installation:
@@ -62,7 +62,7 @@ class Installation:
 
     @property
     def installed(self) -> InstallSpec | None:
-        """The specification of the installation below this root; None without one."""
+        """Specification of the installation below this root; None without one."""
         return None if self._ledger.is_empty else read_spec(self._ledger.settings)
 
     @property
@@ -72,15 +72,15 @@ class Installation:
 
     @property
     def unit_root(self) -> Path:
-        """The root below which the unit finds its program: this machine's where the installation starts services."""
+        """Root in which the unit's program is installed: this machine's if the installation starts services."""
         return Path("/") if self.acts else self._root
 
     def plan(self, spec: InstallSpec) -> list[FileChange]:
-        """The changes of files that the installation still has to make; ValueError where it cannot be made."""
+        """Return the changes that the installation still has to make. ValueError if it is impossible."""
         former = self.installed
         if former is not None and former.method != spec.method:
             raise ValueError(f"the hub is installed by {former.method}: `edgehub uninstall` first")
-        # Where another program wrote a kubeconfig since, and it leads to the cloud, `uninstall` restores that one.
+        # If another program has rewritten a kubeconfig, and it leads to the cloud, `uninstall` restores that version.
         for change in spec.client_changes(self._ledger):
             self._ledger.accept(change.path, partial(leads_to, spec.hub))
         return self._ledger.pending([*spec.hub_changes(self._ledger), *spec.client_changes(self._ledger)])
@@ -102,8 +102,8 @@ class Installation:
     def install(self, spec: InstallSpec, timeout: float) -> None:
         """Put the node behind the hub, and wait until the node is Ready.
 
-        Where it does not become Ready, undo all steps and raise JoinError. A run that follows a killed one takes every
-        step again, because the finished steps are unknown.
+        If it does not become Ready, undo all steps and raise JoinError. After a killed run, repeat every step, because
+        it is unknown which ones were completed.
         """
         self.settle(timeout)
         deadline = time.monotonic() + timeout
@@ -130,8 +130,8 @@ class Installation:
     def upgrade(self, program: str, image: str, timeout: float, healthy: float) -> None:
         """Restart the hub with this program, or image if it is a static pod; copies, and clients' versions, stay valid.
 
-        If it is not ready within `timeout` and for `healthy` seconds then, restore the former one and raise JoinError
-        with the reason. No step needs the cloud. If this process is killed, the guard does it.
+        If it is not ready within `timeout` seconds, or not for `healthy` seconds after that, restore the previous hub
+        and raise JoinError. No step needs the cloud. If this process is killed, the guard restores the hub.
         """
         self.settle(timeout)
         former = self.installed
@@ -170,9 +170,9 @@ class Installation:
             raise JoinError(f"{_said(error)}; {outcome}") from error
 
     def settle(self, timeout: float) -> None:
-        """Go back to the former hub where an upgrade was killed: the new one was not healthy for long enough.
+        """Restore the previous hub if an upgrade was killed before the new one had been healthy for long enough.
 
-        JoinError where files cannot be put back.
+        JoinError if a file cannot be restored.
         """
         if not self._ledger.trial:
             if (installed := self.installed) is not None:
@@ -185,9 +185,9 @@ class Installation:
         self._say(outcome)
 
     def _begin_trial(self, trial: Trial) -> None:
-        """Start the guard, and record the former hub on disk. Only then is the hub replaced.
+        """Start the guard, and record the previous hub on disk, before the hub is replaced.
 
-        The guard is first: without a trial it removes itself.
+        The guard is written first: without a recorded trial it removes itself.
         """
         guard = guard_file(trial.former)
         write(self._ledger.locate(guard.path), guard.data, guard.mode, None)
@@ -197,9 +197,9 @@ class Installation:
         self._ledger.save()
 
     def _end_trial(self, former: InstallSpec) -> None:
-        """Forget the trial, then remove the guard: a guard that was killed in between only repeats this.
+        """Delete the trial's record, then remove the guard. A guard that is killed in between repeats this.
 
-        The file is last: kubelet ends a guard that removes it.
+        The guard's file is removed last: kubelet stops the guard then.
         """
         if self._ledger.trial:
             self._ledger.trial = {}
@@ -215,7 +215,7 @@ class Installation:
             self._try(self._services.reload)
 
     def _roll_back(self, trial: Trial, why: str, timeout: float) -> str:
-        """Restore the former hub, with the reason recorded in its state folder. Return the outcome as text."""
+        """Restore the previous hub, and record the reason in its state folder. Return the outcome as text."""
         former = trial.former
         failed = asyncio.run(start_of(former.hub)) if former.method == "static-pod" else None
         if former.method == "static-pod" and self._is_changed(trial.before):
@@ -237,9 +237,9 @@ class Installation:
         return "the former program runs again"
 
     def uninstall(self, *, restarts_pods: bool = False) -> None:
-        """Restore every file, and stop the hub; JoinError if a file cannot be restored.
+        """Restore every file, and stop the hub. JoinError if a file cannot be restored.
 
-        With `restarts_pods` kubelet restarts the containers that have the hub's address before the hub stops.
+        With `restarts_pods`, restart the containers that have the hub's address before the hub stops.
         """
         spec = self.installed
         if spec is None:
@@ -252,9 +252,9 @@ class Installation:
     def _remove(
         self, spec: InstallSpec, *, restarts_clients: bool = True, restarts_pods: bool = False
     ) -> str:
-        """Undo all steps of a spec; "" or, where that cannot be, the reason and the remedy.
+        """Undo all steps of a specification. Return "", or the reason and the remedy if that fails.
 
-        Each step can be repeated, and the ledger goes last, so that another uninstallation finishes a killed one.
+        Each step can be repeated, and the ledger is removed last, so that another `uninstall` completes a killed one.
         """
         stuck = self._restore([*spec.clients, KUBELET_BOOTSTRAP])
         if restarts_clients:
@@ -273,7 +273,7 @@ class Installation:
         return f"{stuck}: mend that, and `edgehub uninstall` does the rest" if stuck else ""
 
     def _release_pods(self, spec: InstallSpec, *, restarts: bool) -> None:
-        """Restart the containers that have the hub's address, or print which pods lose the API server with it."""
+        """Restart the containers that have the hub's address, or print which pods will lose the API server."""
         containers = [
             each for each in containers_at(spec.hub.pod_addresses, self._root) if each.pod != spec.pod
         ]
@@ -289,7 +289,7 @@ class Installation:
             end(containers)
 
     def _restore(self, paths: Iterable[Path]) -> str:
-        """Give files back as they were; "" or why one of them cannot be."""
+        """Restore files. Return "", or why one of them cannot be restored."""
         stuck = ""
         for path in paths:
             try:
@@ -302,7 +302,9 @@ class Installation:
         return stuck
 
     def _free_addresses(self, spec: InstallSpec) -> None:
-        """Remove the addresses that the hub gave the node for pods. A running hub would restore them."""
+        """Remove the addresses that the hub added to the node for pods, once the hub has ended: it would restore
+        them.
+        """
         if not spec.hub.pod_address.makes or not self._services.can_be_called:
             return
         try:
@@ -314,7 +316,7 @@ class Installation:
             )
 
     def _leave_fleet(self, spec: InstallSpec) -> None:
-        """Remove the hub from the fleet, where the cloud answers."""
+        """Remove the hub from the fleet, if the cloud answers."""
         if not self._services.can_be_called or not below(self._root, spec.kubeconfig).exists():
             return
         try:
@@ -323,7 +325,9 @@ class Installation:
             self._say(f"`edgehub fleet` goes on to list the hub: {error}")
 
     def _credentials(self, spec: InstallSpec) -> Credentials:
-        """The hub's own, or those that it has got by its bootstrap token; ValueError where they cannot be read."""
+        """Return the hub's credentials: its own, or those obtained with its bootstrap token. ValueError if they cannot
+        be read.
+        """
         credentials = load_kubeconfig(spec.kubeconfig, locate=partial(below, self._root))
         if spec.identity:
             return credentials
@@ -336,7 +340,7 @@ class Installation:
         return {change.path: read(below(self._root, change.path)) for change in changes}
 
     def _undo(self, spec: InstallSpec, former: InstallSpec | None, before: dict[Path, bytes | None]) -> str:
-        """Restore the files as they were when this run began: those of an earlier installation, or the node's own.
+        """Restore the files as they were when this run began: those of a previous installation, or the node's own.
 
         Return the outcome as text.
         """
@@ -350,7 +354,7 @@ class Installation:
         return f"not all could be undone ({stuck})" if stuck else "everything is as it was"
 
     def _put_back(self, former: InstallSpec, before: dict[Path, bytes | None]) -> str:
-        """Write the former content of these files, for an installation that stays; "" or the reason why that failed."""
+        """Restore these contents for an installation that stays. Return "", or the reason if that fails."""
         try:
             self._ledger.begin(former.to_json())
             self._ledger.apply(FileChange(path, data) for path, data in before.items() if data is not None)

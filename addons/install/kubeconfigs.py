@@ -1,4 +1,4 @@
-"""Makes a node's kubeconfigs as texts: for the hub, for the cloud by a token, for another folder, for a diff. Pure."""
+"""Produces kubeconfigs as text: for the hub, for a bootstrap, for another folder, and redacted for a diff. Pure."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ HIDDEN = "(not shown)"
 SECRETS = ("client-key-data", "token", "password")
 SECRET_TEXT = re.compile(rf"(?P<key>\b(?:{'|'.join(SECRETS)})[\"']?:[ \t]*)[^\s|>].*$", re.MULTILINE)
 LEAST_SECRET = 6
-"""Characters of the shortest value that is masked everywhere. A shorter one would mask text that is no secret."""
+"""Minimum characters of a value that is masked everywhere. A shorter one would mask text that is not secret."""
 PROXY = "proxy-url"
-"""The field of a cluster that has a client call its server through a proxy."""
+"""Cluster field with a proxy to the server."""
 OF_SERVER = (PROXY, "certificate-authority-data", "insecure-skip-tls-verify", "tls-server-name")
-"""The fields of a cluster that define how its former server is reached and trusted."""
+"""Cluster fields that define how its previous server is reached and trusted."""
 FILE_KEYS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
-"""The fields of a cluster or a user that name a file."""
+"""Fields of a cluster or user that name a file."""
 
 
 def server_of(text: str) -> str:
-    """The server of the current context; ValueError where the text is no kubeconfig."""
+    """Return the server of the current context. ValueError if the text is not a kubeconfig."""
     return parse_server(_document(text))
 
 
 def pointed_at(text: str, hub: str, authority: Path | None = None) -> str:
-    """Replace the server of the current context by the hub's URL; only a proxy is removed, comments stay.
+    """Replace the current context's server by the hub's URL; remove only a proxy, and preserve comments.
 
-    `authority` is the file of the CA that signs the hub's certificate, for an https URL; it replaces the cluster's CA.
-    The credentials stay as well: kubelet continues to renew its certificate, which the hub shows to the cloud.
+    `authority` is the file of the CA for the hub's https URL; it replaces the cluster's CA. Credentials stay, too:
+    kubelet continues to renew its certificate, which the hub presents to the cloud.
     """
     server = server_of(text)
 
@@ -66,7 +66,7 @@ def pointed_at(text: str, hub: str, authority: Path | None = None) -> str:
 
 
 def has_verifiable_certificate(text: str, folder: Path, locate: Locate) -> bool:
-    """True if the client certificate of a kubeconfig in `folder` was issued by the CA that the kubeconfig names.
+    """Whether the client certificate of a kubeconfig in `folder` was issued by the CA that the kubeconfig names.
 
     The hub verifies client certificates by that CA. k3s has separate CAs for servers and clients.
     """
@@ -87,18 +87,18 @@ def _has_issued(authority: x509.Certificate, leaf: x509.Certificate) -> bool:
 
 
 def without_credentials(hub: str) -> str:
-    """A kubeconfig for a component of the node, to which the hub lends the node's identity."""
+    """Return a kubeconfig for a component of this node, whose requests get the node's identity from the hub."""
     return _written("hub", {"server": hub})
 
 
 def bootstrap_kubeconfig(server: str, authority: bytes, token: str) -> str:
-    """A kubeconfig with a bootstrap token. `authority` is the cluster's CA in PEM."""
+    """Return a kubeconfig with a bootstrap token. `authority` is the cluster's CA in PEM."""
     cluster = {"server": server, "certificate-authority-data": base64.b64encode(authority).decode()}
     return _written("cloud", cluster, {"name": "bootstrap", "user": {"token": token}})
 
 
 def moved(text: str, folder: Path, to: Path) -> str:
-    """The kubeconfig for another folder: file names that are relative to `folder` become absolute."""
+    """Return a kubeconfig for another folder: file names relative to `folder` become absolute."""
     if folder == to:
         return text
     document = _document(text)
@@ -112,13 +112,13 @@ def moved(text: str, folder: Path, to: Path) -> str:
 
 
 def folders_of(text: str, folder: Path) -> set[str]:
-    """The folders of the files that a kubeconfig in `folder` names."""
+    """Return the folders of the files that a kubeconfig in `folder` names."""
     named = (section[key] for section in _sections(_document(text)) for key in FILE_KEYS if section.get(key))
     return {os.path.normpath((folder / path).parent) for path in named}
 
 
 def redacted(diff: str, texts: Iterable[str]) -> str:
-    """A diff of these kubeconfigs without their private keys, tokens and passwords, in whatever form of YAML."""
+    """Return a diff of these kubeconfigs without private keys, tokens and passwords, in any form of YAML."""
     secrets = {secret for text in texts for secret in _secrets_in(text) if len(secret) >= LEAST_SECRET}
     for secret in sorted(secrets, key=len, reverse=True):
         diff = diff.replace(secret, HIDDEN)
@@ -126,14 +126,14 @@ def redacted(diff: str, texts: Iterable[str]) -> str:
 
 
 def _sections(document: Any) -> list[dict[str, Any]]:
-    """The clusters and users of a kubeconfig."""
+    """Return the clusters and users of a kubeconfig."""
     sections = [cluster.get("cluster") for cluster in document.get("clusters") or ()]
     sections += [user.get("user") for user in document.get("users") or ()]
     return [section for section in sections if section]
 
 
 def _secrets_in(text: str) -> Iterator[str]:
-    """Return a text's secrets, line by line; none if the text is no kubeconfig."""
+    """Yield the secrets in a text, line by line; none if the text is not a kubeconfig."""
     try:
         users = _document(text)["users"]
         secrets = [user["user"].get(key) for user in users for key in SECRETS if user.get("user")]
@@ -144,7 +144,7 @@ def _secrets_in(text: str) -> Iterator[str]:
 
 
 def _written(name: str, cluster: dict[str, str], user: dict[str, Any] | None = None) -> str:
-    """The kubeconfig of one cluster. Without a user, a component that reads it sends no credentials."""
+    """Return a kubeconfig with one cluster. Without a user, its reader sends no credentials."""
     context = {"cluster": name, "user": user["name"] if user else ""}
     document = {
         "apiVersion": "v1",

@@ -1,7 +1,7 @@
-"""An upgrade on trial: the former hub's files are on disk, and a guard waits beside `edgehub upgrade`.
+"""An upgrade on trial: the previous hub's files are recorded, and a guard waits beside `edgehub upgrade`.
 
-The upgrading process holds the ledger's lock, and the guard waits for it. The guard is a unit of systemd, or a static
-pod, so it outlives that process, and comes back after a reboot. A trial that it then finds was abandoned.
+The upgrading process holds the ledger's lock, for which the guard waits. The guard is a systemd unit or a static pod,
+so it survives that process and starts again after a reboot. A trial that it then finds was abandoned.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ COMMAND = ("upgrade", "--settle")
 
 
 class Trial(NamedTuple):
-    """An upgrade that has not come to its end."""
+    """An upgrade that has not completed."""
 
     former: InstallSpec
     before: dict[Path, bytes | None]
-    """The contents of the former hub's files; None for a file that did not exist."""
+    """Contents of the previous hub's files; None for a file that did not exist."""
     target: str
     """The program or image on trial."""
 
@@ -42,7 +42,7 @@ class Trial(NamedTuple):
 
 
 def read_trial(trial: Json) -> Trial:
-    """A trial as a ledger has it."""
+    """Return the trial stored in a ledger."""
     before = {
         Path(path): None if data is None else base64.b64decode(data) for path, data in trial["before"].items()
     }
@@ -50,7 +50,7 @@ def read_trial(trial: Json) -> Trial:
 
 
 def guard_file(former: InstallSpec) -> FileChange:
-    """The unit or static pod of the guard. It runs the former hub's program, which has run on this node."""
+    """Return the guard's unit or static pod. It runs the previous hub's program, which has worked on this node."""
     if former.method == "systemd":
         return FileChange(UNIT_FILE.with_name(GUARD_UNIT), guard_unit([former.program, *COMMAND]).encode())
     manifest = guard_pod(former.image, (*COMMAND, "--root", GUARD_ROOT))

@@ -1,1 +1,1 @@
-"""Checks of the doctor: the node, the cloud, and the form of a finding. Checks change nothing."""
+"""Checks of the doctor: the node, the cloud, and the findings. Checks change nothing."""

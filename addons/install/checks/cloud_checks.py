@@ -1,4 +1,4 @@
-"""Checks of the cloud with the hub's own identity: reach, clock, versions, rights, node, rules and pods."""
+"""Checks of the cloud with the hub's own identity: reachability, clock, version, permissions, node, rules and pods."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from kube.http.kubeconfig import Credentials
 from kube.json_type import Json
 
 TESTED_MINOR = 36
-"""The minor version of Kubernetes 1 that the tests run against."""
+"""Minor version of Kubernetes 1 against which the tests run."""
 OLDEST_MINOR = 30
-"""The oldest that they ran against: docs/supported.md."""
+"""Oldest minor version against which the tests ran: docs/supported.md."""
 KUBELET_BEHIND = 3
-"""How many minor versions kubelet may be older than kube-apiserver. Kubernetes' policy allows no newer kubelet."""
+"""Minor versions by which kubelet may be older than kube-apiserver. Kubernetes does not allow a newer kubelet."""
 CLOCK_WARNING = 5.0
-"""Seconds between this node's clock and the cloud's."""
+"""Seconds of difference between the clocks of this node and the cloud that cause a warning."""
 CLOCK_FAILED = 60.0
-"""Seconds at which certificates and tokens that are new count as not valid yet."""
+"""Seconds of difference at which new certificates and tokens are not valid yet."""
 READ_RESOURCES = (
     ("", "services"),
     ("", "endpoints"),
@@ -36,30 +36,29 @@ READ_RESOURCES = (
     ("apps.openyurt.io", "nodepools"),
     ("networking.k8s.io", "servicecidrs"),
 )
-"""(group, resource) of each kind that a hub lists and watches in all namespaces."""
+"""Group and resource of each kind that a hub lists and watches in all namespaces."""
 
 RULES = ("kube-system", "yurt-hub-cfg")
-"""The ConfigMap of the rules that the manifest names."""
+"""Namespace and name of the rules ConfigMap to which the manifest grants access."""
 NAMED_PODS = 5
-"""Pods that the finding names."""
+"""Maximum pods named in the finding."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnNode:
-    """The objects that the hub's identity should be able to see: its node, the ConfigMap of the rules, and pods by a
-    port."""
+    """The node and the rules ConfigMap that the hub's identity must be able to read, and the plain port."""
 
     name: str
     rules: tuple[str, str]
-    """Namespace and name."""
+    """Namespace and name of the ConfigMap."""
     port: int
-    """The plain one; 0 where it is off."""
+    """The plain port; 0 if it is off."""
 
 
 async def check_cloud(credentials: Credentials, node: OwnNode | None) -> list[Finding]:
-    """Run the checks in order; if no server answers, only the first.
+    """Run the checks in order. If no server answers, run only the first.
 
-    `node` is None if the node has no identity yet: then its bootstrap token is checked.
+    `node` is None if the node has no identity yet: then only its bootstrap token is checked.
     """
     server, findings = credentials.cluster.server, list[Finding]()
     async with cloud(credentials) as client:
@@ -84,7 +83,9 @@ async def check_cloud(credentials: Credentials, node: OwnNode | None) -> list[Fi
 
 
 async def _check_reach(client: Client, server: str) -> tuple[list[Finding], str | None]:
-    """Check that the server answers, its clock and its version. Also return the version, None if it does not answer."""
+    """Check that the server answers, its clock and its version. Return the findings and the version; None if it does
+    not answer.
+    """
     began = datetime.datetime.now(datetime.UTC)
     try:
         answer = await client.relay("GET", "/version", headers=(), body=b"", timeout=TIMEOUT)
@@ -104,7 +105,7 @@ async def _check_reach(client: Client, server: str) -> tuple[list[Finding], str 
 
 def _check_clock(date: str, now: datetime.datetime) -> Finding:
     try:
-        # The header has whole seconds, cut off.
+        # The header is truncated to whole seconds.
         differs = abs((now - parsedate_to_datetime(date)).total_seconds() - 0.5)
     except ValueError:
         return warning("clock", "the cloud's answer has no Date header")
@@ -117,7 +118,7 @@ def _check_clock(date: str, now: datetime.datetime) -> Finding:
 
 
 def _check_version(version: str, minor: str) -> Finding:
-    """`minor` may be `36+`, as the clouds of some providers have it."""
+    """Check the version. `minor` may have a suffix, such as `36+` from some cloud providers."""
     digits = "".join(filter(str.isdigit, minor))
     if not digits or not OLDEST_MINOR <= int(digits) <= TESTED_MINOR:
         tested = f"the hub is tested with 1.{OLDEST_MINOR} and 1.{TESTED_MINOR}"
@@ -135,7 +136,7 @@ async def _check_token(client: Client) -> Finding:
 
 
 def _cure(missing: list[str], rules: tuple[str, str], *, is_node: bool) -> str:
-    """The remedy for missing rights: the manifest, where it gives them to this identity."""
+    """Return the remedy for missing permissions: the manifest, if it grants them to this identity."""
     apply = f"`kubectl apply -f {RBAC}`"
     if not is_node:
         return f"{apply} gives it to the group system:nodes, of which this identity is not: name a node's kubeconfig"
@@ -176,7 +177,7 @@ async def _check_rights(
 
 
 async def _refused(client: Client, reads: list[Json]) -> list[str]:
-    """Which of these the client's user may not list or watch."""
+    """Return which of these resources the client's user may not list or watch."""
     return [
         f"{verb} {read['resource']}"
         for read in reads
@@ -186,7 +187,7 @@ async def _refused(client: Client, reads: list[Json]) -> list[str]:
 
 
 async def _check_node(client: Client, node: str, served: str) -> Finding:
-    """`served` is the version of kube-apiserver."""
+    """Check the Node and kubelet's version; `served` is kube-apiserver's version."""
     try:
         document = await get(client, f"/api/v1/nodes/{node}")
     except StatusError as error:
@@ -204,7 +205,7 @@ async def _check_node(client: Client, node: str, served: str) -> Finding:
 
 
 def _minor(version: str) -> int:
-    """The minor version in `v1.36.3`; 0 where there is none."""
+    """Return the minor version in a text such as `v1.36.3`; 0 if there is none."""
     match = re.match(r"v?1\.(\d+)", version)
     return int(match[1]) if match else 0
 
@@ -227,7 +228,9 @@ async def _check_rules(client: Client, rules: tuple[str, str]) -> Finding:
 
 
 async def check_pods(client: Client, node: str, port: int) -> Finding:
-    """Whether a pod of the node has kubelet ask the plain port; errors as `kube.http.client.Client.request`."""
+    """Check whether a pod makes kubelet send requests to the plain port. Errors as in
+    `kube.http.client.Client.request`.
+    """
     query = {"fieldSelector": f"spec.nodeName={node}"}
     document: Json = await (
         await client.request("GET", "/api/v1/pods", query=query, timeout=TIMEOUT)
@@ -248,7 +251,9 @@ async def check_pods(client: Client, node: str, port: int) -> Finding:
 
 
 def asks(spec: Json, port: int) -> bool:
-    """Whether a probe or hook of a pod leads to this port of the node: of a host that it names, or of its own one."""
+    """Whether a probe or hook of a pod calls this port of the node, by an explicit host or through the host's
+    network.
+    """
     return any(
         (bool(http.get("host")) or bool(spec.get("hostNetwork")))
         and _number(http.get("port"), container) == port
@@ -263,7 +268,7 @@ def _containers(spec: Json) -> Iterator[Json]:
 
 
 def _requests(container: Json) -> Iterator[Json]:
-    """The HTTP requests of kubelet for a container: probes and hooks."""
+    """Yield the HTTP requests that kubelet makes for a container: probes and hooks."""
     hooks = container.get("lifecycle") or {}
     actions = [container.get(kind) for kind in ("livenessProbe", "readinessProbe", "startupProbe")]
     for action in [*actions, hooks.get("postStart"), hooks.get("preStop")]:
@@ -272,7 +277,7 @@ def _requests(container: Json) -> Iterator[Json]:
 
 
 def _number(port: object, container: Json) -> object:
-    """The number of a port, which may be the name of one of the container's own."""
+    """Return the number of a port, which may be given by the name of a container port."""
     ports = container.get("ports") or ()
     named = {port.get("name"): port["containerPort"] for port in ports}
     return named.get(port, port)

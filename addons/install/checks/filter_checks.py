@@ -1,7 +1,7 @@
-"""Checks the files of added filters: the doctor loads them as the hub does, in another process.
+"""Checks the files of added filters: the doctor loads them like the hub, but in another process.
 
-The process drops the rights that the hub's unit withholds (each capability of root, and new privileges), writes no
-file, and ends when it takes too long. So a file that breaks as it is loaded breaks neither the doctor nor the node.
+That process drops the privileges that the hub's unit withholds (all capabilities of root, and gaining new ones), cannot
+write files, and is killed after a time limit. So a faulty file harms neither the doctor nor the node.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from addons.install.checks.findings import Finding, failed, ok
 from addons.rules.filter_modules import FilterModules, are_installed
 
 LIMIT = 30.0
-"""Seconds for all files to load. The hub opens no port before that."""
+"""Seconds in which all files must load. The hub opens its ports only after that."""
 HERE = str(Path(__file__).parents[3])
-"""Where this program's packages are: a checkout's are not installed."""
+"""Folder of this program's packages, which are not installed in a checkout."""
 _CHECK = "filters"
 _NO_NEW_PRIVILEGES, _DROP_BOUNDING, _CAPABILITIES_V3 = 38, 24, 0x20080522
-"""PR_SET_NO_NEW_PRIVS, PR_CAPBSET_DROP and _LINUX_CAPABILITY_VERSION_3 of the kernel's headers."""
+"""PR_SET_NO_NEW_PRIVS, PR_CAPBSET_DROP and _LINUX_CAPABILITY_VERSION_3 from the kernel's headers."""
 
 
 def check_filters(files: Sequence[Path], disabled: Sequence[str], limit: float = LIMIT) -> Finding | None:
     """Check that a hub with these files starts, and list their filters; None if no file and no package has any.
 
-    `disabled` are the names that the hub's options disable. Installed packages may have filters, too.
+    `disabled` are the filters that the hub's options disable. Installed packages may also have filters.
     """
     for file in files:
         if not file.is_absolute():
@@ -60,7 +60,7 @@ def check_filters(files: Sequence[Path], disabled: Sequence[str], limit: float =
 
 
 def main(files: Sequence[str]) -> int:
-    """Load the files, and print the names of their filters as a JSON list; the exit status."""
+    """Load the files, and print the names of their filters as a JSON list. Return the exit status."""
     _give_up_rights()
     try:
         made = FilterModules(build_filters(health=True), [Path(file) for file in files])
@@ -68,16 +68,16 @@ def main(files: Sequence[str]) -> int:
         print(*str(error).split(), file=sys.stderr)  # the doctor reads the last line
         return 1
     print(json.dumps([plugin.name for plugin in made.plugins]), flush=True)
-    # A thread that a file has started ends with the process.
+    # Exit without waiting for threads that a file has started.
     os._exit(0)
 
 
 def _give_up_rights() -> None:
-    """Give up every right that the hub's unit withholds, and the right to write files."""
+    """Drop all privileges that the hub's unit withholds, and the ability to write files."""
     libc = ctypes.CDLL(None, use_errno=True)
     last = int(Path("/proc/sys/kernel/cap_last_cap").read_text())
     for capability in range(last + 1):
-        libc.prctl(_DROP_BOUNDING, capability, 0, 0, 0)  # fails in a process that has no capability to drop
+        libc.prctl(_DROP_BOUNDING, capability, 0, 0, 0)  # fails if the process has no capability to drop
     header = (ctypes.c_uint32 * 2)(_CAPABILITIES_V3, 0)
     given_up = libc.capset(header, (ctypes.c_uint32 * 6)())
     if libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) or given_up:

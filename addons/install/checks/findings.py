@@ -1,4 +1,4 @@
-"""Findings of the doctor: one line for each check, with the remedy where something is wrong."""
+"""Findings of the doctor: one line for each check, with a remedy for each problem."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """How a check ended."""
+    """Results of a check."""
 
     OK = "ok"
     WARNING = "warning"
-    """The hub works now, but something will stop it later, or some components cannot use it."""
+    """The hub works now, but a later failure is likely, or some components cannot use it."""
     FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check, the observation, and the remedy."""
+    """The result of one check, with the observation and the remedy as text."""
 
     check: str
     severity: Severity

@@ -1,4 +1,4 @@
-"""Checks of the hub that runs on this node, by the answers of its admin port."""
+"""Checks of the hub that runs on this node, through its admin port."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kube.errors import StatusError
 from kube.http.client import Unreachable
 
 MAX_REFUSERS = 10
-"""Clients named in the finding about a refused certificate. The others mostly have the same cause."""
+"""Maximum clients named in the findings about failed handshakes: others mostly have the same cause."""
 HANDSHAKES = f"/debug/observe?resource=tls&verdict=failed&since={60 * 60}"
 CURE = (
     "give it an address in the certificate and the CA that signed this; a pod that calls the API server's own "
@@ -22,7 +22,7 @@ CURE = (
 
 
 async def is_running(hub: Settings) -> bool:
-    """Whether a hub answers at the admin port."""
+    """Return whether a hub answers at the admin port."""
     if not hub.admin_port:
         return False
     async with local(hub.admin_url) as admin:
@@ -34,7 +34,7 @@ async def is_running(hub: Settings) -> bool:
 
 
 async def check_handshakes(hub: Settings) -> list[Finding]:
-    """The clients that did not finish a TLS handshake with the running hub within the hour."""
+    """Return the clients whose TLS handshakes with the running hub failed in the last hour."""
     async with local(hub.admin_url) as admin:
         try:
             answer = await admin.request("GET", HANDSHAKES, accept="*/*", timeout=TIMEOUT)
@@ -44,7 +44,7 @@ async def check_handshakes(hub: Settings) -> list[Finding]:
 
 
 def _refusals(lines: bytes) -> Iterator[Finding]:
-    """A finding for each client with its refusal, by lines of `edgehub observe`, and its last request."""
+    """Yield a finding for each client, with its last failed handshake, from the lines of `edgehub observe`."""
     rows = (json.loads(line) for line in lines.splitlines() if line)
     said = {row["reason"].partition(" of ")[0]: row for row in rows if row.get("verb") == HANDSHAKE}
     for row in list(said.values())[-MAX_REFUSERS:]:

@@ -1,4 +1,6 @@
-"""Checks of the node itself: distribution, certificate, disk, ports, the address for pods. No request leaves it."""
+"""Checks of the node itself: distribution, certificate, disk, ports, address for pods. Sends no request off the
+node.
+"""
 
 from __future__ import annotations
 
@@ -24,25 +26,25 @@ from kube.http.kubeconfig import Credentials
 from kube.option import VERSION
 
 LEAST_DISK = 256 * 1024 * 1024
-"""Bytes that should be free for copies of the node's lists."""
+"""Bytes that should be free for the copies of the node's lists."""
 STATE_CERTIFICATES = {
     "serving.crt": "of the TLS port, by the local CA,",
     "cluster.pem": "of the TLS port, by the cluster,",
     "peer.pem": "of the peer port",
 }
-"""The certificates in the state folder. The node's own has a check of its own."""
+"""The certificates in the state folder, without the node's own, which has its own check."""
 CURES = {
     "kubelet": "let kubelet join anew (kubeadm join), or renew it",
     "the hub": "the hub asks for another one with its bootstrap token, which may need a new one; see the hub's log",
 }
-"""The remedy for an expired certificate, by its renewer."""
+"""Remedy for an expired certificate, by the program that renews it."""
 LAST_TENTH = 0.1
-"""The share of a certificate's life that is left. Below it, kubelet should have renewed the certificate long ago."""
+"""Fraction of a certificate's lifetime. With less left, its renewal is overdue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """One distribution: the file that identifies its nodes, and the command instead of a plain `edgehub install`."""
+    """A Kubernetes distribution: a file that identifies its nodes, and instructions to install the hub there."""
 
     name: str
     sign: Path
@@ -79,14 +81,16 @@ DISTRIBUTIONS = (
     ),
 )
 TALOS = "ID=talos"
-"""The line of /etc/os-release. Talos has no systemd for other services, no shell, and keeps kubelet's files itself."""
+"""Line of /etc/os-release on Talos, which has no systemd for other services and no shell, and manages kubelet's files
+itself.
+"""
 RELEASE = Path("/etc/os-release")
 
 
 def check_distribution(root: Path, kubelet: Path, default: Path) -> Iterator[Finding]:
-    """Find the node's distribution by its files; nothing where they are those of kubeadm.
+    """Identify the node's distribution by its files. Yield nothing for kubeadm's.
 
-    `kubelet` is the kubeconfig of kubelet that was named, `default` the one of kubeadm.
+    `kubelet` is kubelet's kubeconfig from the options, `default` kubeadm's.
     """
     release = below(root, RELEASE)
     if release.exists() and TALOS in release.read_text(errors="replace").splitlines():
@@ -106,20 +110,21 @@ def check_distribution(root: Path, kubelet: Path, default: Path) -> Iterator[Fin
 
 
 class Program(NamedTuple):
-    """The command that the unit starts, and the root below which it lies."""
+    """The command that the unit starts, and the root below which it is installed."""
 
     root: Path
     command: str
     is_needed: bool = True
-    """Whether a unit starts it, or is about to; an image may get it later."""
+    """Whether a unit starts it now. False for an image into which it may be installed later."""
 
 
 def check_program(program: Program) -> Finding:
-    """Check that the node has a program and its interpreter, and that the unit's root, which has no right to pass other
-    users' folders, reaches both."""
+    """Check that a program and its interpreter exist, and that root without capabilities, as which the unit runs, can
+    reach both.
+    """
     path = Path(program.command)
     if not path.is_absolute():
-        return ok("program", f"edgehub {VERSION}")  # by the service manager's own search path
+        return ok("program", f"edgehub {VERSION}")  # found by the service manager's search path
     needed = [path, *_interpreters(below(program.root, path))]
     for file in needed:
         if not below(program.root, file).exists():
@@ -143,7 +148,7 @@ def check_program(program: Program) -> Finding:
 
 
 def _interpreters(program: Path) -> list[Path]:
-    """The interpreter in the first line of a script, if it is one and names a file."""
+    """Return the absolute interpreter in a script's first line; empty if there is none."""
     try:
         with program.open("rb") as file:
             first = file.readline(512)
@@ -156,7 +161,7 @@ def _interpreters(program: Path) -> list[Path]:
 def check_certificate(
     credentials: Credentials, now: datetime.datetime, renewer: str = "kubelet"
 ) -> Iterator[Finding]:
-    """Whether the identity of the kubeconfig can be used, and for how long.
+    """Check that the kubeconfig's identity is usable, and until when.
 
     `renewer` names the program that renews it.
     """
@@ -197,7 +202,7 @@ def check_certificate(
 
 
 def check_state_certificates(state: Path, now: datetime.datetime) -> Iterator[Finding]:
-    """The certificates that the hub keeps in its state folder, where there are any, and until when."""
+    """Check the certificates in the state folder, if any, and until when they are valid."""
     for file, what in STATE_CERTIFICATES.items():
         try:
             leaf = x509.load_pem_x509_certificates(read_file(state / "pki" / file))[0]
@@ -216,7 +221,7 @@ def check_state_certificates(state: Path, now: datetime.datetime) -> Iterator[Fi
 
 
 def check_asked(state: Path, *, asks_for_identity: bool, asks_for_serving: bool) -> Iterator[Finding]:
-    """Whether the cluster has signed the certificates that the hub asks for."""
+    """Check that the cluster has signed the certificates that the hub requests."""
     flags = (
         (asks_for_identity, NODE_FILE, "of this node"),
         (asks_for_serving, CLUSTER_FILE, "of the TLS port, by the cluster"),
@@ -231,7 +236,7 @@ def check_asked(state: Path, *, asks_for_identity: bool, asks_for_serving: bool)
 
 
 def check_disk(folder: Path) -> Finding:
-    """Check that the hub can write the state folder, or its first existing parent, and that the disk has space."""
+    """Check that the state folder, or its first existing parent, is writable and has enough free space."""
     there = next(path for path in (folder, *folder.parents) if path.exists())
     if not os.access(there, os.W_OK):
         return failed("disk", f"{there} cannot be written: the state folder is {folder}")
@@ -244,10 +249,9 @@ def check_disk(folder: Path) -> Finding:
 def check_ports(
     listen: str, ports: Mapping[str, int], is_running: bool, held: Collection[int] = ()
 ) -> Iterator[Finding]:
-    """Check that the hub's ports are free, or that the hub itself has them.
+    """Check that the hub's ports are free, or used by the hub itself.
 
-    `ports` are by option; 0 means off. `held` are those that systemd keeps open for the hub, whether the hub runs or
-    not.
+    `ports` are by option; 0 means off. `held` are ports that systemd holds open for the hub, whether it runs or not.
     """
     for option, port in ports.items():
         if not port:
@@ -264,7 +268,7 @@ def check_ports(
 
 
 def check_address(addresses: tuple[str, ...]) -> Iterator[Finding]:
-    """Whether the addresses at which pods reach the hub are this node's."""
+    """Check that the addresses at which pods reach the hub are this node's."""
     for address in addresses:
         if _cannot_bind(address, 0):
             yield failed(
@@ -279,10 +283,10 @@ def check_address(addresses: tuple[str, ...]) -> Iterator[Finding]:
 
 
 def _cannot_bind(address: str, port: int) -> int:
-    """The errno of an attempt to listen there, 0 where it can be done."""
+    """Try to listen at this address. Return the errno, or 0 on success."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # As asyncio does: connections of a hub that ended a moment ago hold no port.
+        # Like asyncio: closed connections of a previous hub must not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address, port))

@@ -1,1 +1,1 @@
-"""The services of a node, and the states that an installation awaits."""
+"""The services of a node, and the conditions for which an installation waits."""

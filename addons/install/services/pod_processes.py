@@ -1,6 +1,6 @@
-"""Pods of this node: containers that have the hub's address as the API server's, their restart, and the end of a pod.
+"""Processes of this node's pods: finds containers that have the hub's address as the API server's, and ends them.
 
-The address is in a container's environment, which kubelet sets once, when the container starts.
+The address is in a container's environment, which kubelet sets when the container starts.
 """
 
 from __future__ import annotations
@@ -18,22 +18,24 @@ from typing import NamedTuple
 PROC, LOGS, PODS = Path("proc"), Path("var/log/pods"), Path("var/lib/kubelet/pods")
 VARIABLE = b"KUBERNETES_SERVICE_HOST="
 POD_UID = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})")
-"""In the path of a container's cgroup, by either driver; kubelet makes a static pod's of its manifest."""
+"""Pattern of a pod's uid in its cgroup path, for both cgroup drivers; kubelet derives a static pod's from its
+manifest.
+"""
 GRACE = 10.0
 """Seconds from SIGTERM to SIGKILL."""
 
 
 class Container(NamedTuple):
-    """A container's first process, and its pod as namespace/name, or the pod's uid where no log has the name."""
+    """A container's first process, with its pod as namespace/name, or the pod's uid if no log folder has the name."""
 
     pod: str
     pid: int
 
 
 def containers_at(addresses: Collection[str], root: Path) -> list[Container]:
-    """Find the containers that were started with one of these addresses, by pod, except this process' own container.
+    """Return the containers that were started with one of these addresses, sorted by pod, except this process's own.
 
-    The manager's Job runs in one. `root` is the node's.
+    The manager's Job runs in one. `root` is the node's root.
     """
     wanted = {VARIABLE + address.encode() for address in addresses}
     names = _pod_names(root / LOGS)
@@ -45,7 +47,7 @@ def containers_at(addresses: Collection[str], root: Path) -> list[Container]:
 
 
 def end(containers: Iterable[Container], grace: float = GRACE) -> None:
-    """End containers as kubelet does, and return when they are gone; kubelet restarts them by their pods' policy."""
+    """Terminate containers like kubelet, and return when they are gone. kubelet restarts them by their pods' policy."""
     with contextlib.ExitStack() as opened:
         running = {}
         for container in containers:
@@ -61,12 +63,12 @@ def end(containers: Iterable[Container], grace: float = GRACE) -> None:
 
 
 def has_pod(name: str, root: Path) -> bool:
-    """Whether kubelet has a folder for the pod `name`, as namespace/name. It removes the folder after all else."""
+    """Whether kubelet still has a folder for the pod `name` (namespace/name), which it removes last."""
     return any(each == name and (root / PODS / uid).exists() for uid, each in _pod_names(root / LOGS).items())
 
 
 def _still_running(descriptors: Collection[int], seconds: float) -> set[int]:
-    """Wait until the processes have ended, for so many seconds at most; those that have not."""
+    """Wait for processes to end, at most this many seconds. Return those that still run."""
     left, deadline = set(descriptors), time.monotonic() + seconds
     poll = select.poll()
     for descriptor in left:
@@ -79,7 +81,10 @@ def _still_running(descriptors: Collection[int], seconds: float) -> set[int]:
 
 
 def _first_processes(proc: Path) -> Iterator[tuple[int, str]]:
-    """The processes of pods whose parents are in another cgroup, with their pods' uids; not of this one's container."""
+    """Yield each container's first process with its pod's uid, except for this process's own container.
+
+    A first process is one whose parent is in another cgroup.
+    """
     own = ""
     with contextlib.suppress(OSError):
         own = _cgroup(proc / "self")
@@ -92,12 +97,14 @@ def _first_processes(proc: Path) -> Iterator[tuple[int, str]]:
 
 
 def _cgroup(process: Path) -> str:
-    """The path of the last hierarchy: version 2's, or one of version 1, where a container has the same in each."""
+    """Return the path in the last hierarchy: of version 2, or one of version 1, in which a container has the same path
+    each time.
+    """
     return (process / "cgroup").read_text().splitlines()[-1].partition(":")[2].partition(":")[2]
 
 
 def _parent(process: Path) -> int:
-    # The name of the program, in parentheses, may have anything in it.
+    # The program's name, in parentheses, may contain any character.
     return int((process / "stat").read_text().rpartition(")")[2].split()[1])
 
 
@@ -109,6 +116,6 @@ def _environment(process: Path) -> list[bytes]:
 
 
 def _pod_names(logs: Path) -> dict[str, str]:
-    """The pods' names by uid: kubelet has a folder NAMESPACE_NAME_UID for the logs of each."""
+    """Return the pods' names by uid, from kubelet's log folders NAMESPACE_NAME_UID."""
     parts = (folder.name.split("_") for folder in logs.glob("*_*_*"))
     return {uid: f"{namespace}/{name}" for namespace, name, uid in (each for each in parts if len(each) == 3)}

@@ -1,4 +1,4 @@
-"""Waits of an installation: until the hub is ready and stays so, is gone, and the node is Ready through it."""
+"""Waits of an installation: until the hub is ready, stays ready or is gone, and until the node is Ready through it."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from kube.http.client import Client, Unreachable
 from kube.json_type import Json
 
 INTERVAL = 0.2
-"""Seconds between two looks: the hub, another process, sends no notification when it is ready."""
+"""Seconds between polls: the hub, in another process, sends no notification."""
 TIMEOUT = 5.0
 """Seconds for one answer of the hub, or of kubelet."""
 MOST_FAULTS = 15
-"""Looks in a row that may fail while the hub's health is watched: some seconds."""
+"""Maximum consecutive failed polls while the hub's health is watched: some seconds."""
 SAMPLE = re.compile(r"^edgehub_requests_total\{(?P<labels>.*)\} (?P<value>\S+)$", re.MULTILINE)
 KUBELET_HEALTH = "http://127.0.0.1:10248"
-"""The default of kubelet's `healthzBindAddress` and `healthzPort`."""
+"""URL of kubelet's default `healthzBindAddress` and `healthzPort`."""
 KUBELET_WAIT = 30.0
-"""Seconds until kubelet must be healthy, before `uninstall` ends containers that kubelet must restart."""
+"""Seconds in which kubelet must become healthy before `uninstall` ends containers that kubelet must restart."""
 WRITES = frozenset({"create", "patch", "update"})
 OF_KUBELET = frozenset({"leases", "nodes"})
-"""Writes that kubelet alone sends to the plain port."""
+"""Resources that only kubelet writes through the plain port."""
 
 
 class NotReadyError(Exception):
-    """The deadline has passed; the message names the missing condition."""
+    """Raised when a deadline has passed; the message names the missing condition."""
 
 
 def runs_on() -> str:
-    """The default of `ended`, for a process that is not looked at."""
+    """Default for `ended`: the process is not checked."""
     return ""
 
 
 async def start_of(hub: Settings) -> str | None:
-    """Return the start time of the running hub; "" for an older hub without this field, None without an answer."""
+    """Return the start time of the running hub; "" from an older hub without this field, None without an answer."""
     async with local(hub.admin_url) as admin:
         try:
             return await _start(admin)
@@ -51,16 +51,16 @@ async def start_of(hub: Settings) -> str | None:
 async def wait_for_hub(
     hub: Settings, deadline: float, ended: Callable[[], str] = runs_on, *, former: str | None = None
 ) -> None:
-    """Return when the hub is ready. `deadline` is in monotonic seconds; NotReadyError when it is over.
+    """Return when the hub is ready. NotReadyError after `deadline` (monotonic seconds).
 
-    `ended` returns the last log line of an ended hub, which ends the wait, and "" while it runs. `former` is the
-    start of a hub that may still answer, and is to be replaced: kubelet takes some time for that.
+    `ended` returns the last log lines of an ended hub, which ends the wait, or "" while it runs. `former` is the start
+    time of a hub that must be replaced first and may still answer: kubelet takes some time for that.
     """
     async with local(hub.admin_url) as admin:
         missing = "the hub has not started"
         while True:
             try:
-                # kubelet registers the Node of a new node through this hub, later.
+                # On a new node kubelet registers the Node later, through this hub.
                 await admin.request("GET", "/readyz?exclude=node", accept="*/*", timeout=TIMEOUT)
                 if former is None or await _start(admin) != former:
                     return
@@ -73,9 +73,9 @@ async def wait_for_hub(
 
 
 async def watch_hub(hub: Settings, seconds: float, ended: Callable[[], str] = runs_on) -> None:
-    """Return when a ready hub has been so for this time; NotReadyError if it restarts or fails.
+    """Return when the hub has been ready for this many seconds. NotReadyError if it restarts or fails.
 
-    One request may fail: a busy node is slow to answer.
+    Single requests may fail: a busy node answers slowly.
     """
     end, started, faults = time.monotonic() + seconds, await start_of(hub), 0
     async with local(hub.admin_url) as admin:
@@ -96,7 +96,7 @@ async def watch_hub(hub: Settings, seconds: float, ended: Callable[[], str] = ru
 
 
 async def wait_for_healthy_kubelet(deadline: float) -> None:
-    """Return when kubelet calls itself healthy; NotReadyError when the time is over before."""
+    """Return when kubelet reports itself healthy. NotReadyError at the deadline."""
     async with local(KUBELET_HEALTH) as kubelet:
         while True:
             try:
@@ -107,7 +107,7 @@ async def wait_for_healthy_kubelet(deadline: float) -> None:
 
 
 async def wait_for_kubelet(hub: Settings, deadline: float) -> None:
-    """Return when kubelet has written through the hub since it started; NotReadyError when the time is over before."""
+    """Return when kubelet has written through the hub since the hub started. NotReadyError at the deadline."""
     async with local(hub.admin_url) as admin:
         while True:
             try:
@@ -120,13 +120,13 @@ async def wait_for_kubelet(hub: Settings, deadline: float) -> None:
 
 
 async def count_writes(hub: Settings) -> float:
-    """How often kubelet has written its node or its lease through the hub; Unreachable where no hub answers."""
+    """Return how often kubelet has written its Node or Lease through the hub. Unreachable if no hub answers."""
     async with local(hub.admin_url) as admin:
         return await _count(admin)
 
 
 async def wait_until_gone(hub: Settings, deadline: float) -> None:
-    """Return when the hub's admin port no longer answers; NotReadyError at the deadline."""
+    """Return when the hub's admin port no longer answers. NotReadyError at the deadline."""
     async with local(hub.admin_url) as admin:
         while hub.admin_port:
             try:
@@ -141,9 +141,9 @@ async def wait_until_gone(hub: Settings, deadline: float) -> None:
 async def wait_for_node(
     hub: Settings, node: str, writes: float, deadline: float, ended: Callable[[], str] = runs_on
 ) -> None:
-    """Return when kubelet has written more often than `writes` and the node is Ready; NotReadyError otherwise.
+    """Return when kubelet has written more often than `writes` and the node is Ready. NotReadyError otherwise.
 
-    `ended` is as in `wait_for_hub`, of kubelet.
+    `ended` is as in `wait_for_hub`, but for kubelet.
     """
     async with local(hub.admin_url) as admin, local(hub.plain_url) as plain:
         while True:
@@ -160,7 +160,7 @@ async def wait_for_node(
 
 
 def why_not_ready(node: Json) -> str:
-    """The reason why a Node is not Ready; "" when it is."""
+    """Return why a Node is not Ready; "" if it is."""
     for condition in node.get("status", {}).get("conditions", ()):
         if condition["type"] == "Ready":
             return (
@@ -185,7 +185,7 @@ async def _count(admin: Client) -> float:
 
 
 async def pause(missing: str, deadline: float, ended: Callable[[], str] = runs_on) -> None:
-    """Wait until the next poll; NotReadyError with `missing` if the hub has `ended` or the deadline has passed."""
+    """Wait until the next poll. NotReadyError with `missing` if the hub has `ended` or the deadline has passed."""
     if log_lines := await asyncio.to_thread(ended):
         raise NotReadyError(f"{missing}; {log_lines}")
     if time.monotonic() >= deadline:

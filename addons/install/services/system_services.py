@@ -1,4 +1,4 @@
-"""The units of systemd, or kubelet's static pod, that start the hub on a node, and systemctl, or its replacement."""
+"""The systemd units, or static pods, that start the hub on a node, and calls of systemctl or a replacement."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ipaddress import ip_address
 from kube.json_type import Json
 
 STATE_DIR = "/var/lib/edgehub"
-"""The folder of the unit's StateDirectory."""
+"""Folder of the unit's StateDirectory."""
 
 KUBELET_PKI = "/var/lib/kubelet/pki"
-"""The folder in which kubelet keeps the node's certificate."""
+"""Folder in which kubelet stores the node's certificate."""
 
 TMP_MOUNT = {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - a pod's own
 TMP_VOLUME = {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}
-"""A folder in memory for keys, which TLS reads as files. On a read-only root Python finds no other one."""
+"""In-memory folder for keys that TLS reads from files: on a read-only root Python finds no other temporary folder."""
 
 UNIT_TEXT = """\
 [Unit]
@@ -111,10 +111,10 @@ NEEDS_SOCKETS = "Requires=edgehub.socket\nAfter=edgehub.socket\n"
 
 
 def unit(command: Sequence[str], *, makes_address: bool = False, has_sockets: bool = False) -> str:
-    """The unit that runs a command line. A hub that gives itself an address for pods has the right to.
+    """Return the unit that runs a command line. With `makes_address` it may configure network addresses.
 
-    With `has_sockets` systemd hands the hub the sockets of `socket_unit`. ValueError for an argument with a line break
-    or another control character, which would begin a new line of the unit.
+    With `has_sockets` systemd passes the sockets of `socket_unit` to the hub. ValueError for an argument with a control
+    character, since a line break would begin a new line of the unit.
     """
     return UNIT_TEXT.format(
         command=" ".join(map(_quoted, command)),
@@ -124,12 +124,12 @@ def unit(command: Sequence[str], *, makes_address: bool = False, has_sockets: bo
 
 
 def guard_unit(command: Sequence[str]) -> str:
-    """The unit that ends an upgrade whose process is gone."""
+    """Return the unit that rolls back an upgrade whose process has been killed."""
     return GUARD_TEXT.format(command=" ".join(map(_quoted, command)))
 
 
 def socket_unit(addresses: Iterable[tuple[str, int]]) -> str:
-    """The unit of the sockets that listen at these IP addresses and ports, before the hub and after it."""
+    """Return the unit of the sockets at these IP addresses and ports, which are open before and after the hub runs."""
     listens = (
         f"ListenStream=[{host}]:{port}" if host.version == 6 else f"ListenStream={host}:{port}"
         for host, port in ((ip_address(address), port) for address, port in addresses)
@@ -138,7 +138,7 @@ def socket_unit(addresses: Iterable[tuple[str, int]]) -> str:
 
 
 def _quoted(argument: str) -> str:
-    """An argument of a command line in systemd's syntax: escapes `%` and `$`, and quotes blanks."""
+    """Quote an argument of a command line in systemd's syntax, and escape `%` and `$`."""
     if not argument.isprintable():
         raise ValueError(
             f"{argument!r} cannot be a word of the unit's command: it has a character that is not printed"
@@ -160,10 +160,11 @@ def static_pod(
     makes_address: bool = False,
     folders: Iterable[str] = (),
 ) -> str:
-    """The static pod that runs the hub from an image. JSON, which kubelet reads as YAML.
+    """Return the static pod that runs the hub from an image, as JSON, which kubelet reads as YAML.
 
-    `admin` is the address of the hub's admin port. A hub that gives itself an address for pods has the right to.
-    `folders` of the node have further files that the hub reads. They are mounted as folders: the hub sees new files.
+    `admin` is the address of the hub's admin port. With `makes_address` it may configure network addresses. `folders`
+    of the node contain further files that the hub reads. They are mounted as folders, so that the hub sees replaced
+    files.
     """
     host, port = admin
     mounts = [
@@ -191,9 +192,10 @@ def static_pod(
 
 
 def guard_pod(image: str, arguments: Sequence[str]) -> str:
-    """The static pod that ends an upgrade whose process is gone. The node's root is at GUARD_ROOT.
+    """Return the static pod that rolls back an upgrade whose process has been killed. The node's root is mounted at
+    GUARD_ROOT.
 
-    It writes root's files, and kubelet does the rest: it needs no capability, and no systemctl.
+    It writes root's files, and kubelet does the rest, so it needs no capability and no systemctl.
     """
     container = _container(image, arguments, [{"name": "host", "mountPath": GUARD_ROOT}])
     volumes = [{"name": "host", "hostPath": {"path": "/", "type": "Directory"}}]
@@ -249,19 +251,19 @@ GUARD_UNIT = "edgehub-upgrade.service"
 GUARD_POD = "edgehub-upgrade"
 GUARD_ROOT = "/host"
 TIMEOUT = 120.0
-"""Seconds for one command: systemd itself gives a service 90 to start."""
+"""Seconds for one command; systemd itself allows a service 90 to start."""
 ENDED = ("failed", "dead", "auto-restart", "auto-restart-queued")
-"""States of systemd of a service whose process has ended."""
+"""systemd's states of a service whose process has ended."""
 LAST_LINES = 8
-"""Lines of a service's log that an error shows."""
+"""Lines of a service's log in an error."""
 
 
 class ServiceError(Exception):
-    """A command failed; the message has the end of its output."""
+    """Raised if a command failed; the message has the end of its output."""
 
 
 class Services:
-    """Calls a program with systemctl's arguments; without one nothing is started or stopped."""
+    """Calls a program with systemctl's arguments; without a program no service is started or stopped."""
 
     def __init__(self, program: str) -> None:
         self.program = program
@@ -271,7 +273,7 @@ class Services:
         return bool(self.program)
 
     def start_hub(self, *, has_sockets: bool = False, opens_anew: bool = False) -> None:
-        """Start or restart the hub, and enable it at each boot.
+        """Start or restart the hub, and enable it at boot.
 
         Its sockets stay open meanwhile, unless their addresses change.
         """
@@ -280,21 +282,21 @@ class Services:
         self._call("stop", HUB_UNIT)
         if has_sockets and opens_anew:
             self._call("restart", SOCKET_UNIT)
-        # A hub that asks for an identity is not ready for a long time. The installation waits, and prints why.
+        # A hub that requests an identity may be unready for long. The installation waits, and prints why.
         self._call("start", "--no-block", HUB_UNIT)
 
     def stop_hub(self, *, has_sockets: bool = False) -> None:
-        """Stop the hub for good: the sockets first, or the next connection would start it again."""
+        """Stop and disable the hub, its sockets first: otherwise the next connection would start it again."""
         self._call("disable", "--now", *([SOCKET_UNIT] if has_sockets else []), HUB_UNIT)
 
     def start_guard(self) -> None:
-        """Start who ends an upgrade whose process is gone, now and at each boot."""
+        """Start the guard that rolls back a killed upgrade, now and at each boot."""
         self._call("daemon-reload")
         self._call("enable", GUARD_UNIT)
         self._call("start", "--no-block", GUARD_UNIT)
 
     def disable_guard(self) -> None:
-        """Disable it at boot. It ends by itself: it may be the caller."""
+        """Disable the guard at boot, without stopping it: it may be the caller."""
         self._call("disable", GUARD_UNIT)
 
     def reload(self) -> None:
@@ -302,23 +304,24 @@ class Services:
         self._call("daemon-reload")
 
     def restart_clients(self, kubelet: str = KUBELET_UNIT) -> None:
-        """Restart the service that kubelet runs in, and kube-proxy where it is one: they read their kubeconfigs
-        again."""
+        """Restart the service that runs kubelet, and kube-proxy if it is a service, so that they read their
+        kubeconfigs.
+        """
         self._call("restart", kubelet)
-        # `try-restart` fails where there is no unit of this name, as on each node of kubeadm.
+        # `try-restart` fails if the unit does not exist, as on kubeadm's nodes.
         if self.can_be_called and self._run("is-active", "--quiet", PROXY_UNIT).returncode == 0:
             self._call("restart", PROXY_UNIT)
 
     def last_lines(self, unit: str, *, of_running: bool = False) -> str:
-        """Return the last lines that a service has logged, where it has ended or `of_running`; otherwise "".
+        """Return the last log lines of a service if it has ended, or if `of_running`; otherwise "".
 
-        A service that systemd is about to start again has ended.
+        A service for which systemd has scheduled a restart has ended.
         """
         try:
             shown = self._run("show", "--property=SubState,Job", unit).stdout if self.program else ""
             properties = dict(line.partition("=")[::2] for line in shown.splitlines())
             state = properties.get("SubState", "")
-            # A start that systemd has not come to yet: the unit is still as the former run left it.
+            # A start is queued: the unit still has the state of its previous run.
             is_queued = properties.get("Job", "") not in ("", "0") and state in ("failed", "dead")
             has_ended = state in ENDED and not is_queued
             if not state or not (of_running or has_ended):
@@ -326,7 +329,7 @@ class Services:
             logged = self._run("status", "--no-pager", "--full", f"--lines={LAST_LINES}", unit).stdout
         except ServiceError:
             return ""
-        # An empty line separates systemd's state of the service from its log.
+        # An empty line separates the service's state from its log.
         lines = logged.rstrip().partition("\n\n")[2]
         how = "has ended" if has_ended else "waits for its start" if is_queued else "runs"
         return f"{unit} {how}, and its last lines are:\n{lines}" if lines else f"{unit} {how}"
