@@ -1,8 +1,8 @@
-"""Decides whether the cloud or the node answers a cached relay.
+"""Answers requests from cached answers and copies while the cloud is away.
 
-While the cloud is up, such a request is relayed like any other, and `OfflineAnswers` caches the answer. `answer` is for
-requests without a server, and for those whose server failed under them (see `addons.server.serve`). It sends these on
-to the cloud where that may answer yet.
+While the cloud is reachable, such a request is relayed like any other, and `keep_response` caches the answer. `answer`
+handles requests without a server, and requests whose server failed during them (see `addons.server.serve`). It sends
+them on to the cloud if that may still answer.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from kube.http.transport.request_fields import OF_CONNECTION
 from kube.requests.request_info import RequestInfo
 
 TRIES = 4
-"""Times that a read is sent before the hub answers it: another server may be up."""
+"""Attempts to send a read before the hub answers it, because another server may be up."""
 
 
 class CachedRelay:
-    """Handles a cached relay on its way to the cloud, and answers it if no server can."""
+    """Handles a cached relay before it is sent, and answers it if no server can."""
 
     def __init__(
         self,
@@ -51,8 +51,8 @@ class CachedRelay:
         return OfflinePolicy(self._node, self._has_cloud(caller), self.answers.pod_requests is not None)
 
     def goes_to_cloud(self, info: RequestInfo, caller: Caller) -> bool:
-        """Whether a request goes to the cloud unchanged: the cloud is up, has every write that the hub accepted for
-        it, and the hub has nothing to add to the answer."""
+        """Whether a request goes to the cloud unchanged: the cloud is up, has every earlier write that the hub accepted
+        for the object, and the hub adds nothing to the answer."""
         is_full_object = not self._is_sparing(caller, info)
         return is_full_object and self._has_cloud(caller) and not self._writes.is_pending(info)
 
@@ -67,7 +67,8 @@ class CachedRelay:
         )
 
     async def answer(self, wanted: ClientRequest, stream: ClientStream) -> Answer | None:
-        """The hub's own answer, or a StatusError; None after a watch. RelayToCloud if the cloud must answer first."""
+        """Return the hub's own answer, or raise a StatusError; serve a watch until its end and return None.
+        RelayToCloud if the cloud must be asked first."""
         request = OfflineRequest.of(wanted.info, wanted.target, wanted.headers, wanted.body)
         was_sent = wanted.sent > 0
         if await self._may_send(wanted) and self._has_cloud(wanted.caller):
@@ -93,7 +94,8 @@ class CachedRelay:
             raise
 
     async def _may_send(self, wanted: ClientRequest) -> bool:
-        """Whether to send the request: a read again, a write once, and none before a pending write of its object."""
+        """Whether to send the request: a read again, a write only once, and no write before a pending one of its
+        object."""
         if wanted.info.verb == "watch":
             return False  # people's, which the hub answers itself
         if wanted.info.method == "GET":
@@ -102,7 +104,7 @@ class CachedRelay:
 
 
 def _end_to_end(headers: Mapping[str, str]) -> CIMultiDict[str]:
-    """The headers of a server's answer without those of its connection, and of its length."""
+    """Return the headers of a server's answer without the hop-by-hop headers and Content-Length."""
     left_out = OF_CONNECTION | {b"content-length"}
     return CIMultiDict(
         (name, value) for name, value in headers.items() if name.lower().encode() not in left_out

@@ -1,4 +1,4 @@
-"""One answer of the cloud as the hub keeps it for an outage, and the key under which a client finds it again."""
+"""An answer of the cloud that the hub stores for an outage, and the key under which a client's request finds it."""
 
 from __future__ import annotations
 
@@ -25,30 +25,31 @@ from kube.wire.encoding import Encoding
 from kube.wire.protobuf_codec import MAGIC, delimited, read_varint
 
 MAX_CACHED = 4 * 1024 * 1024
-"""Bytes of one answer on the wire: OpenAPI v2 of a large cluster is about as large as that, packed."""
+"""Bytes of one answer on the wire. The compressed OpenAPI v2 document of a large cluster is about as large."""
 MAX_UNPACKED = 4 * 1024 * 1024
-"""Bytes of one object unpacked; etcd takes 1.5 MiB. A hostile answer packs to a thousandth."""
+"""Bytes of one decompressed object; etcd accepts 1.5 MiB. A hostile answer compresses to a thousandth of its size."""
 MAX_LIST = 16 * 1024 * 1024
-"""Bytes of a cached list, uncompressed, with all its pages, that the hub reads: some 5,000 pods."""
+"""Bytes of a cached list, decompressed, with all its pages: some 5,000 pods."""
 MAX_GROWING = 4
-"""Lists of the node, and as many of all other callers. Each has MAX_CACHED at most."""
+"""Incomplete lists of the node, and as many of all other callers. Each has at most MAX_CACHED bytes."""
 NAMED_PARAMETERS = ("labelSelector", "fieldSelector", "shardSelector", "includeObject", "dryRun")
 """The query parameters that change which objects an answer has.
 
-All others either concern the request alone (`limit`, `timeout`, `resourceVersion`), or kube-apiserver ignores them:
-they must not make an entry of their own.
+All others either concern only the request (`limit`, `timeout`, `resourceVersion`), or kube-apiserver ignores them, so
+they make no separate entry.
 """
 CACHED_HEADERS = ("content-type", "content-encoding", "etag", "vary")
 OF_NO_OBJECT = frozenset({"TokenRequest", "SubjectAccessReview", "Status", ""})
-"""Kinds that no write of an object changes; "" is a document without a kind."""
+"""Kinds that no write of an object changes; "" stands for a document without a kind."""
 DISCOVERY_KINDS = ("API", "APIGroup", "APIVersions", "APIResource")
 HEAD = 64 * 1024
-"""Bytes that hold the metadata of a list: a continue token is of some hundred."""
+"""Bytes that suffice for the metadata of a list: a continue token has some hundred."""
 
 _ITEMS = re.compile(rb'"(?:items|columnDefinitions|rows)"\s*:')
-"""The member behind the metadata of a list, and of a Table. A string cannot hold it: its quotes would be escaped."""
+"""The member that follows the metadata of a list, and of a Table. A JSON string cannot contain it: its quotes would be
+escaped."""
 _TYPE_META, _RAW, _METADATA = b"\x0a", b"\x12", b"\x0a"
-"""Tags: of runtime.Unknown its typeMeta and raw message, of a list its metadata."""
+"""Protobuf field tags: the typeMeta and raw message of runtime.Unknown, and the metadata of a list."""
 
 
 class ResponseKey(NamedTuple):
@@ -57,33 +58,33 @@ class ResponseKey(NamedTuple):
     name: str
     owner: str = ""
     about: str = ""
-    """The objects in the answer, as text of an `ObjectRef`; "" for an answer that no write of an object changes."""
+    """The objects in the answer, as the text of an `ObjectRef`; "" for an answer that no write of an object changes."""
     question: str = ""
-    """Equal for answers to one identity that differ in their form alone."""
+    """Equal for answers to one identity that differ only in their form."""
 
 
 class CachedResponse(NamedTuple):
-    """An answer that a client got, with the body on the wire: of a list of several pages, the first of them."""
+    """An answer as a client got it, with the body on the wire; of a list of several pages, the first one."""
 
     headers: Mapping[str, str]
     body: bytes
     further: tuple[tuple[str, CachedResponse], ...] = ()
-    """The further pages, each with the continue token that asks for it."""
+    """The further pages, each with the continue token that requests it."""
 
     @classmethod
     def of(cls, headers: Mapping[str, str], body: bytes) -> CachedResponse:
-        """The answer with those of its headers that the hub keeps."""
+        """Return the answer with the headers that the hub stores."""
         values = [(name, headers.get(name)) for name in CACHED_HEADERS]
         return cls({name: value for name, value in values if value is not None}, body)
 
     @classmethod
     def of_object(cls, obj: Encoded) -> CachedResponse:
-        """The answer with an object as it is."""
+        """Return an answer with an object in full form."""
         return cls({"content-type": obj.codec.content_type}, obj.body())
 
     @classmethod
     def load(cls, value: bytes) -> CachedResponse:
-        """The answer that `dump` wrote."""
+        """Parse the output of `dump`."""
         head, _, rest = value.partition(b"\n")
         headers, *further = heads if isinstance(heads := orjson.loads(head), list) else [heads]
         at = end = len(rest) - sum(size for _, _, size in further)
@@ -112,18 +113,18 @@ class CachedResponse(NamedTuple):
         return self._replace(further=(*self.further, (token, page)))
 
     def single(self) -> Encoded:
-        """The object in the body; ValueError where there is none, or it is over MAX_UNPACKED."""
+        """Decode the object in the body; ValueError if there is none, or it is larger than MAX_UNPACKED."""
         return Encoded.read(codec_for(self.encoding), unpacked(self.headers, self.body))
 
     def version(self) -> int:
-        """The resourceVersion of the object in the body; 0 where there is none."""
+        """The resourceVersion of the object in the body; 0 if there is none."""
         try:
             return self.single().decode().version
         except (ValueError, LookupError):
             return 0
 
     def pages(self) -> Iterator[ListPage[bytes]]:
-        """The pages of a list. ValueError where one is no list of objects, or all of them are over MAX_LIST."""
+        """Decode the pages of a list; ValueError if one is no list of objects, or all together exceed MAX_LIST."""
         available = MAX_LIST
         for page in (self, *(page for _, page in self.further)):
             body = unpacked(page.headers, page.body, available)
@@ -133,7 +134,7 @@ class CachedResponse(NamedTuple):
             yield codec_for(page.encoding).decode_list(body)
 
     def list_version(self) -> int:
-        """The resourceVersion of the list, or Table, that the body is; 0 where it is none."""
+        """The resourceVersion of the list, or Table, in the body; 0 if there is none."""
         try:
             return self._list_head().version
         except ValueError:
@@ -151,14 +152,14 @@ class CachedResponse(NamedTuple):
 
     @property
     def encoding(self) -> Encoding:
-        """ValueError where the body is in none of the two."""
+        """The encoding of the body; ValueError if it is neither JSON nor protobuf."""
         return Encoding(self.headers.get("content-type", "").partition(";")[0].strip())
 
     def _list_head(self) -> ListHead:
         return list_head(self.encoding, self._head())
 
     def _head(self) -> bytes:
-        """The first bytes of the body, unpacked."""
+        """Decompress the first bytes of the body."""
         if self.headers.get("content-encoding") != "gzip":
             return self.body[:HEAD]
         try:
@@ -168,16 +169,16 @@ class CachedResponse(NamedTuple):
 
 
 class GrowingLists:
-    """Lists of which not all pages have passed yet: puts the pages together, under the key of the list's answer."""
+    """Lists that a client is still reading page by page: joins the pages under the key of the list's answer."""
 
     def __init__(self) -> None:
         self._of_node: OrderedDict[ResponseKey, tuple[str, CachedResponse]] = OrderedDict()
         self._of_others: OrderedDict[ResponseKey, tuple[str, CachedResponse]] = OrderedDict()
 
     def add(self, key: ResponseKey, token: str, page: CachedResponse) -> CachedResponse | None:
-        """Take the page that a client asked for by a continue token ("" for the first page).
+        """Add the page that a client requested by a continue token ("" for the first page).
 
-        The complete list when this was its last page; None before, and where its earlier pages have not passed.
+        Return the complete list with its last page; None before, and if earlier pages were not seen.
         """
         lists = self._of_others if key.owner else self._of_node
         expected, known = lists.get(key, ("", None)) if token else ("", None)
@@ -198,7 +199,7 @@ class GrowingLists:
         return None
 
     def forget(self, write: RequestInfo) -> None:
-        """Drop lists that may hold the object of a write: further pages are of the version of the first."""
+        """Drop lists that may hold the object of a write: further pages have the version of the first."""
         written = ObjectRef.of(write)
         if written is None:
             return
@@ -209,7 +210,7 @@ class GrowingLists:
 
 
 def unpacked(headers: Mapping[str, str], body: bytes, limit: int = MAX_UNPACKED) -> bytes:
-    """The body of an answer, unpacked; ValueError where it cannot be, or is packed and over the limit."""
+    """Decompress the body of an answer; ValueError if that fails, or the result is larger than the limit."""
     if headers.get("content-encoding") != "gzip":
         return body
     try:
@@ -219,7 +220,7 @@ def unpacked(headers: Mapping[str, str], body: bytes, limit: int = MAX_UNPACKED)
 
 
 def is_too_large(headers: Mapping[str, str]) -> bool:
-    """Whether the headers of an answer announce more than MAX_CACHED."""
+    """Whether the headers of an answer announce more than MAX_CACHED bytes."""
     length = headers.get("content-length", "")
     return length.isdecimal() and int(length) > MAX_CACHED
 
@@ -227,7 +228,7 @@ def is_too_large(headers: Mapping[str, str]) -> bool:
 def response_key(
     identity: str, target: str, accept: str, accept_encoding: str, body: bytes = b"", about: str = ""
 ) -> ResponseKey:
-    """The key of an answer: equal for requests of one identity whose answers have the same objects and form."""
+    """Return the key of an answer: equal for requests of one identity whose answers have the same objects and form."""
     path, _, query = target.partition("?")
     path, parameters = unquote(path), sorted(first_values(query, NAMED_PARAMETERS).items())
     request = orjson.dumps((identity, path, parameters, accept, accept_encoding))
@@ -238,16 +239,17 @@ def response_key(
 
 
 class ListHead(NamedTuple):
-    """The metadata of a list, or of a Table. `continue_token` is "" where no further page follows."""
+    """The metadata of a list, or of a Table. `continue_token` is "" on the last page."""
 
     version: int
     continue_token: str
 
 
 def list_head(encoding: Encoding, head: bytes) -> ListHead:
-    """The metadata of a list that begins so.
+    """Parse the metadata at the beginning of a list.
 
-    `head` is the first HEAD bytes of the body, or all of a shorter one. ValueError where they do not hold the metadata.
+    `head` has the first HEAD bytes of the body, or all of a shorter one. ValueError if they do not contain the
+    metadata.
     """
     return _of_json(head) if encoding is Encoding.JSON else _of_protobuf(head)
 
@@ -274,7 +276,7 @@ def _of_protobuf(head: bytes) -> ListHead:
 
 
 def _field(head: bytes, at: int, tag: bytes) -> tuple[bytes, int]:
-    """The content of a field with a length, and where the next field begins."""
+    """Return the content of a length-delimited field, and the position of the next field."""
     length, begin = _length(head, at, tag)
     if begin + length > len(head):
         raise ValueError("the metadata of the list ends early")
@@ -282,14 +284,14 @@ def _field(head: bytes, at: int, tag: bytes) -> tuple[bytes, int]:
 
 
 def _length(head: bytes, at: int, tag: bytes) -> tuple[int, int]:
-    """How long a field is, and where its content begins."""
+    """Return the length of a field, and the position of its content."""
     if not head.startswith(tag, at):
         raise ValueError("the body does not begin as a list")
     return read_varint(head, at + len(tag))
 
 
 def about_of(answer: CachedResponse) -> str | None:
-    """Return the objects in an answer that an earlier release cached, as text of an `ObjectRef`; "" for none.
+    """Return the objects in an answer that an earlier release cached, as the text of an `ObjectRef`; "" for none.
 
     None if unknown: that release did not store it.
     """
@@ -313,7 +315,7 @@ def about_of(answer: CachedResponse) -> str | None:
 
 
 def resource_of(kind: str) -> str:
-    """The resource of a kind, with Kubernetes' plural where no other is given."""
+    """Return the resource of a kind, with Kubernetes' plural if no other is given."""
     name = kind.lower()
     if name.endswith("endpoints"):
         return name

@@ -27,10 +27,10 @@ MAX_ALL_CACHED = 64 * 1024 * 1024
 """Bytes of all answers."""
 MAX_RESPONSES = 5000
 OTHERS_BYTES = 16 * 1024 * 1024
-"""Bytes of the answers to all callers but the node: a quarter of MAX_ALL_CACHED."""
+"""Bytes of the answers to all callers except the node: a quarter of MAX_ALL_CACHED."""
 OTHERS_RESPONSES = 1000
 IDENTITY_BYTES = 4 * 1024 * 1024
-"""Bytes of the answers to one caller other than the node: one of the largest, or some hundred usual ones."""
+"""Bytes of the answers to one caller other than the node: one of the largest, or some hundred of usual size."""
 IDENTITY_RESPONSES = 250
 
 FORMER_ENTRY = ("digest", "size", "last_used", "owner")
@@ -40,7 +40,7 @@ TABLE, INDEX = table_of("answers"), table_of("answers.index")
 
 
 class IndexEntry(NamedTuple):
-    """The index entry of an answer. `last_used` is wall time in seconds, within an hour of the truth."""
+    """The index entry of an answer. `last_used` is wall time in seconds, accurate to an hour."""
 
     digest: str
     size: int
@@ -69,10 +69,10 @@ class Shares:
         self.entries: dict[str, IndexEntry] = {}
         self._shares: dict[str, Share] = {}
         self._about: dict[str, dict[str, None]] = {}
-        """The names of the entries about the same objects."""
+        """The names of the entries about each object."""
 
     def put(self, name: str, entry: IndexEntry) -> None:
-        """Add an entry, or replace the one of its name, as the last that its owner used."""
+        """Add or replace an entry, as the most recently used of its owner."""
         self.remove(name)
         self.entries[name] = entry
         share = self._shares.setdefault(entry.owner, Share())
@@ -101,7 +101,7 @@ class Shares:
         return True
 
     def about(self, ref: ObjectRef) -> list[str]:
-        """The names of the entries that may hold an object; those of all objects, where `ref` names none."""
+        """Return the names of the entries that may hold an object; of all entries about objects if `ref` names none."""
         if ref.name:
             texts = {ref.text, ref.named("").text, ref._replace(namespace="", name="").text}
         else:
@@ -109,7 +109,7 @@ class Shares:
         return [name for text in texts for name in self._about.get(text, ())]
 
     def evict(self, owner: str) -> Iterator[str]:
-        """Remove entries until all bounds hold again after a `put` of an owner; the names of the removed ones."""
+        """Remove entries until all bounds hold after a `put` of an owner; return the names of the removed ones."""
         if owner:
             while self._is_over([self._shares[owner]], IDENTITY_BYTES, IDENTITY_RESPONSES):
                 yield self._evict_from(owner)
@@ -138,20 +138,20 @@ class Shares:
 
 
 class CachedResponses:
-    """The cached answers. Those not yet on disk are answered from memory."""
+    """The cached answers. Those not yet on disk are served from memory."""
 
     def __init__(self, access: DiskAccess) -> None:
         self._access = access
         self._shares = Shares()
         self._used: set[str] = set()
-        """Names whose time of last use waits for the disk."""
+        """Names whose time of last use is not on disk yet."""
         self._bodies = WriteBehind(access, TABLE, batch=self._batch)
         self._former: set[str] = set()
         """Names of entries of an earlier release whose objects are not known yet."""
         access.on_loss.append(self._forget_lost)
 
     async def open(self) -> None:
-        """Read the index. A slow disk delivers it later."""
+        """Load the index. A slow disk delivers it later."""
         await self._bodies.open(self._take, INDEX)
         if self._former:
             await self._access.load(self._look_at_former())
@@ -166,7 +166,7 @@ class CachedResponses:
         self.put(key, CachedResponse.of(headers, body))
 
     def put(self, key: ResponseKey, response: CachedResponse) -> None:
-        """Like `cache_response`, for an answer of one page or several."""
+        """Like `cache_response`, for an answer of one or more pages."""
         if response.size > MAX_CACHED:
             reached("kept answer")
             return
@@ -189,11 +189,11 @@ class CachedResponses:
         self._forget_former()
 
     async def get(self, key: ResponseKey) -> CachedResponse | None:
-        """Return the cached answer of a key; None without one, or if the disk fails."""
+        """Return the cached answer of a key; None if there is none, or the disk fails."""
         return await self._get(key.name) if key.name in self._shares.entries else None
 
     def is_recent(self, key: ResponseKey) -> bool:
-        """Whether there is an answer that was last used within the last hour."""
+        """Whether there is an answer that was used within the last hour."""
         entry = self._shares.entries.get(key.name)
         return entry is not None and self._access.is_recent(entry.last_used)
 
@@ -218,7 +218,7 @@ class CachedResponses:
         return CachedResponse.load(value) if value is not None else None
 
     def forget(self, name: str, *, is_urgent: bool = False) -> None:
-        """Delete an answer, also from disk, if there is one of that name. Never waits."""
+        """Delete an answer, also from disk. Never waits."""
         if self._shares.remove(name):
             self._bodies.delete(name)
             if is_urgent:
@@ -239,16 +239,16 @@ class CachedResponses:
         self._forget_former()
 
     def forget_all(self) -> None:
-        """Delete every answer: those of a restored cloud are newer, though their versions may be lower."""
+        """Delete every answer: the answers of a restored cloud are newer, though their versions may be lower."""
         for name in list(self._shares.entries):
             self.forget(name, is_urgent=True)
 
     async def written(self) -> None:
-        """Return when no answer waits for the disk."""
+        """Return when all answers are on disk."""
         await self._bodies.settled()
 
     def _take(self, rows: Mapping[str, bytes | None]) -> Collection[str]:
-        """Take the index of an earlier process. The names of entries that cannot be read."""
+        """Load the index of an earlier process; return the names of unreadable entries."""
         read = {name: orjson.loads(row) for name, row in rows.items() if row is not None}
         self._former = {name for name, row in read.items() if len(row) <= len(FORMER_ENTRY)}
         entries = {name: IndexEntry(*row) for name, row in read.items()}
@@ -297,12 +297,12 @@ class CachedResponses:
         self._shares.use(name, entry)
 
     def _forget_lost(self) -> None:
-        """Forget the content of a database that had to be set aside, so that it is written again."""
+        """Drop the record of a database that had to be set aside, so that everything is written again."""
         for name in self._shares.entries.keys() - self._bodies.waiting.keys():
             self._shares.remove(name)
 
     def _batch(self, bodies: TableChanges) -> Batch:
-        """Bodies, and their entries of the index with them, for neither is of use without the other."""
+        """Return the bodies together with their index entries: neither is useful without the other."""
         entries = self._shares.entries
         index = {
             name: entries[name].encode() if name in entries else None for name in (*self._used, *bodies.rows)
@@ -312,7 +312,7 @@ class CachedResponses:
 
 
 def is_list(about: str) -> bool:
-    """Whether an answer about this has a list of objects."""
+    """Whether an answer with this `about` has a list of objects."""
     return about.endswith("/")
 
 

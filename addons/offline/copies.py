@@ -1,10 +1,10 @@
-"""Keeps sources on disk: writes each store's changes behind, and fills the store from disk at a start.
+"""Stores sources on disk: writes each store's changes behind it, and fills the store from disk at the start.
 
-A start reads the disk and the cloud at the same time, so that neither waits for the other where one is slow.
+A start reads the disk and the cloud concurrently, so that a slow one does not delay the other.
 
-A store applies a list, or the events of one chunk, within one iteration of the event loop, so a batch is always a
-state that the cloud had, written with its version in one transaction. A crash loses the changes of the last moment
-(LINGER and the write): the reflector resumes from the version on disk, and the cloud sends those changes again.
+A store applies a list, or the events of one chunk, within one iteration of the event loop, so a batch is always a state
+that the cloud had, written with its version in one transaction. A crash loses the changes of the last moment (LINGER
+and the write): the reflector resumes from the version on disk, and the cloud sends those changes again.
 
 Lists, refusals, last batches and the node's own writes go to disk at once: the cloud sends no write of the node again.
 """
@@ -50,13 +50,13 @@ from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 
 FORMER = "former"
-"""A key in a meta: the copy is of another history than the cloud's."""
+"""A key of a copy's metadata: the copy has another history than the cloud."""
 CONFIRM = 1.0
-"""Seconds that clients wait for the reflector to resume from the copy. Then they are served the copy as it is."""
+"""Seconds that clients wait for the reflector to resume from the copy. After that they get the copy as it is."""
 WITHDRAWAL = 0.25
-"""Seconds that a change of a filter's input waits at most until the disk has dropped the filter's checkpoints."""
+"""Maximum seconds that a change of a filter's input waits until the disk has dropped the filter's checkpoints."""
 SETTLE = 0.1
-"""Seconds from a resumed watch's answer to the events that happened since the copy's version."""
+"""Seconds from a resumed watch's answer within which the events since the copy's version arrive."""
 
 logger = logging.getLogger(__name__)
 
@@ -65,27 +65,27 @@ class DiskCopies:
     def __init__(self, access: DiskAccess) -> None:
         self.access = access
         self.metas: dict[str, Meta] = {}
-        """The disk's metadata of each copy, by its name."""
+        """The metadata of each copy on disk, by its name."""
         self.process = os.urandom(8).hex()
-        """Names this process, which ignores its own checkpoints."""
+        """The id of this process, which ignores its own checkpoints."""
         self._copies: set[DiskCopy] = set()
         self.on_read: list[Callable[[ListWatch, Store], None]] = []
         """Called with each store that has just been filled from the disk."""
         self.on_restore: list[Callable[[], None]] = []
-        """Called when the cloud was restored from a backup: former versions are invalid."""
+        """Called when the cloud was restored from a backup, which invalidates earlier versions."""
         self._disproving: asyncio.Task[bool] | None = None
         access.on_loss.append(self._lost)
         access.on_write.append(self._written)
 
     async def open(self) -> None:
-        """Read the index of copies from disk."""
+        """Load the index of the copies."""
         await self.access.load(self._read())
 
     async def _read(self) -> None:
         self.metas = read_metas(await self.access.rows(METAS)) | self.metas
 
     def copy(self, identity: str, list_watch: ListWatch, store: Store) -> DiskCopy:
-        """The copy of a source's store, which follows the store from now on."""
+        """Return the copy of a source's store. It follows the store from now on."""
         made = DiskCopy(self, identity, list_watch, store)
         self._copies.add(made)
         return made
@@ -99,11 +99,11 @@ class DiskCopies:
         self._copies.discard(copy)
 
     def running(self) -> set[str]:
-        """The names of the copies whose sources run."""
+        """Return the names of the copies with running sources."""
         return {copy.name for copy in self._copies}
 
     def idle(self) -> dict[str, Meta]:
-        """The copies that no source follows. A followed copy is in use, or was minutes ago."""
+        """Return the copies without a running source. A copy with one is in use, or was minutes ago."""
         running = self.running()
         return {name: meta for name, meta in self.metas.items() if name not in running}
 
@@ -137,7 +137,7 @@ class DiskCopies:
 
 
 class DiskCopy:
-    """One source on disk. A listener of its store."""
+    """A source's copy on disk, written as a listener of the store."""
 
     def __init__(self, copies: DiskCopies, identity: str, list_watch: ListWatch, store: Store) -> None:
         self._copies = copies
@@ -153,7 +153,7 @@ class DiskCopy:
         self._refused, self._is_discarded = 0, False
         self._last_used = int(copies.access.clock())
         self._stamped = False
-        """Whether the time of last use on disk is recent enough."""
+        """Whether the time of last use on disk is recent."""
         self.former, self.has_checkpoints = Checkpoints(), False
         self.checkpoints: Callable[[], Checkpoints] = Checkpoints
         store.listen(self)
@@ -204,7 +204,7 @@ class DiskCopy:
                 reflecting.cancel()
 
     async def restore(self) -> StatusError | None:
-        """Fill the store from the copy, if there is one. Returns the cloud's 403 or 404 if that is stored instead."""
+        """Fill the store from the copy, if there is one. Return the cloud's 403 or 404 if that is stored instead."""
         name, access = self.name, self._copies.access
         losses = access.disk.lost
         read = await access.guard(lambda: read_copy(access.disk, name))
@@ -260,7 +260,7 @@ class DiskCopy:
         self.table.rewrite()
 
     def use(self) -> None:
-        """Note that a client lists or watches."""
+        """Record that a client lists or watches."""
         if not self._copies.access.is_recent(self._last_used):
             self._last_used, self._stamped = int(self._copies.access.clock()), False
         if not self._stamped:
@@ -273,7 +273,7 @@ class DiskCopy:
             self.table.rewrite()
 
     def discard(self) -> None:
-        """Delete the copy. A refusal, unlike this, would also hold for the next clients."""
+        """Delete the copy. Unlike a refusal, this does not affect the next clients."""
         self._is_discarded = True
         self.table.rewrite()
 
@@ -307,7 +307,7 @@ class DiskCopy:
         return stored_rows | {object_name(item.key): item.stored for item in self._store.laid_gone.values()}
 
     def _batch(self, objects: TableChanges) -> Batch | None:
-        """The objects with the meta that belongs to them; None before there are any."""
+        """Return the objects together with the metadata of the copy; None before there are any."""
         store = self._store
         if self._is_discarded:
             return dropped_copy(self.name)
@@ -352,25 +352,25 @@ async def _resumed(reflector: Reflector) -> None:
 
 
 async def _answered(reflector: Reflector, store: Store) -> None:
-    """Wait until the cloud has answered a list, or cannot."""
+    """Wait until the cloud has answered a list, or the source has failed."""
     while not store.complete and reflector.refusal is None and reflector.error is None:
         await reflector.changed.wait()
 
 
 def _refusal(code: object, resource: str) -> StatusError | None:
-    """The cloud's refusal of a resource, which holds in an outage too."""
+    """Return the cloud's refusal of a resource, which is valid in an outage too."""
     if code == 404:
         return StatusError(404, "NotFound", "the server could not find the requested resource")
     return forbidden(f"{resource} is forbidden, as the cloud said before") if code == 403 else None
 
 
 def is_shown(meta: Meta) -> bool:
-    """Whether a copy's objects may be shown: there are some, of the history that the cloud has."""
+    """Whether a copy's objects may be shown: it has objects, of the cloud's history."""
     return "question" in meta and not {"refused", FORMER} & meta.keys()
 
 
 def last_event_of(meta: Meta) -> LastSeenEvent | None:
-    """The last event that a copy has; None where it ends with a list."""
+    """Return the last event in a copy; None if it ends with a list."""
     match meta.get("witness"):
         case [str(namespace), str(name), int(version)]:
             return LastSeenEvent((namespace, name), version)
@@ -378,14 +378,14 @@ def last_event_of(meta: Meta) -> LastSeenEvent | None:
 
 
 def list_watch_of(meta: Meta) -> ListWatch:
-    """The list-watch that a copy's meta describes."""
+    """Return the list-watch that a copy's metadata describes."""
     group, version, resource, namespace, labels, fields, encoding, metadata_only = meta["question"]
     kind = ResourceType(group, version, resource)
     return ListWatch(kind, namespace, labels, fields, Encoding(encoding), metadata_only)
 
 
 def described(list_watch: ListWatch) -> list[str | bool]:
-    """A list-watch, as a copy's meta describes it."""
+    """Describe a list-watch for a copy's metadata."""
     return [
         *(list_watch.type.group, list_watch.type.version, list_watch.type.resource),
         *(list_watch.namespace, list_watch.label_selector, list_watch.field_selector),
@@ -394,5 +394,5 @@ def described(list_watch: ListWatch) -> list[str | bool]:
 
 
 def source_name(identity: str, list_watch: ListWatch) -> str:
-    """The name of a source on disk: one for each identity and list-watch."""
+    """Return the name of a source on disk, unique for each identity and list-watch."""
     return hashlib.sha256(orjson.dumps([identity, *described(list_watch)])).hexdigest()[:32]

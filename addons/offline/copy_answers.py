@@ -18,7 +18,7 @@ from kube.errors import unavailable
 from kube.requests.request_info import RequestInfo
 
 DATED_AFTER = timedelta(hours=20)
-"""A time of day that is further back comes with its date."""
+"""Seconds after which a warning gives the date as well as the time of day."""
 
 
 class CopyAnswers:
@@ -30,7 +30,7 @@ class CopyAnswers:
         self._cloud = cloud
 
     def relayed(self, info: RequestInfo, answer: CachedResponse) -> None:
-        """Note that a client has got the cloud's own answer."""
+        """Record that a client has got the cloud's own answer."""
         self._objects.relayed(info, answer)
 
     async def watch(
@@ -40,12 +40,12 @@ class CopyAnswers:
         stream: ClientStream,
         may: Callable[[], Awaitable[None]] | None,
     ) -> None:
-        """Serve a person's watch, while `may` raises no StatusError."""
+        """Serve a person's watch for as long as `may` raises no StatusError."""
         assert wanted.route.read is not None
         await self._objects.watch(identity.user, wanted.component, wanted.route.read, stream, may)
 
     async def answer(self, identity: CloudIdentity, wanted: ClientRequest, request: OfflineRequest) -> Answer:
-        """The node's newest answer to a read. StatusError 503 where it has none."""
+        """Return the node's newest answer to a read; StatusError 503 if it has none."""
         response = await self._objects.answer(identity, request, wanted.route.read)
         # People see the node's own state: their right to it is known by then.
         is_person = wanted.component in PEOPLE
@@ -71,12 +71,12 @@ class CopyAnswers:
 def copy_warning(
     component: str, now: datetime, copied: datetime | None, away: datetime | None, *, is_partial: bool
 ) -> dict[str, str]:
-    """The Warning header by which an answer from a copy gives its age, and which kubectl prints.
+    """Return the Warning header with the age of an answer from a copy, which kubectl prints.
 
     None for programs, which would log it at each request.
 
-    `copied` is when the cloud last confirmed the copy, None where this process does not know it. `away` is when the
-    last server went down, None where servers answer.
+    `copied` is when the cloud last confirmed the copy, None if this process does not know it. `away` is when the last
+    server went down, None while servers answer.
     """
     if component not in PEOPLE:
         return {}

@@ -25,17 +25,17 @@ from kube.wire.encoding import Encoding
 from kube.wire.protobuf_codec import varint
 
 INTERVAL = 600.0
-"""Seconds between collections of Secrets and ConfigMaps of deleted pods."""
+"""Seconds between deletions of copies of Secrets and ConfigMaps whose pods are gone."""
 DAY = 86_400
-"""Seconds online between collections of unused copies, and before the first one.
+"""Seconds online between deletions of unused copies, and before the first one.
 
 The time of a copy's last use is wall time, and a node without a battery starts in 1970. A day of monotonic time, in
-which every client that needs a copy uses it, makes a clock that jumps harmless.
+which every client that needs a copy uses it, makes such jumps of the clock harmless.
 """
 MAX_PARTS = 64 * 1024 * 1024
-"""Bytes of the copies of parts of resources that no source follows: any process of the node invents selectors."""
+"""Bytes of copies of partial resources without a running source: any process of the node can request selectors."""
 OF_A_COPY = 4096
-"""Bytes that a copy without an object counts: its row on disk, and its name in memory."""
+"""Bytes that an empty copy counts: its row on disk, and its name in memory."""
 MOUNTED = frozenset({ResourceType("", "v1", "secrets"), ResourceType("", "v1", "configmaps")})
 PODS = ResourceType("", "v1", "pods")
 BY_NAME = "metadata.name="
@@ -44,12 +44,12 @@ logger = logging.getLogger(__name__)
 
 
 def unused(last_used: Mapping[str, int], now: float, days: int) -> set[str]:
-    """The names unused for so many days. A time in the future counts as recent: a clock was wrong."""
+    """Return the copies unused for so many days. A time in the future counts as recent: a clock was wrong."""
     return {name for name, then in last_used.items() if now - then >= days * DAY}
 
 
 def unmounted(metas: Mapping[str, Meta], pods: Iterable[tuple[str, Encoding, bytes]]) -> set[str]:
-    """The copies of single Secrets and ConfigMaps that no pod of this node names.
+    """Return the copies of single Secrets and ConfigMaps that no pod of this node mounts.
 
     `pods` are (namespace, encoding, raw form).
     """
@@ -65,7 +65,7 @@ def unmounted(metas: Mapping[str, Meta], pods: Iterable[tuple[str, Encoding, byt
 
 
 def beyond_limit(metas: Mapping[str, Meta]) -> list[str]:
-    """The copies of parts of resources that have no room in MAX_PARTS, the least recently used."""
+    """Return the least recently used copies of partial resources that exceed MAX_PARTS."""
     parts = {name: meta for name, meta in metas.items() if not list_watch_of(meta).is_unfiltered}
     left, beyond = MAX_PARTS, []
     for name in sorted(parts, key=lambda name: parts[name].get("asked", 0), reverse=True):
@@ -76,7 +76,8 @@ def beyond_limit(metas: Mapping[str, Meta]) -> list[str]:
 
 
 def _mounted(meta: Meta) -> tuple[str, str] | None:
-    """The namespace and name of a copy that kubelet made to mount it: one object, read with the node's identity."""
+    """Return the namespace and name of a copy that kubelet made to mount it: one object, read with the node's
+    identity."""
     list_watch = list_watch_of(meta)
     if (
         list_watch.type not in MOUNTED
@@ -118,7 +119,7 @@ class Garbage:
         self._online = 0.0
 
     async def run(self) -> None:
-        """Collect until cancelled."""
+        """Delete unneeded copies periodically, until cancelled."""
         while True:
             await asyncio.sleep(INTERVAL)
             try:
@@ -127,7 +128,7 @@ class Garbage:
                 logger.exception("the collection of garbage on disk failed")
 
     async def collect(self) -> None:
-        """Delete present garbage."""
+        """Delete unneeded copies now."""
         now = self._monotonic()
         passed, self._last = now - self._last, now
         if not self._cloud.is_up:

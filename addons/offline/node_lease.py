@@ -1,6 +1,6 @@
 """The node's Lease: the hub answers kubelet's renewals itself, and renews the Lease in the cloud while kubelet lives.
 
-So the cluster neither takes a living kubelet for dead because its link flaps, nor a dead one for alive.
+So a flapping link does not make the cluster consider a living kubelet dead, and a dead kubelet is noticed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from kube.wire.encoding import Encoding
 
 LEASES = ResourceType("coordination.k8s.io", "v1", "leases")
 DEFAULT_DURATION = 40.0
-"""Seconds that kubelet counts as alive after a renewal, where its Lease names no duration."""
+"""Seconds for which a renewal by kubelet is valid if its Lease names no duration."""
 RENEWALS = 4
 """Renewals in the cloud within a Lease's duration, as many as kubelet makes."""
 RETRY_INTERVAL = 2.0
@@ -45,13 +45,15 @@ RETRY_INTERVAL = 2.0
 AUDIT_ID = "edgehub-lease-"
 """The audit id of all renewals, with the node's name; kube-apiserver repeats it instead of making one each time.
 
-HPACK sends a constant id as one byte, not 31: every ten seconds, that is 0.26 of the 4.3 MB a day of a quiet node, 6 %.
+HPACK sends a constant id as one byte, not 31: with a renewal every ten seconds, that is 0.26 of the 4.3 MB a day of a
+quiet node, 6 %.
 """
 CHANGED = "the object has been modified; please apply your changes to the latest version and try again"
 LATEST = datetime.datetime(9998, 1, 1, tzinfo=datetime.UTC)
-"""A later renewTime counts as none: any client with the right may have written it, and no later time would follow."""
+"""A renewTime later than this is ignored: any client with the right may have written it, and no later time would
+follow."""
 TIMEOUT = 10.0
-"""Seconds that a renewal may take; by then the next one is due."""
+"""Seconds within which a renewal must be answered; then the next one is due."""
 
 logger = logging.getLogger(__name__)
 
@@ -75,23 +77,23 @@ class NodeLease:
         self._cloud = cloud
         self._clock = clock
         self._lease: Encoded | None = None
-        """The Lease as kubelet wrote it last, or as the cloud had it when kubelet read it."""
+        """The Lease as kubelet last wrote it, or as the cloud had it when kubelet read it."""
         self._renewed_at: float | None = None
         """When kubelet last renewed it, by `clock`."""
         self._is_gone = False
-        """The cloud has no such Lease any longer: kubelet must create one, for the present Node."""
+        """Whether the cloud has deleted the Lease: kubelet must create one, for the new Node."""
         self._renewed = Notifier()
         self._pushed = b""
-        """The `_fixed_part` of the Lease that the cloud has."""
+        """The `_fixed_part` of the cloud's Lease."""
         self._written: Json | None = None
-        """The spec that the cloud has from the last renewal, without its time; None after a failure or a push."""
+        """The spec that the cloud got with the last renewal, without its time; None after a failure or a push."""
         self._status = self._acknowledged = ""
         """The hub's status, and the status in the cloud's Lease."""
         self._last_stamp: tuple[datetime.datetime, float] | None = None
-        """The latest renewTime that the cloud has seen, and when that was by `clock`."""
+        """The latest renewTime in the cloud, and when that was by `clock`."""
 
     def describe(self) -> dict[str, Any]:
-        """The state of the Lease, for the debug page."""
+        """Return the state of the Lease for the debug page."""
         age = None if self._renewed_at is None else round(self._clock() - self._renewed_at, 1)
         return {"node": self._node, "secondsSinceKubelet": age, "renewing": self.is_alive()}
 
@@ -100,9 +102,9 @@ class NodeLease:
         self._status = status
 
     async def answer(self, wanted: ClientRequest, _stream: ClientStream) -> Answer:
-        """The answer to a GET, POST, PUT or PATCH of the Lease; StatusError as kube-apiserver.
+        """Answer a GET, POST, PUT or PATCH of the Lease; StatusError as kube-apiserver.
 
-        RelayToCloud for a dry run, and for a server-side apply, whose owners of fields the cloud alone knows.
+        RelayToCloud for a dry run, and for a server-side apply, because only the cloud knows the owners of fields.
         """
         request = OfflineRequest.of(wanted.info, wanted.target, wanted.headers, wanted.body)
         if request.is_dry_run:
@@ -137,7 +139,7 @@ class NodeLease:
                     await comes_within(RETRY_INTERVAL, moved)
 
     async def _until_due(self) -> None:
-        """Return when the Lease is to be renewed in the cloud again.
+        """Return when the Lease must be renewed in the cloud again.
 
         The duration is the Lease's at that moment, so a Lease of years delays no renewal after kubelet's next one.
         """
@@ -189,14 +191,14 @@ class NodeLease:
         return object_answer(lease, 200)
 
     async def _patch(self, request: OfflineRequest) -> Answer:
-        """Answer as the PUT that the patch amounts to."""
+        """Answer a PATCH as the equivalent PUT."""
         if request.is_apply:
             raise RelayToCloud
         known = self._lease or await self._learn(request)
         return await self._update(request.patched(known))
 
     def _note_renewal(self, lease: Encoded) -> None:
-        """Keep the Lease as kubelet has just written it: kubelet is alive."""
+        """Store the Lease that kubelet has just written: kubelet is alive."""
         is_new = (
             self._lease is None
             or self._lease.codec is not lease.codec
@@ -208,14 +210,14 @@ class NodeLease:
         self._renewed.notify()
 
     def _keep(self, lease: Encoded) -> None:
-        """Store a Lease on disk, for a kubelet that starts behind a restarted hub offline."""
+        """Store the Lease on disk, for a kubelet that starts behind a restarted hub in an outage."""
         codec = lease.codec
         self._answers.cache_response(
             self._key(codec.encoding), {"content-type": codec.content_type}, lease.body()
         )
 
     async def _learn(self, request: OfflineRequest) -> Encoded:
-        """Return the cloud's Lease, or the stored one while the cloud is away. StatusError without either."""
+        """Return the cloud's Lease, or the stored one while the cloud is away; StatusError if there is neither."""
         if self._cloud.is_up:
             try:
                 lease = await self._request("GET", self._path, request, None)
@@ -264,7 +266,7 @@ class NodeLease:
         return True
 
     def _lose(self) -> None:
-        """Drop a Lease that the cloud no longer has, with kubelet's writes to it.
+        """Drop a Lease that the cloud has deleted, and kubelet's writes to it.
 
         The garbage collector deletes the Lease of a deleted Node, and would delete one that the hub recreated from it:
         its owner is the former Node.
@@ -317,17 +319,17 @@ class NodeLease:
         self._acknowledged, self._written = status, holder
 
     def _note_time(self, renewed: str) -> None:
-        """Note the renewTime that the cloud has, perhaps from an earlier process with another clock.
+        """Record the renewTime in the cloud, which an earlier process with another clock may have written.
 
-        The node lifecycle controller ignores an earlier time than the latest that it has seen.
+        The node lifecycle controller ignores a time earlier than the latest that it has seen.
         """
         stamp = parse_time(renewed)
         if stamp is not None and stamp < LATEST and self._last_stamp is None:
             self._last_stamp = (stamp, self._clock())
 
     def _stamp(self) -> datetime.datetime:
-        """The time of a renewal: now, but never earlier than a clock that was not set back: else the node looks
-        dead."""
+        """Return the time of a renewal: now, but never earlier than before the clock was set back, or the node would
+        look dead."""
         wall, clock = datetime.datetime.now(datetime.UTC), self._clock()
         if self._last_stamp is not None:
             stamped, at = self._last_stamp
@@ -341,7 +343,7 @@ class NodeLease:
 
     @property
     def _duration(self) -> float:
-        """Seconds for which a renewal by kubelet counts."""
+        """Seconds for which a renewal by kubelet is valid."""
         assert self._lease is not None
         return duration_of(self._lease)
 
@@ -350,7 +352,7 @@ class NodeLease:
 
 
 def checked(lease: Encoded) -> Encoded:
-    """The object, which must be a readable Lease; ValueError otherwise."""
+    """Return the object if it is a readable Lease; ValueError otherwise."""
     if lease.kind != "Lease":
         raise ValueError(f"it is a {lease.kind or 'nothing'}, not a Lease")
     lease.decode()
@@ -358,18 +360,18 @@ def checked(lease: Encoded) -> Encoded:
 
 
 def duration_of(lease: Encoded) -> float:
-    """Seconds for which a renewal of a Lease counts."""
+    """Return the seconds for which a renewal of a Lease is valid."""
     written = lease.decode().fields.child("spec").number("leaseDurationSeconds")
     return written if written > 0 else DEFAULT_DURATION
 
 
 def _fixed_part(lease: Encoded) -> bytes:
-    """The part of a Lease that a renewal does not change."""
+    """Return the fields of a Lease that a renewal does not change."""
     return lease.codec.metadata_only(lease.codec.with_version(lease.raw, 0))
 
 
 def _written_over(lease: Encoded, version: int) -> bytes:
-    """The body that replaces the cloud's Lease of `version`, or creates one (0)."""
+    """Return the body that replaces the cloud's Lease of `version`, or creates one (0)."""
     obj = lease.decode()
     metadata = obj.fields.child("metadata")
     metadata.clear("uid")

@@ -1,4 +1,4 @@
-"""Puts together the parts that let a node do without its cloud: reads, writes and the Lease."""
+"""Assembles the components that answer without the cloud: reads, writes and the Lease."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PODS = ResourceType("", "v1", "pods")
 
 
 class Offline:
-    """The parts that answer without the cloud, and their tasks, until `close`."""
+    """The components that answer without the cloud, and their tasks, until `close`."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Offline:
         ]
 
     def _replayed(self, reports: KubeletReports, entry: StatusEntry, version: int) -> None:
-        """The cloud has accepted a journaled status, which earlier lists do not have, or has refused it."""
+        """Handle a journaled status that the cloud has accepted, which earlier lists do not have, or has refused."""
         reports.ended(entry.path, version)
         ref = ObjectRef.of(parse_request("GET", entry.path))
         if ref is not None:
@@ -130,7 +130,7 @@ class Offline:
         self._lease.publish_status(status)
 
     def describe(self) -> dict[str, Any]:
-        """The state of the Lease and the journal, for the debug page."""
+        """Return the state of the Lease and the journal, for the debug page."""
         return {"lease": self._lease.describe(), "journal": self.tables.journal.describe()}
 
     def close(self) -> None:
@@ -143,7 +143,7 @@ def _wanted(node: str) -> ListWatch:
 
 
 def _own_pods(sources: Sources, node: str) -> ListWatch | None:
-    """Return the pods of this node, as its kubelet reads them; None if no kubelet does."""
+    """Return the list-watch with which this node's kubelet reads its pods; None if there is none."""
     own = _wanted(node)
     list_watches = sources.list_watches(HUB_IDENTITY, PODS)
     return next(

@@ -1,1 +1,1 @@
-"""Writes that the cloud accepted, until copies and stored answers have them."""
+"""Writes that the cloud accepted, stored until copies and stored answers contain them."""

@@ -1,10 +1,10 @@
-"""The cloud's answers to accepted writes: the newest state of an object, which no copy has yet.
+"""The newest state of each object that the cloud returned for an accepted write, until all copies have it.
 
-Each write of an object passes here, from any client and by any route. Before it leaves, the disk records that the
-object's state is unknown (`begin`), unless kubelet reports a status, which it would report again. When the cloud has
-accepted it, cached answers with the object alone take its new form, whichever caller owns them, and the form is
-remembered until all copies have it: the node's copies get it once the cloud is away, and cached lists when they are
-read. A write whose answer was lost leaves the object unknown to its readers; a list shows it as of the list's version.
+Each write of an object passes here, from any client and by any route. Before it is sent, the disk records that the
+object's state is unknown (`begin`), except for a status of kubelet, which kubelet would report again. When the cloud
+has accepted the write, cached answers with only this object take its new state, whichever caller owns them. The state
+is stored until all copies have it: the node's copies get it once the cloud is away, and cached lists when they are
+read. A write whose answer was lost makes the object unknown to its readers; a list shows it as of the list's version.
 """
 
 from __future__ import annotations
@@ -43,25 +43,26 @@ WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 NO_WRITES = frozenset({"exec", "attach", "portforward", "proxy", "log", "token"})
 """Subresources that change nothing of their object."""
 NARROW = frozenset({"scale", "binding", "eviction"})
-"""Subresources with an object of their own."""
+"""Subresources that are objects of their own, such as `scale`."""
 DURABLE_WAIT = 0.25
-"""Seconds that a write waits for the disk, before it leaves and before its answer does."""
+"""Seconds that a write waits for the disk, before it is sent and before it is answered."""
 SETTLED = 60.0
-"""Seconds after which a write whose answer was lost is in the cloud, or never will be: kube-apiserver's own limit."""
+"""Seconds after which a write whose answer was lost has reached the cloud or never will: kube-apiserver's own limit."""
 MAX_FORMS = 1000
 MAX_BYTES = 8 * 1024 * 1024
-"""Bytes of all forms."""
+"""Bytes of all stored states."""
 MAX_RECENT = 500
-"""Writes that a read may overtake, and objects that are unknown."""
+"""Stored numbers of recent writes, against reads that they overtake, and stored unknown objects."""
 LOOKED_THROUGH = 32
-"""Forms from which on those that all copies have are looked for."""
+"""Stored states from which on the hub searches for those that all copies have."""
 TABLE = table_of("accepted")
-"""Rows: the form of an object, or nothing where the object is unknown."""
+"""Rows: the state of an object, or an empty value if it is unknown."""
 UNKNOWN = b""
 
 
 class Doubt(NamedTuple):
-    """An unknown state: an object, some objects, or (`is_creation`) whether there is a further one among them."""
+    """An unknown state: of an object, of some objects, or (`is_creation`) whether a further object exists among
+    them."""
 
     ref: ObjectRef
     is_creation: bool = False
@@ -72,12 +73,12 @@ class Doubt(NamedTuple):
 
     @classmethod
     def of_row(cls, row: str) -> Doubt:
-        """ValueError and TypeError for the name of no row."""
+        """Parse the name of a row; ValueError and TypeError for any other name."""
         return cls(ObjectRef(*row.removesuffix("+").split("/")), row.endswith("+"))
 
 
 class AcceptedWrites:
-    """The newest forms, by object, and the writes in flight."""
+    """The newest states by object, and the writes in flight."""
 
     def __init__(
         self,
@@ -96,22 +97,22 @@ class AcceptedWrites:
         self._bytes = 0
         self._looked_at = LOOKED_THROUGH
         self._pending: dict[Doubt, int] = {}
-        """How many writes the cloud may have, and has not answered."""
+        """The number of writes that were sent and are not answered yet."""
         self._lost: OrderedDict[Doubt, float] = OrderedDict()
-        """When the answer to a write was lost, by `clock`."""
+        """When the answer to each write was lost, by `clock`."""
         self._recent: OrderedDict[ObjectRef, int] = OrderedDict()
-        """The number of the last write of an object, of the newest MAX_RECENT."""
+        """The number of the last write of each object, for the newest MAX_RECENT."""
         self._forgotten = 0
-        """The number of the newest write that is not among them."""
+        """The number of the newest write that `_recent` has dropped."""
         self.count = 0
-        """How many writes have ended."""
+        """The number of writes that have ended."""
         self._rows = WriteBehind(access, TABLE)
         access.on_loss.append(self._write_anew)
         copies.on_restore.append(self.forget_all)
         copies.on_read.append(self._lay)
 
     async def open(self) -> None:
-        """Read the rows of an earlier process: a write without an answer makes the object unknown."""
+        """Load the rows of an earlier process: a write without an answer makes its object unknown."""
         await self._rows.open(self._take)
 
     def start(self, sources: Iterable[Source]) -> None:
@@ -121,7 +122,7 @@ class AcceptedWrites:
     # -- a write, from its request to its answer --------------------------------------------------------------------
 
     async def begin(self, info: RequestInfo) -> None:
-        """Note that a write leaves. The disk has it when this returns, if it takes it in time."""
+        """Record that a write is about to be sent; return when it is on disk, or after DURABLE_WAIT."""
         doubt = _doubt(info)
         if doubt is None or _is_repeated(info) or not self._concerns(doubt.ref):
             return
@@ -130,7 +131,7 @@ class AcceptedWrites:
         await self._on_disk()
 
     async def accepted(self, info: RequestInfo, answer: RawResponse) -> None:
-        """Take the cloud's answer of a code below 300."""
+        """Apply the cloud's answer with a code below 300."""
         doubt = _doubt(info)
         if doubt is None:
             return
@@ -151,12 +152,12 @@ class AcceptedWrites:
         await self._on_disk()
 
     def refused(self, info: RequestInfo) -> None:
-        """Note that the cloud has not taken a write, or never got it."""
+        """Record that the cloud has refused a write, or never received it."""
         if (doubt := _doubt(info)) is not None:
             self._end(info, doubt)
 
     def lost(self, info: RequestInfo) -> None:
-        """Note that the cloud may or may not have accepted a write."""
+        """Record that the cloud may or may not have accepted a write."""
         doubt = _doubt(info)
         if doubt is not None:
             self._end(info, doubt)
@@ -167,7 +168,7 @@ class AcceptedWrites:
     # -- readers' questions -----------------------------------------------------------------------------------------
 
     def is_current(self, info: RequestInfo, since: int) -> bool:
-        """Whether no object in an answer was written since its request came, when `count` was this."""
+        """Whether no object in an answer was written since its request arrived, when `count` had this value."""
         if since == self.count or (ref := ObjectRef.of(info)) is None:
             return True
         if since < self._forgotten:
@@ -176,7 +177,7 @@ class AcceptedWrites:
         return not any(written.meets(ref) for written in later)
 
     def learn(self, info: RequestInfo) -> None:
-        """Note that the cloud has just sent an object's state."""
+        """Record that the cloud has just sent an object's state."""
         if self._lost and (ref := ObjectRef.of(info)) and self._lost.pop(Doubt(ref), None) is not None:
             self._write(Doubt(ref))
 
@@ -186,7 +187,7 @@ class AcceptedWrites:
         return any(doubt.ref.meets(ref) and not (is_held and doubt.is_creation) for doubt in self._lost)
 
     def newest(self, ref: ObjectRef) -> dict[ObjectRef, NewestForm]:
-        """The forms of the objects that belong to `ref`."""
+        """Return the newest states of the objects that belong to `ref`."""
         return {written: form for written, form in self._forms.items() if written.meets(ref)}
 
     def lay(self) -> None:
@@ -203,7 +204,7 @@ class AcceptedWrites:
             await cloud.changed.wait()
 
     def forget_all(self) -> None:
-        """Drop the states from before the cloud was restored from a backup: they are invalid."""
+        """Drop all states, because the cloud was restored from a backup."""
         doubts = {*map(Doubt, self._forms), *self._lost}
         self._forms.clear()
         self._lost.clear()
@@ -214,11 +215,11 @@ class AcceptedWrites:
     # -- inside -----------------------------------------------------------------------------------------------------
 
     def _concerns(self, ref: ObjectRef) -> bool:
-        """Whether any copy or stored answer may change by a write."""
+        """Whether a write may change any copy or stored answer."""
         return self._answers.holds(ref) or any(True for _ in self._copies_of(ref))
 
     def _copies_of(self, ref: ObjectRef) -> Iterator[Source | None]:
-        """The sources that may hold an object, and None for each copy on disk of which none runs."""
+        """Return the sources that may hold an object, and None for each copy on disk without a running source."""
         for source in self._sources:
             if may_hold(source.list_watch, ref):
                 yield source
@@ -242,7 +243,7 @@ class AcceptedWrites:
             _, self._forgotten = self._recent.popitem(last=False)
 
     def _forget(self, doubt: Doubt) -> None:
-        """Delete stored answers about objects whose state is unknown now."""
+        """Delete stored answers about objects whose state is now unknown."""
         is_relevant = self._concerns(doubt.ref)
         if doubt.is_creation:
             self._answers.forget_about(doubt.ref, singles=False)
@@ -288,7 +289,7 @@ class AcceptedWrites:
             self._forget(Doubt(next(iter(self._forms))))
 
     def _is_needed(self, ref: ObjectRef, form: NewestForm) -> bool:
-        """Whether anything stored may be older than a form."""
+        """Whether any copy or stored answer may be older than a state."""
         if self._answers.holds(ref, lists=True):
             return True
         for source in self._copies_of(ref):
@@ -306,7 +307,7 @@ class AcceptedWrites:
             self._write(Doubt(ref))
 
     def _settle(self) -> None:
-        """Drop the lost writes whose events would have come by now."""
+        """Drop lost writes whose events would have arrived by now."""
         now = self._clock()
         for doubt, when in list(self._lost.items()):
             copies = [*self._copies_of(doubt.ref)] if now - when > SETTLED else [None]
@@ -356,7 +357,7 @@ class AcceptedWrites:
         return unwanted
 
     async def _on_disk(self) -> None:
-        """Return when the disk has it, or after DURABLE_WAIT: no client waits for a disk that fails."""
+        """Return when the disk has the row, or after DURABLE_WAIT: no client waits for a disk that fails."""
         if self._access.is_failing:
             return
         with contextlib.suppress(TimeoutError):
@@ -366,21 +367,21 @@ class AcceptedWrites:
 
 
 def is_write(info: RequestInfo) -> bool:
-    """Whether a request writes an object, or several."""
+    """Whether a request writes one or more objects."""
     return info.type is not None and info.verb in WRITES and info.subresource not in NO_WRITES
 
 
 def returns_full_object(info: RequestInfo) -> bool:
-    """Whether the answer to a write is an object, and buffered until complete. Others may be streams."""
+    """Whether the answer to a write is an object, and buffered until complete. Other answers may be streams."""
     return info.subresource in FULL_OBJECT_SUBRESOURCES | NARROW
 
 
 def _doubt(info: RequestInfo) -> Doubt | None:
-    """Return the doubt of a write in flight; None for a request that writes no object."""
+    """Return the unknown state that a write in flight causes; None for a request that writes no object."""
     ref = ObjectRef.of(info) if is_write(info) else None
     return Doubt(ref, info.verb == "create" and not info.name) if ref is not None else None
 
 
 def _is_repeated(info: RequestInfo) -> bool:
-    """Whether the client will repeat the write, and the hub accepts it meanwhile: a status, an event."""
+    """Whether the client will repeat the write, and the hub accepts it offline: a status or an event."""
     return is_status_write(info) or is_event(info)

@@ -1,4 +1,4 @@
-"""The form that an object has since the cloud took a write of it, and how a copy gets it. Pure."""
+"""The state that an object has after an accepted write, and how a copy gets it. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NO_OBJECTS = METADATA_KINDS | {TABLE_KIND, "Status"}
 
 
 class NewestForm(NamedTuple):
-    """An object as an answer to a write had it; without `obj` a deleted one, with this uid."""
+    """An object as the answer to a write returned it; without `obj` a deleted one, with this uid."""
 
     name: str
     version: int
@@ -51,7 +51,7 @@ class NewestForm(NamedTuple):
 
     @classmethod
     def load(cls, row: bytes) -> NewestForm:
-        """The form that `dump` wrote; ValueError for anything else."""
+        """Parse the output of `dump`; ValueError for anything else."""
         head, _, raw = row.partition(b"\n")
         match orjson.loads(head):
             case [str(name), int(version), str(uid)]:
@@ -100,9 +100,9 @@ def _form(info: RequestInfo, obj: Encoded) -> NewestForm | None:
 
 
 def _is_gone(obj: Encoded, metadata: Json) -> bool:
-    """Whether a write has removed the object in its answer: nothing delays its deletion, no grace and no finalizer.
+    """Whether a write has removed the object in its answer: neither a grace period nor a finalizer delays its deletion.
 
-    A deletion without grace is answered so, and the update that removes the last finalizer.
+    That is so for a deletion without grace, and for the update that removes the last finalizer.
     """
     if not metadata.get("deletionTimestamp") or metadata.get("finalizers"):
         return False
@@ -119,7 +119,7 @@ def _tree(obj: Encoded) -> Json:
 
 
 def _metadata(obj: Encoded) -> Json:
-    """The metadata of an object of any kind."""
+    """Return the metadata of an object of any kind."""
     found = _tree(Encoded(obj.codec, *PARTIAL, obj.raw)).get("metadata")
     if not isinstance(found, dict):
         raise ValueError("it has no metadata")
@@ -127,7 +127,7 @@ def _metadata(obj: Encoded) -> Json:
 
 
 def lay_on(store: Store, list_watch: ListWatch, ref: ObjectRef, form: NewestForm) -> None:
-    """Update a copy with an object's form if that is newer. A form that cannot be converted is ignored."""
+    """Update a copy with an object's state if that is newer. A state that cannot be converted is ignored."""
     key = ref.namespace, ref.name
     held = store.get(key)
     try:
@@ -145,7 +145,7 @@ def lay_on(store: Store, list_watch: ListWatch, ref: ObjectRef, form: NewestForm
 
 
 def raw_in(store: Store, obj: Encoded, *, metadata_only: bool = False) -> bytes | None:
-    """An object as a store has its objects; None for one of another version of the API."""
+    """Convert an object to the form in which a store holds its objects; None if it has another API version."""
     if (obj.api_version, obj.kind) != (store.api_version, store.kind) and not metadata_only:
         return None
     found = recoded(obj, store.codec.encoding)
@@ -162,7 +162,7 @@ def _is_selected(store: Store, list_watch: ListWatch, raw: bytes) -> bool:
 
 
 def may_hold(list_watch: ListWatch, ref: ObjectRef) -> bool:
-    """Whether a copy may have an object, or one of a reference."""
+    """Whether a copy may hold an object, or an object of a reference."""
     of = ObjectRef.of_type(list_watch.type, list_watch.namespace)
     first = list_watch.field_selector.split(",")[0]
     return of.named(first.removeprefix("metadata.name=") if first.startswith("metadata.name=") else "").meets(
@@ -171,7 +171,7 @@ def may_hold(list_watch: ListWatch, ref: ObjectRef) -> bool:
 
 
 def bring_to(store: Store, read: ObjectRead, ref: ObjectRef, form: NewestForm) -> None:
-    """Bring the object in a cached list to its newest form. ValueError and LookupError where that cannot be done.
+    """Replace the object in a cached list by its newest state; ValueError and LookupError if that is impossible.
 
     The object keeps its own version: no client watches the list.
     """
