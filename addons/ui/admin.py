@@ -1,4 +1,4 @@
-"""The admin port: health, readiness, metrics, and pages that show people the hub's work."""
+"""The admin port's paths: health, readiness, metrics, and pages that show the hub's state."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ from addons.views.source import Source
 from kube.errors import StatusError
 
 NODE = "node"
-"""The check that `/readyz?exclude=` may leave out, in kube-apiserver's terms: whether the hub is its node's."""
+"""The check that `/readyz?exclude=` may skip, as in kube-apiserver: whether the hub matches its node."""
 
 
 def admin_server(hub: RunningHub, attachments: Attachments, timeline: Timeline) -> AdminServer:
-    """The server of the admin port of a hub."""
+    """Create the server of a hub's admin port."""
     asked = AdminHub(hub, ReportQueue(), asyncio.Event())
     return AdminServer(asked, _routes(LivePage(hub, timeline), StreamPages(attachments), UpdatePage()))
 
 
 def _routes(page: LivePage, streams: StreamPages, updates: UpdatePage) -> Routes:
-    """All paths, each with the methods by which one asks for it, and who may."""
+    """Return the handlers of all paths by method, with access control."""
     pages: dict[str, Mapping[str, AdminPage]] = {
         "/": {"GET": page.document},
         **{f"/{name}": {"GET": page_file(name)} for name in FILES},
@@ -96,7 +96,7 @@ async def _readyz(request: AdminRequest) -> AdminResponse:
 
 
 async def _metrics(_request: AdminRequest) -> AdminResponse:
-    # With a hundred components it takes 0.15 s.
+    # In a thread: with a hundred components it takes 0.15 s.
     body = await asyncio.to_thread(metrics.exposition)
     return file_answer(body, "text/plain; version=0.0.4; charset=utf-8")
 
@@ -104,7 +104,7 @@ async def _metrics(_request: AdminRequest) -> AdminResponse:
 async def _index(request: AdminRequest) -> AdminResponse:
     paths = ["/", "/healthz", "/metrics", "/readyz", "/debug"]
     paths += (f"/debug/{name}" for name in sorted(debug_pages.PAGES))
-    # The address of mitmproxy's web interface has its token.
+    # The URL of mitmproxy's web interface contains its token.
     if (interface := request.hub.web_address()) and await comes_from_operator(request):
         paths.append(interface)
     if not request.accepts("text/html"):
@@ -117,7 +117,7 @@ async def _index(request: AdminRequest) -> AdminResponse:
 
 
 async def _yurthub_healthz(_request: AdminRequest) -> AdminResponse:
-    """The path of YurtHub's probes, and of tools on its nodes; so are the two below."""
+    """Answer the path that YurtHub's probes and its nodes' tools use, like the handler below."""
     return text_answer("OK")
 
 
@@ -128,7 +128,9 @@ async def _yurthub_readyz(request: AdminRequest) -> AdminResponse:
 
 
 async def _pods(request: AdminRequest) -> AdminResponse:
-    """The pods of this node as kubelet has them, for the operator alone: their specifications hold secrets."""
+    """Answer with this node's pods as kubelet has them. Only for the operator: pod specifications may contain
+    secrets.
+    """
     source = _kubelets(request.hub)
     if source is None:
         raise StatusError(404, "NotFound", "the hub has no pods of this node: kubelet has not listed them")
@@ -140,7 +142,7 @@ async def _pods(request: AdminRequest) -> AdminResponse:
 
 
 def _kubelets(hub: RunningHub) -> Source | None:
-    """The copy of the pods that are bound to this node; kubelet asks for them by this selector."""
+    """Return the source of the pods bound to this node, found by the selector that kubelet uses; None without one."""
     selector = f"spec.nodeName={hub.settings.node}"
     for source in hub.sources:
         list_watch = source.list_watch

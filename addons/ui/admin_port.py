@@ -1,6 +1,6 @@
-"""The admin port: bound at the start, because a taken one ends it, and served from its first client on.
+"""The admin port: bound at start, so that a port in use ends the process, and served once the first client connects.
 
-Its pages take time to load, and no component waits for them.
+Its pages take time to import, and no component needs them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class AdminPort:
-    """Open from the start to `close`."""
+    """The admin port's socket, open until `close`, and its server."""
 
     def __init__(self, settings: Settings) -> None:
-        """OSError, whose `filename` is the address, when the port cannot be opened."""
+        """Open the port. OSError, with the address as `filename`, if that fails."""
         self._made = ExitStack()
         listen, port = settings.listen, settings.admin_port
         family = socket.AF_INET6 if ":" in listen else socket.AF_INET
@@ -35,14 +35,14 @@ class AdminPort:
 
     async def serve(self, hub: RunningHub, attachments: Attachments) -> None:
         """Wait for the first client, then serve it and all others."""
-        # The page shows the hours before it is first opened.
+        # The timeline must record before the page is first opened.
         timeline = Timeline(hub)
         self._made.callback(background(timeline.run(), "timeline of the page").cancel)
         loop, came = asyncio.get_running_loop(), asyncio.Event()
         loop.add_reader(self.socket, came.set)
         await came.wait()
         loop.remove_reader(self.socket)
-        # Components are answered while another thread reads modules and pages.
+        # Imported in a thread, so that components are answered meanwhile.
         server = await asyncio.to_thread(_server_of, hub, attachments, timeline)
         self._made.callback(server.close)
         await server.start(self.socket)

@@ -1,4 +1,4 @@
-"""Serves the admin port by the hub's own server of HTTP/1.1, below flows: no addon sees these requests."""
+"""Serves the admin port by the hub's own HTTP/1.1 server, without flows: addons do not see these requests."""
 
 from __future__ import annotations
 
@@ -36,29 +36,30 @@ from kube.errors import StatusError, internal
 from kube.http.browser_check import OwnAddress, refuse_web_pages
 
 MAX_CONNECTIONS = 64
-"""Connections of probes, scrapes and people together; a browser opens six."""
+"""Maximum connections of probes, scrapers and browsers together; a browser opens six."""
 KEEP_ALIVE = 75.0
-"""Seconds that a connection may be idle before a request, or take for its head."""
+"""Seconds that a connection may be idle before a request, or take to send its head."""
 SWEEP = 5.0
-"""Seconds between looks for connections that were idle for longer."""
+"""Seconds between checks for connections that exceed KEEP_ALIVE."""
 
 type Routes = Mapping[re.Pattern[str], Mapping[str, AdminPage]]
-"""The pages of each path, by the methods with which one asks for them."""
+"""The handlers of each path, by method."""
 
 logger = logging.getLogger(__name__)
 
 
 class AdminServer:
-    """Serves from `start` to `close`. Beyond MAX_CONNECTIONS one is closed, so a probe always gets in.
+    """Serves from `start` to `close`. At MAX_CONNECTIONS each new connection evicts another, so probes are always
+    served.
 
-    The closed connection is the one that has waited longest for its client's request. A connection whose request is
-    being answered is closed only where all others are, too.
+    The evicted connection is the one that has been idle longest. A connection with a running request is evicted only if
+    all have one.
     """
 
     def __init__(self, asked: AdminHub, routes: Routes) -> None:
         self._asked, self._routes = asked, routes
         self._since: dict[ClientConnection, float] = {}
-        """Since when each connection waits for a request, by the monotonic clock."""
+        """Monotonic time since when each connection has been idle."""
         self._server: asyncio.Server | None = None
         self._sweep: asyncio.Task[None] | None = None
 
@@ -68,7 +69,7 @@ class AdminServer:
         self._sweep = background(self._close_idle(), "idle clients of the admin port")
 
     def close(self) -> None:
-        """Take no more connections, and end the idle ones and the streams; other requests are answered."""
+        """Close the listener, idle connections and streams; other running requests are completed."""
         self._asked.closed.set()
         self._close_waiting_since(time.monotonic())
         if self._server is not None:
@@ -77,7 +78,7 @@ class AdminServer:
             self._sweep.cancel()
 
     def speak(self, transport: asyncio.BaseTransport) -> None:
-        """Serve a connection that was accepted."""
+        """Serve an accepted connection."""
         if len(self._open()) >= MAX_CONNECTIONS:
             self._evict()
         transport.max_size = LARGEST_READ  # type: ignore[attr-defined]  # asyncio says so in no other way
@@ -146,7 +147,7 @@ class AdminServer:
             metrics.REQUESTS_REFUSED.labels(str(fault.code)).inc()
             raise fault
         head = request.head
-        # The pages show what is on the node. A web page that a browser on the node has open must not read them.
+        # A web page open in a browser on this node must not read these pages.
         own = OwnAddress(*request.client.sockname[:2], self._asked.hub.settings.allowed_hosts)
         refuse_web_pages(own, head.authority, head.headers.get_all)
         path = head.path.partition("?")[0]
@@ -163,7 +164,7 @@ class AdminServer:
             return text_answer("405: Method Not Allowed", status=405, headers={"Allow": ",".join(allowed)})
         if method == "GET":
             return await pages[method](request)
-        # A client that leaves does not cancel a write that has begun.
+        # A disconnect must not cancel a POST that has begun.
         served.shielded += 1
         try:
             return await pages[method](request)
@@ -171,7 +172,7 @@ class AdminServer:
             served.shielded -= 1
 
     async def _stream(self, request: ServedRequest, response: Streamed) -> None:
-        """Send pieces as they come, until there are no more, the person leaves, or the hub ends."""
+        """Send the pieces of a stream until it ends, the client disconnects, or the hub stops."""
         async with aclosing(response.pieces) as pieces:
             async for piece in pieces:
                 if not request.has_begun:
@@ -186,7 +187,7 @@ class AdminServer:
 
 
 class _Accepted(asyncio.Protocol):
-    """The protocol of a socket until its client has an `Http1`."""
+    """The protocol of a new connection, replaced at once by an `Http1`."""
 
     def __init__(self, server: AdminServer) -> None:
         self._server = server
@@ -211,5 +212,5 @@ async def _send(request: ServedRequest, answer: Answer) -> None:
 def _fields(headers: Mapping[str, str], request: ServedRequest) -> AnswerFields:
     fields = {**headers, "Date": formatdate(usegmt=True)}
     if request.has_body and not request.inbox.has_ended:
-        fields["Connection"] = "close"  # the rest of the body is not read, so no request follows it
+        fields["Connection"] = "close"  # the rest of the body is not read, so no request can follow
     return [(name.encode(), value.encode()) for name, value in fields.items()]

@@ -1,4 +1,4 @@
-"""The pages under `/debug`: each report as JSON, for tools and for `scripts/hub`, and a profile of the process."""
+"""The pages below `/debug`: each report as JSON, for tools and for `scripts/hub`, and a profile of the process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from addons.ui.reports.text import explain_text
 from kube.errors import bad_request, too_many_requests
 
 PAGES = (*REPORTS, "explain", "dump", "log", "observe", "requests", "rules/try", "support")
-"""The pages of the index. A profile makes the hub slow, and flows have no end, so nothing leads there by itself."""
+"""The pages that the index lists. It omits profiles, which slow the hub down, and flows, which never end."""
 HOW_TO_TRY = """POST a ConfigMap with rules, or its data, as YAML or JSON: the answer is what it would change.
 Nothing is applied.
 
@@ -31,21 +31,21 @@ Nothing is applied.
 """
 PROFILE_SECONDS = 10
 MAX_PROFILE_SECONDS = 60
-"""Seconds of one profile, during which each call in the process costs about twice its time."""
+"""Maximum seconds of a profile, during which each Python call takes about twice as long."""
 MAX_PROFILE_LINES = 60
-"""Functions in each of the two tables."""
+"""Maximum functions in each of the two tables."""
 
 
 class Profiles:
-    """One profile at a time: Python has one profiler."""
+    """Profiles the process. Only one profile runs at a time, because Python has one profiler."""
 
     def __init__(self) -> None:
         self._is_busy = False
 
     async def record_profile(self, seconds: str) -> str:
-        """A profile of the next seconds, as two tables: by the functions' own cost, and with the calls of each.
+        """Profile the next seconds. Return two tables: by functions' own time, and by cumulative time.
 
-        StatusError 400 for an invalid number of seconds, 429 while another profile is made.
+        StatusError 400 for an invalid number of seconds, 429 while another profile runs.
         """
         if not seconds.isdecimal() or not 1 <= int(seconds) <= MAX_PROFILE_SECONDS:
             raise bad_request(f"seconds is a number from 1 to {MAX_PROFILE_SECONDS}")
@@ -91,7 +91,7 @@ async def log(request: AdminRequest) -> AdminResponse:
 
 
 async def requests(request: AdminRequest) -> AdminResponse:
-    """The hub's own last requests. Targets of another identity name what that identity reads."""
+    """Return the hub's last own requests. Those with another identity show what that identity reads."""
     return json_answer([record.describe() for record in request.hub.records.own_requests.last])
 
 

@@ -1,4 +1,6 @@
-"""Dry runs of filters on objects, for people: they count nothing, touch no view, and do not block the event loop."""
+"""Dry runs of filters on objects, for reports: without metrics, without changing views, and without blocking the event
+loop.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,9 @@ from kube.store.store import Item
 from kube.wire.encoding import Encoding
 
 BREATH = 0.01
-"""Seconds of work after which the event loop serves others."""
+"""Seconds of work after which other tasks run."""
 MAX_SECONDS = 20.0
-"""Seconds after which a report ends with its present content."""
+"""Seconds after which a report is returned incomplete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +44,17 @@ class DryRunResult:
     item: Item
     outcome: Outcome
     notes: tuple[Note, ...] = ()
-    """Every decision, where they are explained."""
+    """Every decision, if decisions are explained."""
     is_pending: bool = False
-    """The verdict is not known yet: an input is missing, or a filter does not read the encoding of this copy."""
+    """Whether the verdict is unknown: an input is missing, or a filter cannot read this copy's encoding."""
     failure: str = ""
     """Why a filter failed: the object is hidden then, as in a view."""
     raw: bytes = b""
-    """The object as filters changed it."""
+    """The object as changed by the filters."""
 
     @property
     def shown(self) -> Item | None:
-        """The object as the component sees it; None for a hidden one."""
+        """The object as the component sees it; None if it is hidden."""
         match self.outcome:
             case Outcome.KEPT:
                 return self.item
@@ -69,7 +71,7 @@ class DryRunResult:
 
     @property
     def why(self) -> str:
-        """The same in one line, filter by filter."""
+        """These decisions as one line."""
         subjects = [note for note in self.decisive if note.subject != "object"] or self.decisive
         return "; ".join(dict.fromkeys(map(str, subjects)))
 
@@ -77,7 +79,7 @@ class DryRunResult:
 def dry_run(
     item: Item, filters: tuple[Filter, ...], inputs: FilterInputs, *, explains: bool = True
 ) -> DryRunResult:
-    """Apply the filters to one object now. To explain each decision costs filters more than to take it."""
+    """Apply the filters to one object now. Explaining each decision costs filters more than taking it."""
     if item.store.codec.encoding is Encoding.PROTOBUF and need_json(filters):
         return DryRunResult(item, Outcome.KEPT, is_pending=True)
     notes: list[Note] = []
@@ -93,7 +95,7 @@ def dry_run(
                 break
         raw = obj.encode() if outcome is Outcome.CHANGED else b""
     except Exception as error:
-        # The log names the filter where a view has the object.
+        # The log names the filter if a view contains the object.
         return DryRunResult(item, Outcome.DROPPED, failure=str(error))
     return DryRunResult(item, outcome, tuple(notes), recorded.pending, raw=raw)
 
@@ -106,7 +108,7 @@ def _noting(name: str, notes: list[Note]) -> FilterNote:
 
 
 async def in_slices(items: Iterable[Item], deadline: float) -> AsyncIterator[Item]:
-    """The present items, until `deadline` in monotonic seconds. Other tasks run in between."""
+    """Yield the present items, until `deadline` (monotonic seconds). Other tasks run in between."""
     breath = time.monotonic() + BREATH
     for item in list(items):
         yield item
@@ -119,5 +121,5 @@ async def in_slices(items: Iterable[Item], deadline: float) -> AsyncIterator[Ite
 
 
 def deadline() -> float:
-    """The deadline of a report that begins now."""
+    """Return the deadline of a report that begins now."""
     return time.monotonic() + MAX_SECONDS

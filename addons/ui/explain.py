@@ -33,7 +33,7 @@ COMMON_RESOURCES = frozenset(
         *("servicecidrs", "services"),
     )
 )
-"""The resources that components of a node ask for, and people ask about."""
+"""Resources that components of a node commonly read."""
 
 _SHORT = {
     "cm": "configmaps",
@@ -51,7 +51,7 @@ _SHORT = {
     "sa": "serviceaccounts",
     "svc": "services",
 }
-"""The short names of kinds that are common on a node, as their API groups give them."""
+"""Short names of resources that are common on a node, as defined by their API groups."""
 _SINGULAR = {
     **{resource.removesuffix("s"): resource for resource in COMMON_RESOURCES - {"endpoints"}},
     "networkpolicy": "networkpolicies",
@@ -60,27 +60,27 @@ _SINGULAR = {
 
 
 def plural_of(resource: str) -> str:
-    """The plural of a name that may be short or in the singular; its group stays behind the dot."""
+    """Return the plural of a resource given by its short name, singular or plural. A group after a dot is preserved."""
     name, dot, group = resource.partition(".")
     return f"{_SHORT.get(name) or _SINGULAR.get(name) or name}{dot}{group}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A question for the known name that is nearest to an unknown one; "" where none is near."""
+    """Return a question that suggests the known name nearest to an unknown one; "" if none is near."""
     matches = get_close_matches(name.lower(), sorted(known), n=1)
     return f": is it {matches[0]!r}?" if matches else ""
 
 
 MAX_OBJECTS = 200
-"""Hidden and changed objects that a report names with their reasons; all are counted."""
+"""Maximum hidden and changed objects listed with reasons; all are counted."""
 _AS_SHOWN = {Outcome.KEPT: "kept", Outcome.CHANGED: "changed", Outcome.DROPPED: "hidden"}
 
 
 class ExplainRequest(NamedTuple):
-    """A person's question: why a component sees one object so or, without a name, a complete resource.
+    """A question: why a component sees one object as it does or, without a name, a complete resource.
 
-    `resource` has its group behind a dot (`endpointslices.discovery.k8s.io`), or is one that the hub reads, or a short
-    name. Without a `namespace` the hub searches all of them.
+    `resource` may have its group after a dot (`endpointslices.discovery.k8s.io`), or be a short name. Without a
+    `namespace` the hub searches all of them.
     """
 
     component: str
@@ -92,7 +92,7 @@ class ExplainRequest(NamedTuple):
 
 @dataclass
 class Explanation:
-    """The report `explain`; `addons.ui.reports.text` makes a text of it."""
+    """The report `explain`, which `addons.ui.reports.text` formats."""
 
     component: str
     path: str
@@ -103,16 +103,16 @@ class Explanation:
     filters: list[str] = field(default_factory=list)
     outcome: str = ""
     origin: str = ""
-    """Where the hub's object comes from: the cloud, a leader, a relay, or the copy on disk."""
+    """Origin of the hub's object: the cloud, a leader, a relay, or the copy on disk."""
     notes: list[Note] = field(default_factory=list)
     problem: str = ""
     hints: list[str] = field(default_factory=list)
-    """Names that the hub does not know, each with the nearest known one."""
+    """Hints about names that the hub does not know, each with the nearest known name."""
 
 
 @dataclass
 class ResourceExplanation(Explanation):
-    """The explanation of a complete resource, with the outcome for each object of the hub's own copy."""
+    """The explanation of a complete resource, with the verdict on each object of the hub's own copy."""
 
     counts: dict[str, int] = field(
         default_factory=lambda: {"kept": 0, "changed": 0, "hidden": 0, "unknown": 0}
@@ -120,11 +120,11 @@ class ResourceExplanation(Explanation):
     objects: list[dict[str, Any]] = field(default_factory=list)
     """The first hidden or changed objects, with the reasons."""
     complete: bool = True
-    """The report was not ended by its deadline."""
+    """Whether all objects were examined before the deadline."""
 
 
 def explain(hub: RunningHub, question: ExplainRequest) -> Explanation:
-    """Explain such a request from the plaintext port or, with a name, its view of one object."""
+    """Explain a request through the plain port; with a name, also the verdict on that object."""
     component, resource, namespace, name, verb = question
     resource, rules = plural_of(resource), hub.rules.rules
     source = hub_source(hub.sources, resource)
@@ -133,7 +133,7 @@ def explain(hub: RunningHub, question: ExplainRequest) -> Explanation:
         namespace, *others = sorted(item.key[0] for item in source.store if item.key[1] == name) or [""]
     kind = source.list_watch.type if source is not None else _type(resource)
     path = kind.path(namespace, name if verb == "get" else "")
-    # A name may be misspelt, and it may be right: anybody may name a client or a CRD freely.
+    # Only hints: an unknown name may be a new client or a new CRD.
     hints = unknown_component(hub, component), unknown_resource(hub.sources, resource)
     explanation = Explanation(component_of(component), path, verb, hints=[hint for hint in hints if hint])
     if others:
@@ -159,7 +159,7 @@ def explain(hub: RunningHub, question: ExplainRequest) -> Explanation:
 
 
 async def explain_resource(hub: RunningHub, question: ExplainRequest) -> ResourceExplanation:
-    """`explain` for a question without a name."""
+    """Explain a question without a name: the verdicts on all objects."""
     explanation, end = ResourceExplanation(**asdict(explain(hub, question))), deadline()
     source = hub_source(hub.sources, question.resource)
     if source is None or explanation.problem:
@@ -186,7 +186,7 @@ async def explain_resource(hub: RunningHub, question: ExplainRequest) -> Resourc
 
 
 def unknown_component(hub: RunningHub, component: str) -> str:
-    """Why nothing is filtered for a component: the hub has never seen it; "" for a known one."""
+    """Return a hint if the hub does not know a component; "" if it does."""
     name = component_of(component)
     views = {key.component for source in hub.sources for key in source.views}
     components = hub.rules.rules.components | views
@@ -196,7 +196,7 @@ def unknown_component(hub: RunningHub, component: str) -> str:
 
 
 def unknown_resource(sources: Sources, resource: str) -> str:
-    """Why a resource cannot be explained: the hub has never seen it; "" for a known one."""
+    """Return a hint if the hub does not know a resource; "" if it does."""
     plural = plural_of(resource).partition(".")[0]
     resources = {source.list_watch.type.resource for source in sources} | COMMON_RESOURCES
     return "" if plural in resources else f"the hub reads no resource {plural!r}{nearest(plural, resources)}"
@@ -225,7 +225,7 @@ def _explain_object(
 
 
 def _origin(source: Source) -> str:
-    """Where the objects of a source come from now."""
+    """Return the current origin of a source's objects."""
     if source.reflector.state is not State.WATCHING:
         return "the hub's own copy, for no server is watched now"
     reader = source.reflector.upstream
@@ -236,16 +236,18 @@ def _origin(source: Source) -> str:
 
 
 def _type(resource: str) -> ResourceType:
-    """Return a type by its plural, if the hub reads none of that name: one that filters know, or a core one."""
+    """Return the type for a plural that the hub does not read: one that filters process, or otherwise of the core
+    group.
+    """
     plural, _, group = resource.partition(".")
     known = {name: of for filter_ in FILTERS for of, name in filter_.resources}
     return ResourceType(group or known.get(plural, ""), "v1", plural)
 
 
 def hub_source(sources: Sources, resource: str) -> Source | None:
-    """Return the hub's most complete copy of a resource: of complete objects, and the one with the most.
+    """Return the hub's most complete copy of a resource: of complete objects, with the most of them; None without one.
 
-    A source of a caller's own token is left out: only its callers may learn of its objects.
+    Sources of callers' own tokens are excluded: only those callers may read their objects.
     """
     plural, _, group = plural_of(resource).partition(".")
     fitting = [

@@ -1,4 +1,4 @@
-"""The base of the admin port's handlers: what a request says and who asks, what is answered, and how many may ask."""
+"""Base of the admin port's handlers: requests and their callers, answers, and limits of concurrent requests."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from addons.ui.running_hub import RunningHub
 from kube.errors import StatusError, entity_too_large, forbidden, request_timeout, too_many_requests
 
 MAX_WAITING = 8
-"""Requests that wait for their report."""
+"""Maximum requests that wait for a report."""
 ROOT = 0
 NOT_STORED = {"Cache-Control": "no-store"}
-"""The header of answers that are of their moment."""
+"""Header for answers that must not be cached."""
 
 type AdminResponse = Answer | Streamed
 type AdminPage = Callable[[AdminRequest], Awaitable[AdminResponse]]
-"""Answers a request; StatusError where that is the answer."""
+"""A handler of requests. StatusError if the answer is an error."""
 
 
 class RequestLimit:
-    """Requests of a kind at once; further ones are refused, and counted."""
+    """Limits concurrent requests of one kind; further ones are refused, and counted."""
 
     def __init__(self, count: int, what: str, refusal: str, *, retry_after: int = 30) -> None:
-        """`what` is the label of the metric; `retry_after` are seconds."""
+        """`what` is the metric's label; `retry_after` is in seconds."""
         self.taken = 0
         self._count = count
         self._what = what
@@ -47,7 +47,7 @@ class RequestLimit:
 
     @contextmanager
     def slot(self) -> Iterator[None]:
-        """StatusError 429 where no place is free."""
+        """Count a request within the context. StatusError 429 if the limit is reached."""
         if self.taken >= self._count:
             metrics.ADMIN_REFUSED.labels(self._what).inc()
             raise too_many_requests(self._refusal, retry_after=self._retry_after)
@@ -59,7 +59,7 @@ class RequestLimit:
 
 
 class ReportQueue:
-    """Makes long reports one after the other, so that many requests cost the hub one at a time."""
+    """Makes long reports one after the other, so that many requests do not block the hub."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
@@ -67,7 +67,7 @@ class ReportQueue:
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[None]:
-        """Wait until no other report is made; StatusError 429 where MAX_WAITING requests wait already."""
+        """Wait until no other report is made. StatusError 429 if MAX_WAITING requests wait already."""
         with self._waiting.slot():
             await self._lock.acquire()
         try:
@@ -77,9 +77,9 @@ class ReportQueue:
 
 
 class Streamed(NamedTuple):
-    """An answer that has no end of its own. It begins with its first piece: a StatusError before that is the answer.
+    """An answer without an end. A StatusError before its first piece becomes the answer.
 
-    A client that vanished is noticed by what is written to it, so a stream has a piece now and then.
+    A vanished client is noticed only by a failing write, so a stream must yield a piece regularly.
     """
 
     pieces: AsyncGenerator[bytes]
@@ -87,22 +87,22 @@ class Streamed(NamedTuple):
 
 
 class AdminHub(NamedTuple):
-    """The hub, and what all requests of its admin port share."""
+    """The hub, and the state shared by all requests of its admin port."""
 
     hub: RunningHub
     queue: ReportQueue
     closed: asyncio.Event
-    """Set when the hub ends, which ends the streams."""
+    """Set when the hub stops, which ends the streams."""
 
 
 @dataclass(frozen=True)
 class AdminRequest:
-    """A request of the admin port, and the hub that it asks."""
+    """A request of the admin port, with the hub."""
 
     asked: AdminHub
     served: ServedRequest
     names: Mapping[str, str]
-    """The values for the names in the pattern of the path."""
+    """Values of the named groups in the path's pattern."""
 
     @property
     def hub(self) -> RunningHub:
@@ -114,7 +114,7 @@ class AdminRequest:
 
     @cached_property
     def parameters(self) -> Mapping[str, list[str]]:
-        """The query, with each value of a name."""
+        """The query, with all values of each name."""
         return parse_qs(self.served.head.path.partition("?")[2], keep_blank_values=True)
 
     @cached_property
@@ -123,11 +123,11 @@ class AdminRequest:
         return {name: values[0] for name, values in self.parameters.items()}
 
     def accepts(self, media: str) -> bool:
-        """Whether the client names a media type, or a part of one, among what it accepts."""
+        """Whether the client's Accept header contains a media type, or a part of one."""
         return media in (self.served.head.headers.get("Accept") or "")
 
     async def read(self, limit: int) -> bytes:
-        """The body. StatusError 413 for more than `limit` bytes, 408 where it does not come."""
+        """Return the body. StatusError 413 for more than `limit` bytes, 408 if it does not arrive in time."""
         body = bytearray()
         try:
             async with asyncio.timeout(BODY_TIME):
@@ -141,7 +141,7 @@ class AdminRequest:
 
 
 def for_operator(page: AdminPage) -> AdminPage:
-    """A page that answers the operator alone; StatusError as `refuse_others`."""
+    """Restrict a page to the operator. StatusError as in `refuse_others`."""
 
     async def guarded(request: AdminRequest) -> AdminResponse:
         await refuse_others(request.served.client, request.hub.settings.plain_users)
@@ -151,7 +151,7 @@ def for_operator(page: AdminPage) -> AdminPage:
 
 
 async def comes_from_operator(request: AdminRequest) -> bool:
-    """Whether `refuse_others` refuses no caller."""
+    """Whether `refuse_others` accepts the caller."""
     try:
         await refuse_others(request.served.client, request.hub.settings.plain_users)
     except StatusError:
@@ -160,9 +160,9 @@ async def comes_from_operator(request: AdminRequest) -> bool:
 
 
 async def refuse_others(client: connection.Client, plain_users: frozenset[int]) -> None:
-    """StatusError 403 for a caller on another machine, and for a user whom the plain port refuses, too.
+    """Raise StatusError 403 for a caller on another machine, and for a user whom the plain port refuses, too.
 
-    Root and the hub's own user may always.
+    Root and the hub's own user are always accepted.
     """
     peer, own = client.peername[:2], client.sockname[:2]
     if not ip_address(peer[0].partition("%")[0]).is_loopback:

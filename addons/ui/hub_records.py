@@ -1,4 +1,4 @@
-"""The hub's records for people: in memory, and bounded."""
+"""The hub's records for reports: in memory, and bounded."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from addons.ui.link_log import LinkState
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The counts and the last events of a hub. Its parts write them, and reports read them."""
+    """Counts and last events of a hub, written by its parts and read by reports."""
 
     traffic: ComponentTraffic = field(default_factory=ComponentTraffic)
     observations: Observations = field(default_factory=Observations)
     link: LinkState = field(default_factory=LinkState)
     log: LogTail = field(default_factory=LogTail)
     own_requests: RequestRecords = field(default_factory=RequestRecords)
-    """The hub's own last requests."""
+    """The hub's last own requests."""

@@ -1,4 +1,4 @@
-"""Logs the link to the cloud: one line when it goes, one a minute while it is gone, one when it is back."""
+"""Logs the state of the link to the cloud: a line when it is lost, one a minute until it is back, and one then."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from kube.tables.cells import duration
 logger = logging.getLogger(__name__)
 
 REPLAY_WAIT = 60.0
-"""Seconds that the line about the link's return waits for the journal's replay, whose count it has."""
+"""Maximum seconds by which the line about the link's return is delayed, to include the number of replayed writes."""
 OWN, NO_PATH = "own", "none"
-"""The links to the cloud besides those of other nodes."""
+"""Names of the links to the cloud, besides those of other nodes."""
 STEP = 0.2
-"""Seconds between looks at the journal while it is replayed."""
+"""Seconds between checks of the journal during its replay."""
 
 
 class LinkState:
-    """The state of the link to the cloud, up or gone, and since when."""
+    """Whether the link to the cloud is up, and since when."""
 
     def __init__(self) -> None:
         self.since = datetime.datetime.now().astimezone()
@@ -33,12 +33,12 @@ class LinkState:
         self.since = datetime.datetime.now().astimezone()
 
     def seconds(self) -> int:
-        """How long the link has been in this state."""
+        """Return the seconds since the last change of the link's state."""
         return max(0, round((datetime.datetime.now().astimezone() - self.since).total_seconds()))
 
 
 class LinkLog:
-    """Runs as long as the hub."""
+    """Logs until the hub stops."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class LinkLog:
         answers_from: str,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`state` is told when the link comes or goes; `waiting` counts the journal's entries.
+        """`state` is updated when the link is lost or back. `waiting` returns the number of journal entries.
 
         `answers_from` names the source of answers meanwhile: "copies", or "memory" in mode cloud.
         """
@@ -94,7 +94,7 @@ class LinkLog:
         logger.info("online again after %s; %d writes replayed%s", lasted, count, waits)
 
     def _log_path(self) -> None:
-        """Log the link by which the cloud is reached, where that has changed."""
+        """Log the link through which the cloud is reached, if it has changed."""
         lender, uplink = self._cloud.lender, self._cloud.leading_uplink
         own = f"uplink {uplink}" if uplink is not None else OWN
         via = (f"node {lender}" if lender else own) if self._cloud.is_up else NO_PATH
@@ -109,12 +109,12 @@ class LinkLog:
         metrics.LINK.labels(metrics.peer_label(lender) if lender and via != NO_PATH else via).set(1)
 
     async def _replay(self) -> None:
-        """Return when no write waits, when the link is down again, or after a minute."""
+        """Return when no write waits, when the link is down again, or after REPLAY_WAIT seconds."""
         deadline = self._clock() + REPLAY_WAIT
         while self._waiting() and self._cloud.is_up and self._clock() < deadline:
             await comes_within(STEP, self._cloud.changed.wait())
 
 
 def replayed_writes() -> int:
-    """Journaled writes that the cloud has taken since the process began."""
+    """Return the number of journaled writes that the cloud has accepted since the process started."""
     return metrics.total(metrics.JOURNAL_REPLAYED)

@@ -1,4 +1,4 @@
-"""Hides secrets in an object before a person sees it: the values of Secrets, and tokens of service accounts."""
+"""Hides secrets in an object before it is shown: the values of Secrets, and service account tokens."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ type Tree = dict[str, Any]
 
 
 class Visible(NamedTuple):
-    """The parts of an object that a person asked to see besides the rest."""
+    """Optional parts of objects that may be shown."""
 
     secrets: bool = False
-    """The values of Secrets. Tokens are never shown."""
+    """Values of Secrets. Tokens are never shown."""
     managed_fields: bool = False
-    """metadata.managedFields, which are longer than the rest and seldom the question; else their number is shown."""
+    """metadata.managedFields, which are long and seldom of interest; otherwise only their number is shown."""
 
 
 USUALLY = Visible()
 
 
 def visible_by(settings: Settings) -> Visible:
-    """The parts that the operator lets people see."""
+    """Return the parts that the operator's options make visible."""
     return Visible(settings.show_secrets, settings.show_managed_fields)
 
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-"""An annotation in which kubectl keeps the whole object that it applied, a Secret's values with it."""
+"""Annotation in which kubectl stores the complete applied object, including a Secret's values."""
 
 _SHOW_METADATA = frozenset({"Secret", "PartialObjectMetadata", "Table"})
 _TOKENS = {"TokenRequest": "status", "TokenReview": "spec"}
 
 
 def masked(kind: str, tree: Tree, visible: Visible = USUALLY) -> Tree:
-    """The object without secret values."""
+    """Return the object without secret values."""
     if kind in _TOKENS:
         return _without_token(tree, _TOKENS[kind])
     if visible.secrets or kind not in _SHOW_METADATA:
@@ -62,9 +62,9 @@ def _hidden(value: Any) -> str:
 
 
 def _hide(kind: object, node: Any) -> Any:
-    """A part of an object without values of Secrets.
+    """Return a part of an object without values of Secrets.
 
-    A Table has whole objects in its rows where a client asks for them.
+    Rows of a Table contain complete objects if the client requests that.
     """
     match node:
         case dict():

@@ -1,6 +1,7 @@
-"""Updates of this node's pods, on request of a program on the node: answered as YurtHub does, code and text.
+"""Updates of this node's pods, requested by a program on the node: answers have the same codes and texts as YurtHub's.
 
-The hub asks the cloud as its node, which has this right for its own pods alone: the caller has no identity here.
+The hub sends requests to the cloud with its node's identity, which is limited to the node's own pods: the caller's
+identity is not used.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from kube.requests.request_info import ResourceType
 PODS = ResourceType("", "v1", "pods")
 FIELD_MANAGER = "yurthub-ota"
 MAX_UPDATES = 4
-"""Updates that are asked for at the same time; each is two requests to the cloud."""
+"""Maximum concurrent updates; each makes two requests to the cloud."""
 AWAY = "OTA upgrade is not allowed when node is disconnected to cloud"
 DAEMON_SET, STATIC = "DaemonSet", "Node"
 
@@ -34,7 +35,7 @@ PATH = re.compile(
 
 
 class Refused(Exception):
-    """The code and the text of an answer that is no success."""
+    """An error answer, with its code and text."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -42,13 +43,13 @@ class Refused(Exception):
 
 
 def condition_of(pod: Json, kind: str) -> Json:
-    """A condition of a pod, {} where it has none of this type."""
+    """Return a condition of a pod; {} if it has none of this type."""
     conditions = (pod.get("status") or {}).get("conditions") or []
     return next((found for found in conditions if found.get("type") == kind), {})
 
 
 def why_not_now(pod: Json, node: str) -> str:
-    """Return why a pod needs no upgrade on this node, in YurtHub's wording; "" if it does."""
+    """Return why a pod cannot be upgraded on this node, in YurtHub's wording; "" if it can."""
     meta = pod["metadata"]
     name, on = f"{meta['namespace']}/{meta['name']}", (pod.get("spec") or {}).get("nodeName", "")
     if "deletionTimestamp" in meta:
@@ -61,7 +62,7 @@ def why_not_now(pod: Json, node: str) -> str:
 
 
 def why_no_image(pod: Json) -> str:
-    """Return why requested images are not ready, in YurtHub's wording; "" if they are, or none was requested."""
+    """Return why requested images are not ready, in YurtHub's wording; "" if they are, or none were requested."""
     image, meta = condition_of(pod, IMAGE_READY), pod["metadata"]
     if not image or (image.get("status") == "True" and image.get("message") == wanted_message(pod)):
         return ""
@@ -70,13 +71,13 @@ def why_no_image(pod: Json) -> str:
 
 
 def wanted_message(pod: Json) -> str:
-    """The message that names the revision to which the pod is to be upgraded."""
+    """Return the condition message for the revision to which the pod is to be upgraded."""
     revision = str(condition_of(pod, NEED_UPGRADE).get("message", "")).removeprefix(VERSION_PREFIX)
     return VERSION_PREFIX + revision
 
 
 class PodUpdates:
-    """Updates of one pod, by requests to the cloud. `Refused` where it cannot be done."""
+    """Updates one pod by requests to the cloud. `Refused` if that fails."""
 
     def __init__(self, client: Client, node: str, namespace: str, name: str) -> None:
         self._client = client
@@ -85,7 +86,7 @@ class PodUpdates:
         self._path = PODS.path(namespace, name)
 
     async def upgrade(self) -> str:
-        """Delete the pod, so that its DaemonSet makes a new one."""
+        """Delete the pod, so that its DaemonSet creates a new one."""
         pod = await self._pod()
         if why := why_not_now(pod, self._node):
             why = f"Failed to check pod {self._named} status, error: {why}"
@@ -106,7 +107,7 @@ class PodUpdates:
         return f"Start updating pod {self._named}"
 
     async def pull_images(self) -> str:
-        """Ask the manager for the images of the pod's new template, by a condition of the pod."""
+        """Request the manager to pull the images of the pod's new template, by setting a condition of the pod."""
         pod = await self._pod()
         if why := why_not_now(pod, self._node):
             raise Refused(403, f"Failed to check pod status {self._named}, error: {why}")
@@ -121,7 +122,7 @@ class PodUpdates:
         return f"Image pre-pull requested for pod {self._named}"
 
     async def _pod(self) -> Json:
-        """The pod as the cloud has it now."""
+        """Return the pod's present state in the cloud."""
         return await self._ask("GET", self._path, refusal="Get pod failed", says_why=True)
 
     async def _ask(
@@ -147,12 +148,12 @@ class PodUpdates:
 
 
 def _this(pod: Json) -> Json:
-    """For a write of this very pod, and not of a new one of its name."""
+    """Return the precondition that a write applies to this pod, not to a later one with the same name."""
     return {"uid": pod["metadata"]["uid"]}
 
 
 class UpdatePage:
-    """Answers the requests for updates, some at once."""
+    """Handles the requests for updates, a few at a time."""
 
     def __init__(self) -> None:
         self.limit = RequestLimit(

@@ -1,7 +1,7 @@
-"""Bodies of the Kubernetes API as YAML for people: objects, lists and watches, in both encodings.
+"""Formats bodies of the Kubernetes API as YAML: objects, lists and watches, in both encodings.
 
-An interface runs in the hub's own event loop, so the work is bounded: a large body gets one line for each object.
-Values of Secrets are hidden unless a caller asks for them.
+This runs in the hub's event loop, so the work is bounded: a large body gets one line for each object. Values of Secrets
+are hidden unless `visible` allows them.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from kube.wire.encoding import Encoding
 from kube.wire.json_fields import parse_object
 
 READABLE_BYTES = 128 * 1024
-"""Bytes of the largest body that is shown with all fields as YAML, which takes some 40 ms; in protobuf twice that."""
+"""Maximum bytes of a body that is shown with all fields, which takes some 40 ms; twice that for protobuf."""
 LINES = 2_000
-"""Objects or events of a larger body that are shown, one line each; a line takes some microseconds."""
+"""Maximum objects or events shown of a larger body, one line each; a line takes some microseconds."""
 PIECE = 4_096
-"""Bytes of a watch that are read at a time: the events before a malformed one are still shown."""
+"""Bytes of a watch parsed at a time: events before a malformed one are still shown."""
 
 
 def readable_body(encoding: Encoding, body: bytes, visible: Visible = USUALLY) -> str:
-    """A single object, a Status or a list; ValueError when the body is none of these."""
+    """Format a single object, a Status or a list. ValueError if the body is none of these."""
     codec = codec_for(encoding)
     api_version, kind, raw = codec.decode_single(body)
     if kind.removesuffix("List") not in ("", kind):
@@ -45,7 +45,7 @@ def readable_body(encoding: Encoding, body: bytes, visible: Visible = USUALLY) -
 
 
 def _cells(table: Tree) -> str:
-    """A Table as kubectl prints it, with the columns of wide output; ValueError where it has none of its parts."""
+    """Format a Table like kubectl's wide output. ValueError if it is malformed."""
     columns, rows = table.get("columnDefinitions"), table.get("rows")
     try:
         lines = [[column["name"].upper() for column in columns or ()]]
@@ -58,7 +58,7 @@ def _cells(table: Tree) -> str:
 
 
 def readable_watch(encoding: Encoding, body: bytes, visible: Visible = USUALLY) -> str:
-    """The events of a watch, a document each. A comment describes the bytes behind the last complete one."""
+    """Format the events of a watch, one document each. A comment describes trailing incomplete bytes."""
     codec = codec_for(encoding)
     complete = len(body) <= READABLE_BYTES
     documents: list[str] = []
@@ -84,7 +84,7 @@ def _frames(reader: FrameReader, body: bytes) -> Iterator[WatchFrame]:
 
 
 def readable_event(codec: Codec, frame: WatchFrame, *, complete: bool, visible: Visible = USUALLY) -> str:
-    """Format one event of a watch; with all fields of its object if `whole`."""
+    """Format one event of a watch; if `complete`, with all fields of its object."""
     shown: Tree = {"type": frame.type, "kind": frame.kind, "apiVersion": frame.api_version}
     if frame.status is not None:
         error = frame.status
@@ -109,7 +109,7 @@ def readable_event(codec: Codec, frame: WatchFrame, *, complete: bool, visible: 
 
 
 def readable_table(encoding: Encoding, body: bytes) -> str:
-    """A list as a line for each object, however large it is; ValueError when it is no list."""
+    """Format a list with one line per object, whatever its size. ValueError if it is not a list."""
     codec = codec_for(encoding)
     return _list(codec, codec.decode_list(body), complete=False, visible=USUALLY)
 
@@ -146,20 +146,20 @@ def _line(codec: Codec, raw: bytes) -> str:
 def object_tree(
     encoding: Encoding, api_version: str, kind: str, raw: bytes, visible: Visible = USUALLY
 ) -> Tree:
-    """An object as a tree of plain values, without secrets; ValueError when it is malformed."""
+    """Return an object as plain values, without secrets. ValueError if it is malformed."""
     is_json = encoding is Encoding.JSON
     tree = parse_object(raw) if is_json else shown_object(api_version, kind, raw)
     return masked(kind, tree if visible.managed_fields else _folded(tree), visible)
 
 
 def item_tree(item: Item, visible: Visible = USUALLY) -> Tree:
-    """The same of an object in a store."""
+    """Return a stored object as plain values, without secrets."""
     store = item.store
     return object_tree(store.codec.encoding, store.api_version, store.kind, item.raw, visible)
 
 
 def _folded(tree: Tree) -> Tree:
-    """The object with the number of its managedFields alone: they are longer than the rest, and seldom the question."""
+    """Replace managedFields by their number: they are long and seldom of interest."""
     metadata = tree.get("metadata")
     managed = metadata.get("managedFields") if isinstance(metadata, dict) else None
     if not isinstance(metadata, dict) or not isinstance(managed, list):
@@ -168,13 +168,13 @@ def _folded(tree: Tree) -> Tree:
 
 
 class _Dumper(yaml.CSafeDumper):
-    """Writes repeated values out, where YAML would refer to the first."""
+    """Writes repeated values in full, without YAML aliases."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True
 
 
 def as_yaml(tree: Tree, *, in_order: bool = True) -> str:
-    """A tree as YAML, its fields in their order, or in that of their names."""
+    """Format plain values as YAML, with fields in their order or, unless `in_order`, sorted by name."""
     text: str = yaml.dump(tree, Dumper=_Dumper, sort_keys=not in_order, allow_unicode=True, width=120)
     return text

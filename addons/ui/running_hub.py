@@ -20,19 +20,19 @@ from kube.http.client import Client
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Says why a hub does not answer its node, or not all of it."""
+    """Functions that return why the hub does not serve its node completely."""
 
     closed: Callable[[], list[str]] = list
-    """Names the listeners that were asked for and are not open."""
+    """Returns the addresses of listeners that should be open and are not."""
     waits_for: Callable[[], str] = str
-    """The reason why the hub answers no request yet; "" for none."""
+    """Returns why the hub answers no request yet; "" if it does."""
     unfit: Callable[[], str] = str
-    """The reason why the hub is not that of its node, which it answers all the same; "" for none."""
+    """Returns why the hub does not match its node, which it serves anyway; "" if it matches."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunningHub:
-    """The parts of the hub that reports read. No report changes them."""
+    """The parts of the hub that reports read and never change."""
 
     settings: Settings
     cloud: Cloud
@@ -42,14 +42,14 @@ class RunningHub:
     offline: Offline | None = None
     """None for a hub without a cache."""
     modules: FilterModules | None = None
-    """Filters that are not the hub's; None for a hub that has its own alone."""
+    """Filters added by the operator; None if there are only built-in ones."""
     records: Records = field(default_factory=Records)
     pool: Pool | None = None
     """None if the hub shares nothing with other nodes."""
     drills: Drills | None = None
-    """Rehearsed outages; None for a hub without a link of its own."""
+    """Drills of the link; None for a hub without a link of its own."""
     readiness: Readiness = field(default_factory=Readiness)
     client: Client | None = None
-    """Asks the cloud as the node; None for a hub without a link."""
+    """Client with the node's identity; None for a hub without a link."""
     web_address: Callable[[], str] = str
-    """The URL of mitmproxy's web interface, with its token, for no report and no file; "" where there is none."""
+    """Returns the URL of mitmproxy's web interface with its token; "" without one. Never part of a report or file."""

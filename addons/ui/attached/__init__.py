@@ -1,4 +1,4 @@
-"""Flows of a hub without an interface for one attached process, shown and intercepted."""
+"""Sends the flows of a hub without an interface to one attached process, which may intercept them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Sends the flows of a hub without an interface to one attached process.
 
-The code that makes flows for people is loaded when a process attaches.
+The code that prepares flows for display is imported when a process attaches.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ if TYPE_CHECKING:
     from addons.ui.flows.flows import Flows
 
 MAX_COPIED = 4 * 1024 * 1024
-"""Bytes of all bodies that are copied at once for an attached process."""
+"""Maximum bytes of all bodies copied at a time for an attached process."""
 MAX_EVENTS = 2 * 1024 * 1024
-"""Characters of all events that wait for it."""
+"""Maximum characters of all watch events queued for an attached process."""
 
 
 class Attached(NamedTuple):
-    """The process that is attached now."""
+    """The attached process."""
 
     feed: FlowFeed
     flows: Flows
     holds: Holds | None
-    """None without leave to hold."""
+    """Its intercepted flows; None without permission to intercept."""
 
 
 class Attachments:
-    """Knows the running flows, and the attached process."""
+    """The running flows, and the process that is attached, if any."""
 
     name = "edgehub-attachments"
 
     def __init__(self, settings: Callable[[], Settings], drills: Drills) -> None:
         self.key = ""
-        """Known to the attached process alone, which alone decides about its held flows."""
+        """Secret of the attached process, by which it authenticates its decisions on intercepted flows."""
         self._settings = settings
         self._drills = drills
         self._has_interface = False
@@ -59,21 +59,21 @@ class Attachments:
         self._has_interface = not isinstance(loader.master, HubMaster)
 
     def start(self, hub: RunningHub) -> None:
-        """Take the running hub, which knows the filters' verdicts."""
+        """Set the running hub, which provides the filters' verdicts."""
         self._hub = hub
 
     def visible(self) -> Visible:
-        """The parts of an object that people may see now besides the rest."""
+        """Return which optional parts of objects may be shown."""
         return visible_by(self._settings())
 
     def may_hold(self) -> bool:
-        """Whether the attached process may hold flows, and edit them."""
+        """Whether the attached process may intercept and edit flows."""
         return self._settings().allow_hold
 
     def attach(self) -> tuple[FlowFeed, Flows]:
-        """Feed a process from now on, with present flows first. Ends the feed of another one.
+        """Start a feed for a process, beginning with the running flows. Ends the feed of a previously attached process.
 
-        StatusError 409 beside an interface.
+        StatusError 409 if this hub has an interface.
         """
         self._refuse_beside_an_interface()
         from addons.ui.attached.flow_feed import FlowFeed, Holds  # noqa: PLC0415 - see the head of this module
@@ -102,7 +102,7 @@ class Attachments:
         return feed, flows
 
     def detach(self, feed: FlowFeed) -> None:
-        """End a feed. After the last one, flows continue without copies."""
+        """End a feed. Without a feed, flows continue without copies."""
         feed.close()
         attached = self._attached
         if attached is not None and attached.feed is feed:
@@ -112,9 +112,9 @@ class Attachments:
             self._attached = None
 
     def holds_of(self, key: str) -> Holds:
-        """The intercepted flows of the attached process.
+        """Return the intercepted flows of the attached process.
 
-        StatusError 403 where flows may not be held, 409 for another process than the attached one.
+        StatusError 403 if intercepting is not permitted, 409 if `key` is not the attached process's.
         """
         self._refuse_beside_an_interface()
         if not self.may_hold():
@@ -131,7 +131,7 @@ class Attachments:
             attached.feed.offer(flow)
 
     async def request(self, flow: http.HTTPFlow) -> None:
-        """Wait with a request that is held."""
+        """Wait while the request is intercepted."""
         if (attached := self._attached) is not None:
             await _wait(attached, flow, flow.request, attached.flows.request)
 
@@ -141,7 +141,7 @@ class Attachments:
             attached.feed.offer(flow)
 
     async def response(self, flow: http.HTTPFlow) -> None:
-        """Wait with an answer that is held."""
+        """Wait while the answer is intercepted."""
         if (attached := self._attached) is not None and flow.response is not None:
             await _wait(attached, flow, flow.response, attached.flows.hold_answer)
         self.ended(flow)
@@ -150,7 +150,7 @@ class Attachments:
         self.ended(flow)
 
     def ended(self, flow: http.HTTPFlow) -> None:
-        """The answer is there, or will not come. A refused request has no other hook."""
+        """Handle the end of a flow, with or without an answer. For a refused request it is the only hook."""
         is_known = self._running.pop(flow.id, None) is not None
         if (attached := self._attached) is not None:
             if not is_known:
@@ -168,7 +168,7 @@ async def _wait(
     message: http.Message,
     decided: Callable[[http.HTTPFlow], Awaitable[None]],
 ) -> None:
-    """Hold a flow with this message where the person wants it, until `decided` returns."""
+    """Intercept a flow at this message if the user's filter matches, and wait until `decided` returns."""
     holds = attached.holds
     if holds is not None and holds.begin(flow, message):
         try:

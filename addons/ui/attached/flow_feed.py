@@ -1,5 +1,6 @@
-"""The flows of a running hub for the attached person: the changes of each, within bounds; held flows, their time limit,
-and their edits."""
+"""A running hub's flows for the attached process: bounded queues of changes, and intercepted flows with their time
+limit and edits.
+"""
 
 from __future__ import annotations
 
@@ -24,30 +25,32 @@ if TYPE_CHECKING:
     from addons.ui.flows.flows import Flows
 
 MAX_HELD = 20
-"""Flows that are held at once. Others continue."""
+"""Maximum flows intercepted at a time. Others continue."""
 HOLD_TIME = 120.0
-"""Seconds until a held flow continues unchanged."""
+"""Seconds after which an intercepted flow continues unchanged."""
 FIELDS: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("method", "scheme", "authority", "path", "http_version", "reason"), bytes),
     **dict.fromkeys(("port", "status_code"), int),
     "host": str,
     "content": (bytes, type(None)),
 }
-"""Fields of mitmproxy's messages that a person may try to change, besides headers. The hub decides which edits hold."""
+"""Fields of mitmproxy's messages, besides headers, that an edit may contain. The hub decides which edits are
+accepted.
+"""
 
 logger = logging.getLogger(__name__)
 
 
 class _Hold(NamedTuple):
     number: int
-    """One for each hold: the request and the answer of a flow are held one after the other."""
+    """Distinguishes successive interceptions of one flow: its request, then its answer."""
     flow: http.HTTPFlow
     message: http.Message
     end: asyncio.TimerHandle
 
 
 class Holds:
-    """Each held flow waits until it is decided, its time is over, or the attached process leaves."""
+    """The intercepted flows. Each waits for a decision, the time limit, or the end of the attachment."""
 
     def __init__(self) -> None:
         self._expression = ""
@@ -56,10 +59,10 @@ class Holds:
         self._numbers = count(1)
 
     def handle_command(self, said: Mapping[str, Any]) -> None:
-        """Carry out the attached process's commands about held flows.
+        """Execute a command of the attached process.
 
-        `filter` selects them from now on; else `flow` and `hold` name one, which goes on with `changes` of its message,
-        or ends where it is to `kill`. StatusError 400 for a malformed command.
+        `filter` selects the flows to intercept. `flow` and `hold` name an intercepted flow, which continues with
+        `changes` of its message, or is killed by `kill`. StatusError 400 for a malformed command.
         """
         match said:
             case {"filter": str(expression)}:
@@ -70,7 +73,7 @@ class Holds:
                 raise bad_request("neither a filter nor a decision")
 
     def choose(self, expression: str) -> None:
-        """Hold flows that match a filter expression of mitmproxy's from now on; "" for none. StatusError 400."""
+        """Set mitmproxy's filter expression for flows to intercept; "" for none. StatusError 400 if it is invalid."""
         try:
             self._filter = flowfilter.parse(expression) if expression else None
         except ValueError as error:
@@ -83,14 +86,16 @@ class Holds:
         )
 
     def is_to_be_held(self, flow: http.HTTPFlow) -> bool:
-        """Whether the person wants it. A flow that the hub answers itself, such as the node's Lease, never waits."""
+        """Whether the user's filter matches. Flows that the hub answers itself, such as the node's Lease, are never
+        intercepted.
+        """
         context = context_of(flow)
         if self._filter is None or context is None or context.route is None or context.answerer is not None:
             return False
         return bool(self._filter(flow))
 
     def begin(self, flow: http.HTTPFlow, message: http.Message) -> bool:
-        """Intercept a flow with a complete message. False where it passes."""
+        """Intercept a flow at a complete message. Return whether it was intercepted."""
         if message.stream or not self.is_to_be_held(flow):
             return False
         if len(self._held) >= MAX_HELD:
@@ -103,25 +108,25 @@ class Holds:
         return True
 
     def end(self, flow: http.HTTPFlow) -> None:
-        """Note that a flow no longer waits."""
+        """Handle the end of a flow's interception."""
         self._held.pop(flow.id).end.cancel()
 
     def number(self, flow: http.HTTPFlow) -> int:
-        """The number of a flow's present interception; 0 for none."""
+        """Return the number of a flow's current interception; 0 for none."""
         hold = self._held.get(flow.id)
         return hold.number if hold is not None and flow.intercepted else 0
 
     def release(self) -> None:
-        """Resume all flows unchanged, and hold no more."""
+        """Resume all flows unchanged, and intercept no more."""
         self._filter = None
         for hold in self._held.values():
             hold.flow.resume()
 
     def decide(self, flow_id: str, number: int, changes: Mapping[str, Any], *, is_killed: bool) -> None:
-        """Resume an intercepted flow with a person's changes, or kill it.
+        """Resume an intercepted flow with a user's changes, or kill it.
 
-        StatusError 409 if it is no longer held, and 400 for an invalid change of a message: a request is refused then,
-        and an answer continues unchanged.
+        StatusError 409 if it is no longer intercepted, 400 for an invalid change: then a request is refused, and an
+        answer continues unchanged.
         """
         hold = self._held.get(flow_id)
         if hold is None or hold.number != number or not hold.flow.intercepted:
@@ -152,7 +157,7 @@ class Holds:
 
 
 def _values(changes: Mapping[str, Any], message: http.Message) -> dict[str, Any]:
-    """Fields of a message as mitmproxy has them. StatusError 400 where one is none."""
+    """Convert the changed fields to mitmproxy's types. StatusError 400 for an invalid field."""
     values = dict(changes)
     for name, value in values.items():
         if name == "headers":
@@ -176,18 +181,20 @@ def _headers(value: object, kind: type[http.Headers]) -> http.Headers:
 
 
 MAX_FLOWS = 500
-"""Changed flows that wait for an attached process which reads too slowly. The oldest are dropped, and counted."""
+"""Maximum changed flows queued for an attached process that reads too slowly. The oldest are dropped, and counted."""
 MAX_FEED_BYTES = 4 * 1024 * 1024
-"""Bytes of their bodies and messages."""
+"""Maximum bytes of the queued flows' bodies and messages."""
 NOTHING = tnetstring.dumps(None)
-"""An empty record: writing it fails once the attached process is gone."""
+"""An empty record. Writing it fails once the attached process is gone."""
 
 
 class FlowFeed:
-    """Each record is a tnetstring, as mitmproxy writes flows to files: `flow` and its state, or `dropped`."""
+    """Queue of records for the attached process. A record is a tnetstring, as in mitmproxy's flow files: `flow` with
+    its state, or `dropped`.
+    """
 
     def __init__(self, holds: Holds | None = None) -> None:
-        """`holds` has the flows that wait for the attached process; None without such flows."""
+        """`holds` has the intercepted flows; None without permission to intercept."""
         self.is_closed = False
         self._holds = holds
         self._changed: dict[str, tuple[http.HTTPFlow, int]] = {}
@@ -196,7 +203,7 @@ class FlowFeed:
         self._has_more = asyncio.Event()
 
     def offer(self, flow: http.HTTPFlow) -> None:
-        """Note that a flow is new, or has changed. It is read when the process takes it."""
+        """Queue a new or changed flow. Its state is read when the process takes the record."""
         self._take(flow.id)
         size = size_of(flow)
         self._changed[flow.id] = (flow, size)
@@ -204,23 +211,23 @@ class FlowFeed:
         while len(self._changed) > MAX_FLOWS or (self._bytes > MAX_FEED_BYTES and len(self._changed) > 1):
             dropped = self._take(next(iter(self._changed)))
             if dropped is not None:
-                dropped.resume()  # no person sees that it is held
+                dropped.resume()  # its user cannot see that it is intercepted
             self._dropped += 1
             reached("flows for an attached process")
         self._has_more.set()
 
     def close(self) -> None:
-        """End `next`. Nothing more is noted."""
+        """Close the queue. Later offers are ignored."""
         self.is_closed = True
         self._changed.clear()
         self._has_more.set()
 
     async def wait(self) -> None:
-        """Return when there is a record, or the feed is closed."""
+        """Return when a record is queued, or the feed is closed."""
         await self._has_more.wait()
 
     def next(self, flows: Flows) -> bytes:
-        """The next record; none when the feed is closed."""
+        """Return the next record; empty when the feed is closed."""
         said = b""
         if self._dropped:
             said, self._dropped = tnetstring.dumps({"dropped": self._dropped}), 0

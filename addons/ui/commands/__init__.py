@@ -1,1 +1,1 @@
-"""The commands with which a person asks a running hub: from a shell, and in mitmproxy's command line."""
+"""The commands that query a running hub: from a shell, and in mitmproxy's command line."""

@@ -13,12 +13,12 @@ from urllib.parse import urlencode
 from urllib.request import ProxyHandler, Request, build_opener
 
 TIMEOUT = 60.0
-"""Seconds for an answer. The hub makes one long report after the other, from memory."""
+"""Seconds for an answer. The hub computes long reports one after the other."""
 JSON = "application/json"
 
 
 class NoAnswer(Exception):
-    """The hub cannot be asked, or refused."""
+    """Raised if the hub does not answer or refuses; the message is for the user."""
 
 
 @contextmanager
@@ -31,10 +31,10 @@ def open_page(
     body: bytes | None = None,
     kind: str = "application/yaml",
 ) -> Iterator[BinaryIO]:
-    """The hub's answer to a GET, or to a POST of a `body` of some `kind`, to be read as it comes.
+    """Send a GET, or a POST if `body` is given with its media type `kind`, and yield the answer as a stream.
 
-    A page is one of /debug/, or a path of its own that begins with a slash.
-    NoAnswer where the hub cannot be asked, refuses, or breaks off.
+    `page` is below /debug/, or a complete path if it begins with a slash. NoAnswer if the hub does not answer, refuses,
+    or disconnects.
     """
     url = f"{admin.rstrip('/')}{page if page.startswith('/') else f'/debug/{page}'}" + (
         f"?{urlencode(query)}" if query else ""
@@ -46,7 +46,7 @@ def open_page(
         request = Request(url, data=body, headers=headers)  # noqa: S310 - the scheme was looked at
     except ValueError:
         raise NoAnswer(f"{admin} is no http URL") from None
-    # The admin port is on this node: a proxy that the environment names does not reach it.
+    # No proxy: the admin port is on this node.
     opener = build_opener(ProxyHandler({}))
     try:
         with opener.open(request, timeout=TIMEOUT) as answer:
@@ -57,7 +57,7 @@ def open_page(
     except HTTPError as error:
         raise NoAnswer(f"the hub at {admin} refuses: {_message(error)}") from None
     except BrokenPipeError:
-        raise  # the caller's own output: urllib wraps those of the connection
+        raise  # an error of the caller's output: urllib wraps those of the connection
     except (URLError, HTTPException, TimeoutError, ConnectionError) as error:
         why = error.reason if isinstance(error, URLError) else error
         if isinstance(why, ConnectionRefusedError):
@@ -68,12 +68,12 @@ def open_page(
 
 
 def new_file(path: str) -> BinaryIO:
-    """A new file, which this user alone may read; OSError where there is one already, or none can be."""
+    """Create a file that only this user may read. OSError if it exists, or cannot be created."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
 
 def write_new(path: str, content: bytes) -> str:
-    """Write a new file as `new_file` makes it, and return a line about it; NoAnswer where that fails."""
+    """Write a file created by `new_file`, and return a line about it. NoAnswer if that fails."""
     try:
         with new_file(path) as file:
             file.write(content)

@@ -1,4 +1,4 @@
-"""`scripts/hub attach`: shows or writes the flows of a running hub, in a process of its own."""
+"""`scripts/hub attach`: shows or saves the flows of a running hub, in a separate process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from addons.ui.commands.asking import NoAnswer, new_file, open_page
 from addons.ui.commands.web_interface import run_web
 
 VIEWER = Path(__file__).parent / "viewer.py"
-"""A script of mitmproxy's."""
+"""The script that mitmproxy runs in that process."""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +39,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Until the person ends it. NoAnswer where the hub cannot be attached to, or the file cannot be written."""
+    """Show or save flows until the user ends it. NoAnswer if the hub refuses, or the file cannot be written."""
     if not options.write:
         return _show(options.admin, options.ui, options.hold, options.rest)
     if options.hold:
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _show(admin: str, ui: str, hold: str, rest: Sequence[str]) -> int:
-    # The heaviest of mitmproxy's modules, which no other command needs.
+    # Imported late: mitmproxy's heaviest modules, which no other command needs.
     from mitmproxy import flowfilter  # noqa: PLC0415 - as above
     from mitmproxy.tools import main as programs  # noqa: PLC0415 - as above
 
@@ -56,7 +56,7 @@ def _show(admin: str, ui: str, hold: str, rest: Sequence[str]) -> int:
 
     if ui == "console" and not sys.stdout.isatty():
         raise NoAnswer("edgehub: --ui console needs a terminal: attach in one, or with --ui web")
-    # A hub that refuses gives the reason before a screen hides it.
+    # Fail before the console hides the reason of a refusal.
     with open_page(admin, "flows", accept="*/*") as stream:
         received = next(records(stream), {})
     if hold and not received.get("may_hold"):

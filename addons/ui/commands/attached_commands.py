@@ -1,4 +1,4 @@
-"""The hub to which an interface is attached, as commands ask it: by its admin port, in a thread."""
+"""Queries by commands in an attached interface: by the hub's admin port, in a thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from addons.ui.commands.asking import JSON, open_page
 
 
 class HubElsewhere:
-    """An `addons.ui.commands.console_commands.AskedHub`."""
+    """Implementation of `addons.ui.commands.console_commands.AskedHub` for the hub of another process."""
 
     def report(self, name: str) -> Any:
         return _ask(name, {}, None)
@@ -23,7 +23,7 @@ class HubElsewhere:
 
 
 def _ask(name: str, query: Mapping[str, str], body: bytes | None) -> Any:
-    """The hub's answer: a value, a text, or a file. NoAnswer as `open_page`."""
+    """Return the hub's answer: a JSON value, a text, or a file. NoAnswer as in `open_page`."""
     with open_page(ctx.options.edgehub_admin, name, query, accept=f"{JSON}, */*", body=body) as answer:
         said, kind = answer.read(), answer.headers.get_content_type()  # type: ignore[attr-defined]  # an HTTPResponse
     return json.loads(said) if kind == JSON else said if kind == "application/gzip" else said.decode()

@@ -1,6 +1,6 @@
 """`edgehub.NAME` in mitmproxy's command line: the same queries as `scripts/hub NAME`, with completion.
 
-The same commands query the hub that runs beside the interface, and one to which the interface is attached.
+The commands query the hub that runs beside the interface, or the one to which the interface is attached.
 """
 
 from __future__ import annotations
@@ -55,21 +55,23 @@ COMMANDS: Mapping[str, Mapping[str, types.Choice]] = {
     "link": {"link": LINK},
     "support": {},
 }
-"""The commands with arguments, each with those that mitmproxy completes. The method has the name with `_` for a dot."""
+"""The commands with arguments, each with its arguments that mitmproxy completes. In method names `_` replaces the
+dot.
+"""
 
 
 class AskedHub(Protocol):
-    """The hub that commands ask. Each raises NoAnswer or StatusError where it refuses."""
+    """The hub that the commands query. Its methods raise NoAnswer or StatusError if it refuses."""
 
     def report(self, name: str) -> Any:
-        """A report without arguments, as JSON has it."""
+        """Return a report without arguments, as a JSON value."""
 
     async def ask(self, name: str, query: Mapping[str, str], body: bytes | None = None) -> Any:
-        """Another report: a value of JSON, a text, or a file."""
+        """Return another report: a JSON value, a text, or a file."""
 
 
 class HubBeside:
-    """The hub of this process, from `start` on."""
+    """The hub of this process, available after `start`."""
 
     def __init__(self) -> None:
         self._hub: RunningHub | None = None
@@ -92,12 +94,12 @@ class HubBeside:
 
 
 def _plain(report: Any) -> Any:
-    """A report as JSON has it, of plain values alone."""
+    """Convert a report to plain JSON values."""
     return report if isinstance(report, str | bytes) else orjson.loads(orjson.dumps(report))
 
 
 class ConsoleCommands:
-    """The commands. One that takes long shows its answer later: over the console, or in the event log of mitmweb."""
+    """The commands. Slow answers are shown later: over the console, or in mitmweb's event log."""
 
     name = "edgehub-commands"
 
@@ -119,11 +121,11 @@ class ConsoleCommands:
             task.cancel()
 
     def components(self) -> Sequence[str]:
-        """Components that asked for something, or that a rule names."""
+        """Components that sent requests, or that a rule names."""
         return self._choices("components")
 
     def resources(self) -> Sequence[str]:
-        """Resources that the hub keeps, that filters understand, or that components of a node ask for."""
+        """Resources that the hub caches, that filters process, or that components of a node commonly read."""
         return self._choices("resources")
 
     def verbs(self) -> Sequence[str]:
@@ -131,13 +133,13 @@ class ConsoleCommands:
         return sorted(READS)
 
     def links(self) -> Sequence[str]:
-        """The states of the link to the cloud, in a drill and without one."""
+        """States of the link to the cloud, with and without a drill."""
         return ["online", *DrillKind]
 
     def explain(
         self, component: str, resource: str, namespace: str = "", name: str = "", verb: str = "list"
     ) -> str | None:
-        """Why a component sees an object as it does: the route, the rules, and the filters' decisions."""
+        """Explain why a component sees an object as it does: the route, the rules, and the filters' decisions."""
         return self._answer(self._explain(component, resource, namespace, name, verb))
 
     def explain_all(
@@ -147,12 +149,12 @@ class ConsoleCommands:
         return self._answer(self._explain(component, resource, namespace, "", verb))
 
     def explain_flow(self, flow: flow.Flow) -> str | None:
-        """The same for a flow's request: `edgehub.explain.flow @focus`."""
+        """Explain a flow's request: `edgehub.explain.flow @focus`."""
         context = context_of(flow) if isinstance(flow, http.HTTPFlow) else None
         component, info = component_of(flow), context.info if context is not None else None
         if context is not None:
             component = context.component
-        elif isinstance(flow, http.HTTPFlow):  # of an attached hub
+        elif isinstance(flow, http.HTTPFlow):  # a flow of an attached hub
             try:
                 info = parse_request(flow.request.method, flow.request.path)
             except StatusError:
@@ -168,12 +170,12 @@ class ConsoleCommands:
         return self._answer(self._try(Path(file)))
 
     def dump(self, resource: str, component: str = "", namespace: str = "", name: str = "") -> str | None:
-        """The copy of a resource as YAML, or a component's view of it."""
+        """Show the hub's copy of a resource as YAML, or a component's view of it."""
         query = {"resource": resource, "namespace": namespace, "name": name, "as": component}
         return self._answer(self._hub.ask("dump", query))
 
     def link(self, link: str, kbps: int = 0, ms: int = 0, minutes: int = DEFAULT_MINUTES) -> str | None:
-        """Rehearse an outage or a slow link, and end it: offline, online, slow KBPS MS."""
+        """Simulate an outage or a slow link, or end that: offline, online, slow KBPS MS."""
         numbers = {"kbps": kbps, "ms": ms, "minutes": minutes}
         query = {"link": link, **{name: str(number) for name, number in numbers.items() if number}}
         return self._answer(self._text("link", query, b""))
@@ -217,7 +219,9 @@ class ConsoleCommands:
         return await asyncio.to_thread(write_new, str(path), await self._hub.ask("support", {}))
 
     def _answer(self, work: Coroutine[Any, Any, str]) -> str | None:
-        """Show the text that `work` returns, now or when it is there. An immediate refusal is a CommandError."""
+        """Show the text that `work` returns, at once or when it is ready. An immediate refusal becomes a
+        CommandError.
+        """
         loop = asyncio.get_running_loop()
         task = asyncio.Task(work, loop=loop, name="a command of an interface", eager_start=True)
         if task.done():
@@ -240,10 +244,10 @@ class ConsoleCommands:
 
 
 def typed(command: Callable[..., str | None], **choices: types.Choice) -> Callable[..., str | None]:
-    """A command whose arguments mitmproxy completes from these choices, and refuses others.
+    """Annotate a command so that mitmproxy completes and validates its arguments by these choices.
 
-    In a browser it returns the name of its answer's place: mitmweb's command bar shows a text in one line, its event
-    log has the lines.
+    In a browser it returns where the answer is shown: mitmweb's command bar shows one line only, so the answer goes to
+    the event log.
     """
     command.__annotations__.update({**choices, "return": str if in_browser() else None})
     return command
@@ -254,10 +258,10 @@ def in_browser() -> bool:
 
 
 def show(text: str) -> None:
-    """Show a text over mitmproxy's console; in its event log where there is no console."""
+    """Show a text over mitmproxy's console; without a console, in the event log."""
     overlay = getattr(ctx.master, "overlay", None)
     if overlay is None:
-        # The browser's event log leaves out mitmproxy's alerts, and has rows of one line.
+        # The browser's event log omits mitmproxy's alerts, and shows one line per entry.
         for number, line in enumerate(text.splitlines()):
             logger.info("%s", line, extra={REPORT_LINE: number})
         return

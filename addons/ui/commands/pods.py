@@ -1,4 +1,4 @@
-"""`edgehub pods`: lists the pods of this node that wait for an update, and has one updated, or its images pulled."""
+"""`edgehub pods`: lists this node's pods that wait for an update, updates one, or pulls its images."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """The exit status; NoAnswer where the hub cannot be asked or refuses."""
+    """Run the command. Return the exit status; NoAnswer if the hub does not answer or refuses."""
     if options.action is None:
         show(waiting(options.admin), as_json=options.json)
         return 0
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def waiting(admin: str) -> list[Json]:
-    """The pods that need an upgrade, by the node's own copy."""
+    """Return the pods that need an upgrade, from the node's own copy."""
     with open_page(admin, "/pods") as answer:
         pods: list[Json] = json.load(answer)["items"]
     return [pod for pod in pods if conditions_of(pod).get(NEED_UPGRADE, {}).get("status") == "True"]
@@ -56,7 +56,7 @@ def conditions_of(pod: Row) -> dict[str, Any]:
 
 
 def namespace_of(name: str, pods: list[Json]) -> str:
-    """The namespace of the one pod of this name; NoAnswer where there is none, or more than one."""
+    """Return the namespace of the only pod with this name. NoAnswer if there is none, or several."""
     found = [pod["metadata"]["namespace"] for pod in pods if pod["metadata"]["name"] == name]
     if len(found) != 1:
         why = f"in {', '.join(sorted(found))}" if found else "nowhere"
@@ -65,7 +65,7 @@ def namespace_of(name: str, pods: list[Json]) -> str:
 
 
 def show(pods: list[Json], *, as_json: bool) -> None:
-    """Print a table, or an array."""
+    """Print the pods as a table, or as a JSON array."""
     if as_json:
         print(json.dumps(pods, indent=2))
         return
@@ -81,7 +81,7 @@ def _daemonset(pod: Row) -> str:
 
 
 def images(pod: Row) -> str:
-    """The state of the new images on the node."""
+    """Return the state of the new images on the node."""
     found = conditions_of(pod)
     ready, wanted = found.get(IMAGE_READY), found[NEED_UPGRADE].get("message", "")
     if ready is None:

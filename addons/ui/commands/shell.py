@@ -23,7 +23,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
 def seconds(text: str) -> int:
-    """`90s`, `5m`, `2h`; ValueError for anything else."""
+    """Parse a duration such as `90s`, `5m` or `2h`. ArgumentTypeError for anything else."""
     match = re.fullmatch(r"(\d{1,6})([smh])", text)
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no time such as 90s, 5m or 2h")
@@ -53,7 +53,7 @@ def add_observe_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def query_of(options: argparse.Namespace) -> dict[str, str]:
-    """The query for the admin port."""
+    """Return the admin port's query for these options."""
     named = {name: getattr(options, name) for name in ("component", "resource", "namespace", "verdict")}
     flags = {name: "1" for name in ("events", "follow") if getattr(options, name)}
     since = {"since": str(options.since)} if options.since is not None else {}
@@ -61,7 +61,7 @@ def query_of(options: argparse.Namespace) -> dict[str, str]:
 
 
 def show_lines(lines: Iterable[bytes], output: str) -> None:
-    """Print the lines of a hub as they come, until there are no more."""
+    """Print the hub's lines as they arrive, until the stream ends."""
     has_colours = sys.stdout.isatty()
     for raw in lines:
         if not raw.strip():
@@ -82,17 +82,18 @@ def show_lines(lines: Iterable[bytes], output: str) -> None:
 
 
 UNTRIED = 3
-"""The exit status of a trial that could not be made, for want of a copy."""
+"""Exit status if the hub has no copy on which to try the rules."""
 ADMIN = "http://127.0.0.1:10267"
-"""The admin port of a hub with the default options."""
+"""Admin port of a hub with default options."""
 
 type Asked = argparse.Namespace
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one subcommand; the exit status, 1 when the hub cannot be asked. Bad flags end the process with status 2.
+    """Run one subcommand. Return the exit status, 1 if the hub does not answer. Invalid flags exit the process with
+    status 2.
 
-    If the reader of its output ends first, such as `| head`, it ends silently, with a shell's status for SIGPIPE.
+    If the output is closed early, as by `| head`, end silently with a shell's status for SIGPIPE.
     """
     parser = make_parser()
     options, unknown = parser.parse_known_args(arguments)
@@ -104,7 +105,7 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
         return status
     except BrokenPipeError:
-        # Python would report it once more when it ends.
+        # Otherwise Python reports the broken pipe again when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except NoAnswer as error:
@@ -124,7 +125,7 @@ def _show(options: Asked, report: str) -> int:
 
 
 def _in_red(text: str) -> str:
-    """On a terminal, the lines about a drill, and about closed listeners, in red."""
+    """On a terminal, colour lines about drills and closed listeners red."""
     if not sys.stdout.isatty():
         return text
     lines = text.splitlines(keepends=True)
@@ -165,7 +166,7 @@ def _kubeconfig(options: Asked) -> int:
     url = json.loads(_ask(options, "status"))["url"]
     if not url:
         raise NoAnswer("the hub has no plain port, and lends the node's identity nowhere else: see --port")
-    # client-node refuses plain http without that; where there is no TLS it changes nothing.
+    # client-node requires this for plain http; it has no effect without TLS.
     print(
         f"""\
 apiVersion: v1
@@ -210,14 +211,14 @@ def _ask(
     accept: str = JSON,
     body: bytes | None = None,
 ) -> str:
-    """The hub's answer to a GET, or to a POST of `body`, with an end of its last line. NoAnswer as `open_page`."""
+    """Return the hub's answer to a GET, or to a POST of `body`, with a final newline. NoAnswer as in `open_page`."""
     with open_page(options.admin, page, query, accept=accept, body=body) as answer:
         text = answer.read().decode()
     return text if text.endswith("\n") or not text else text + "\n"
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The subcommands and their flags."""
+    """Return the parser of the subcommands and their flags."""
     parser = FlagParser(
         prog="edgehub", description="Ask a running hub. Without a command, the hub itself runs: see --help."
     )

@@ -1,4 +1,4 @@
-"""The script by which mitmproxy's own program shows the flows of a hub in another process (`edgehub attach`)."""
+"""A script for mitmproxy's own program that shows the flows of a hub in another process (`edgehub attach`)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from addons.ui.flows.interface import RetainedFlows, begin_interface, choose_fir
 from addons.ui.masking import USUALLY, Visible
 
 AGAIN = 2.0
-"""Seconds until a hub that has ended is asked again."""
+"""Seconds before a reconnection to a hub that has ended."""
 
 logger = logging.getLogger(__name__)
 
@@ -43,9 +43,9 @@ class Viewer:
         self._visible = USUALLY
         self._is_over = False
         self._key = ""
-        """The hub's id of this process; "" before its first message."""
+        """Secret by which this process authenticates to the hub; "" before the hub's first record."""
         self._may_hold = True
-        """Whether the hub lets flows be held; True until it refuses."""
+        """Whether the hub permits intercepting flows; assumed until it says otherwise."""
         self._tells = ThreadPoolExecutor(1, "decisions for the hub")
 
     def load(self, loader: Loader) -> None:
@@ -53,7 +53,7 @@ class Viewer:
         register(ATTACHED)
 
     def configure(self, updated: set[str]) -> None:
-        """Pass mitmproxy's own option `intercept` to the hub."""
+        """Send mitmproxy's option `intercept` to the hub."""
         if not updated & {"intercept", "intercept_active"}:
             return
         if ctx.options.intercept and not self._may_hold:
@@ -62,14 +62,14 @@ class Viewer:
             self._tell_filter()
 
     def update(self, flows: Sequence[Flow]) -> None:
-        """Send the hub the flows that a person has resumed, edited or ended."""
+        """Send the hub the user's decisions on flows: resumed, edited or killed."""
         for flow in flows:
             self._let_go(flow)
 
     def running(self) -> None:
         view = ctx.master.addons.get("view")
         self._retained = RetainedFlows(view.remove)
-        for signal_ in (view.sig_view_update, view.sig_store_remove):  # the browser's buttons notify no addon
+        for signal_ in (view.sig_view_update, view.sig_store_remove):  # browser buttons call no hook
             signal_.connect(self._let_go)
         choose_first_view()
         begin_interface(ctx.master)

@@ -1,4 +1,4 @@
-"""Runs mitmproxy's interface in a browser, of the hub itself or attached to one; one line where its port is taken."""
+"""Runs mitmweb, for the hub itself or attached to one, and reports a port in use in one line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 
 def run_web(arguments: Sequence[str]) -> None:
-    """Run mitmweb to its end. Where it cannot listen the process ends with status 1, and a line with the remedy."""
+    """Run mitmweb until it ends. If its port is in use, exit with status 1 and a line with the remedy."""
     from mitmproxy.tools import main as programs  # noqa: PLC0415 - the heaviest of mitmproxy's modules
 
     try:

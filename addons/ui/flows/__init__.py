@@ -1,4 +1,4 @@
-"""The display of a flow in mitmproxy's interfaces: comment, body, open watch, and filters' verdicts.
+"""The display of flows in mitmproxy's interfaces: comments, bodies, open watches, and filters' verdicts.
 
-`addons.console` imports this package beside an interface alone.
+`addons.console` imports this package only beside an interface.
 """

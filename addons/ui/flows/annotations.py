@@ -1,4 +1,4 @@
-"""Annotations of a flow for people: a mark for its route, and a comment that begins with component and route."""
+"""Annotations of flows: a mark for the route, and a comment that begins with component and route."""
 
 from __future__ import annotations
 
@@ -18,21 +18,23 @@ ROUTES = {
     RouteKind.LOCAL: (":hearts:", "local"),
     RouteKind.KUBELET: (":diamonds:", "kubelet"),
 }
-"""Mark and name of each route. Marks are mitmproxy's names of signs that each font for text has, and no emoji font."""
+"""Mark and name of each route. The marks are mitmproxy's names of signs that exist in text fonts, not only in emoji
+fonts.
+"""
 OWN = ":gear:"
-"""A request of the hub itself."""
+"""Mark of a request of the hub itself."""
 REFUSED = ":heavy_multiplication_x:"
 
 ARROW = " ▸ "
 ALARM = "\N{BLACK CIRCLE}"
-"""Comments have no colours of their own."""
+"""Sign of a drill, because comments have no colours."""
 
 DEFAULT_FILTER = f'!~marker {OWN} & !~u "/(livez|readyz|healthz)"'
-"""mitmproxy's filter for the requests of components: it hides the hub's own requests, and all probes."""
+"""mitmproxy's filter expression for requests of components: it hides the hub's own requests, and all probes."""
 
 
 def mark_of(context: RequestContext | None, *, refused: bool) -> str:
-    """The mark of a flow, by its route. The hub's own requests keep one mark, even when they are refused."""
+    """Return the mark of a flow, by its route."""
     if refused or context is None or context.route is None:
         return REFUSED
     mark, _ = ROUTES[context.route.kind]
@@ -42,9 +44,9 @@ def mark_of(context: RequestContext | None, *, refused: bool) -> str:
 def comment_of(
     context: RequestContext | None, refusal: http.Response | None = None, drill: Drill | None = None
 ) -> str:
-    """Return `kube-proxy ▸ view ▸ servicetopology`: component, route, and filters, else the reason for the route.
+    """Return `kube-proxy ▸ view ▸ servicetopology`: component, route, and filters or else the reason for the route.
 
-    `refusal` is the hub's own answer to a request without a server. A running `drill` comes first.
+    `refusal` is the hub's own error answer. A running `drill` is put first.
     """
     if drill is not None:
         return ARROW.join((f"{ALARM} DRILL {drill.kind}", comment_of(context, refusal)))
@@ -59,13 +61,13 @@ def comment_of(
 
 
 def component_of(flow: Flow) -> str:
-    """The component by a flow's comment."""
+    """Return the component named in a flow's comment."""
     first, *others = flow.comment.split(ARROW)
     return others[0] if first.startswith(ALARM) and others else first if others else ""
 
 
 def why_refused(answer: http.Response) -> str:
-    """The code and the message of a Status, which the hub wrote itself as JSON."""
+    """Return code and message of a Status from the hub."""
     try:
         message = orjson.loads(answer.content or b"")["message"]
     except (ValueError, KeyError, TypeError):
@@ -74,6 +76,6 @@ def why_refused(answer: http.Response) -> str:
 
 
 def remark(flow: http.HTTPFlow, text: str) -> None:
-    """Add to a flow's comment, once."""
+    """Append a text to a flow's comment, once."""
     if text not in flow.comment.split("; "):
         flow.comment = f"{flow.comment}; {text}" if flow.comment else text

@@ -1,4 +1,6 @@
-"""Keeps streamed bodies of a flow, for people and for files: small bodies whole, large lists as a line an object."""
+"""Copies streamed bodies of a flow, for display and for files: small bodies unchanged, large lists with one line per
+object.
+"""
 
 from __future__ import annotations
 
@@ -18,21 +20,22 @@ from kube.wire.encoding import Encoding
 from kube.wire.protobuf_codec import MAGIC
 
 MAX_SHOWN_BODY = 1024 * 1024
-"""Bytes of the largest body that is kept unchanged."""
+"""Maximum bytes of a body that is stored unchanged."""
 MAX_TABLE = 4 * 1024 * 1024
-"""Bytes of the largest list, packed and unpacked, of which a table is kept. The event loop reads it in a tenth of a
-second."""
+"""Maximum bytes of a list, compressed and uncompressed, that is stored as a table. Parsing it takes the event loop a
+tenth of a second.
+"""
 MAX_ACTIVE = 64 * 1024 * 1024
-"""Bytes of all bodies that are being copied at once. Bytes beyond that are passed on, and not kept."""
+"""Maximum bytes of all bodies copied at a time. Further bytes are sent, but not copied."""
 
 NOTE = b"# edgehub: "
-"""The beginning of each text that the hub keeps in place of a body."""
+"""Prefix of each text that the hub stores instead of a body."""
 
 type StreamFunction = bool | Callable[[bytes], Iterable[bytes] | bytes]
 
 
 class ByteBudget:
-    """Bytes, or characters, of all that is kept at once."""
+    """A budget of bytes, or characters, shared by several buffers."""
 
     def __init__(self, size: int) -> None:
         self.taken = 0
@@ -43,7 +46,7 @@ class ByteBudget:
         return self.taken > self._size
 
     def reserve(self, size: int) -> bool:
-        """Whether there is room for so many more; they are taken then."""
+        """Take bytes from the budget, and return True; return False if they exceed it."""
         if self.taken + size > self._size:
             return False
         self.taken += size
@@ -54,7 +57,7 @@ class ByteBudget:
 
 
 class Copy:
-    """A stream function that passes pieces on to `then`, and keeps a copy of them until the body is too large."""
+    """A stream function that passes pieces to `then`, and copies them until the body is too large."""
 
     def __init__(self, then: StreamFunction, active: ByteBudget) -> None:
         self._then = then
@@ -75,18 +78,18 @@ class Copy:
         return parts
 
     def joined(self, piece: bytes) -> bytes:
-        """The same, for a stream whose pieces stay as many as they are."""
+        """Process a piece for a stream function that must return exactly one piece."""
         passed = self(piece)
         return passed if isinstance(passed, bytes) else b"".join(passed)
 
     def end(self) -> bytes | None:
-        """End the copy, and return the body; None where the body was too large."""
+        """End the copy, and return the body; None if it was too large."""
         body = b"".join(self._pieces) if self.is_complete else None
         self._drop()
         return body
 
     def stop(self) -> None:
-        """Keep nothing more, and drop kept pieces."""
+        """Stop copying, and drop the copied pieces."""
         self.is_complete = False
         self._drop()
 
@@ -107,10 +110,9 @@ class Copy:
 
 
 def keep(message: http.Message, body: bytes | None, size: int, *, is_secret: bool, visible: Visible) -> str:
-    """Set the body of an ended flow, or a text in its stead. Return that text, or "".
+    """Store the body of an ended flow, or a text instead of it. Return the remark for the flow's comment, or "".
 
-    `body` is None where nothing of its `size` bytes was kept. `is_secret` bodies are shown as text without secret
-    values.
+    `body` is None if none of its `size` bytes were copied. An `is_secret` body is stored as text without secret values.
     """
     if body is not None and len(body) <= MAX_SHOWN_BODY and not is_secret:
         message.data.content = body
@@ -122,7 +124,9 @@ def keep(message: http.Message, body: bytes | None, size: int, *, is_secret: boo
 
 @contextmanager
 def decoded(flow: http.HTTPFlow, visible: Visible) -> Iterator[None]:
-    """Decode a flow's protobuf bodies meanwhile, for files that open in a mitmproxy without these views."""
+    """Decode a flow's protobuf bodies within the context, for files that are opened in a mitmproxy without these
+    views.
+    """
     messages = [message for message in (flow.request, flow.response) if message is not None]
     bodies, metadata = [message.data.content for message in messages], flow.metadata
     for message in messages:
@@ -139,7 +143,7 @@ def decoded(flow: http.HTTPFlow, visible: Visible) -> Iterator[None]:
 
 
 def _decode(message: http.Message, visible: Visible) -> None:
-    """Replace a whole body by the text. An unreadable one stays as it is, and so does a text of the hub."""
+    """Replace a complete protobuf body by text. Unreadable bodies, and the hub's own texts, stay unchanged."""
     body = message.raw_content or b""
     try:
         plain = _plain(message, body)
@@ -178,8 +182,9 @@ def _text_for(
 
 
 def _plain(message: http.Message, body: bytes) -> bytes:
-    """The body unpacked; ValueError where it cannot be, or would be larger than a table's. mitmproxy itself unpacks
-    without a bound."""
+    """Return the uncompressed body. ValueError if it is corrupt or larger than MAX_TABLE; mitmproxy itself would
+    decompress any amount.
+    """
     match message.headers.get("content-encoding", "identity"):
         case "identity":
             return body

@@ -1,5 +1,6 @@
-"""mitmproxy's content views for Kubernetes: objects and watches as YAML, and the filters' verdicts on the objects of an
-answer, as a table and as a difference with the reason at each line."""
+"""mitmproxy's content views for Kubernetes: objects and watches as YAML, and the filters' verdicts on an answer's
+objects, as a table and as a diff with reasons.
+"""
 
 from __future__ import annotations
 
@@ -25,17 +26,17 @@ from kube.wire.encoding import Encoding
 from kube.wire.protobuf_codec import MAGIC
 
 MAX_DRY_RUNS = 500
-"""Objects with a dry run for one difference. They take some tens of milliseconds of the event loop."""
+"""Maximum objects evaluated for one diff, which takes some tens of milliseconds of the event loop."""
 MAX_LINES = 4_000
-"""Lines of a difference."""
+"""Maximum lines of a diff."""
 AS_OF_NOW = ", as of now"
-"""A flow may be old. The dry run takes the objects that the hub has now, and the rules in force now."""
+"""Note that verdicts are current: a flow may be old, but dry runs use the present objects and rules."""
 CONTEXT = 3
 """Unchanged lines around each changed one."""
 
 
 def table(encoding: Encoding, body: bytes, record: FlowRecord) -> str:
-    """A list as a table: namespace, name, version, bytes and outcome. ValueError when the body is no list."""
+    """Format a list as a table: namespace, name, version, bytes and verdict. ValueError if the body is not a list."""
     page = codec_for(encoding).decode_list(body)
     results = _dry_runs(record.filtered)
     got = {key: (version, len(raw)) for key, version, raw in _objects(encoding, page.items)}
@@ -57,8 +58,9 @@ def table(encoding: Encoding, body: bytes, record: FlowRecord) -> str:
 
 
 def difference(body: bytes, record: FlowRecord, encoding: Encoding) -> str:
-    """The difference between the cloud's objects now and those of a body: dropped and changed objects, with the
-    reasons."""
+    """Format the difference between the cloud's present objects and those in a body: dropped and changed objects, with
+    reasons.
+    """
     if record.filtered is None or not record.filtered.filters:
         return "# no filter applies now to what this component reads here: it gets what the cloud sends\n"
     codec = codec_for(encoding)
@@ -118,12 +120,12 @@ def _of_object(
 
 def _lines(raw: bytes, encoding: Encoding, page: ListPage[bytes], *, visible: Visible) -> list[str]:
     tree = object_tree(encoding, page.api_version, page.kind, raw, visible=visible)
-    # A JSON client's fields stand in another order than those of a copy in protobuf.
+    # A JSON client's fields have another order than those of a protobuf copy.
     return as_yaml(tree, in_order=False).splitlines()
 
 
 def _reason(line: str, notes: Iterable[Note]) -> str:
-    """Why a line is missing: the decision whose subject the line names."""
+    """Return why a line is missing: the decision whose subject occurs in the line; "" without one."""
     if not line.startswith("-"):
         return ""
     for note in notes:
@@ -138,16 +140,16 @@ def _reason(line: str, notes: Iterable[Note]) -> str:
 
 
 PRIORITY = 2.0
-"""Higher than the priority of mitmproxy's own view of JSON, which is 1."""
+"""Above 1, the priority of mitmproxy's own JSON view."""
 NEVER = -1.0
 
 _TYPED = re.compile(rb'\s*\{[^{}\[]{0,200}"apiVersion"\s*:')
-"""The beginning of an object or a list. Where another field comes first, mitmproxy's own JSON view shows the body."""
+"""Pattern of the beginning of an object or list. If it begins with another field, mitmproxy's JSON view is used."""
 _EVENT = re.compile(rb'\s*\{\s*"type"\s*:\s*"(?:ADDED|MODIFIED|DELETED|BOOKMARK|ERROR)"')
 
 
 class KubernetesView(Contentview):
-    """The base of this module's views: a name, and YAML's colours."""
+    """Base class of these views: a name, and YAML highlighting."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -161,22 +163,22 @@ class KubernetesView(Contentview):
         return "yaml"
 
     def prettify(self, data: bytes, metadata: Metadata) -> str:
-        """Shows the note that the hub keeps in place of a body."""
+        """Format a body, or show the note that the hub has stored instead of it."""
         if data.startswith(NOTE):
             return data.decode(errors="replace")
         return self._prettify(data, metadata)
 
     def render_priority(self, data: bytes, metadata: Metadata) -> float:
-        """No body selects this view: a person chooses it."""
+        """Return a priority that never selects this view: only the user does."""
         return NEVER
 
     @abstractmethod
     def _prettify(self, data: bytes, metadata: Metadata) -> str:
-        """Render a body as text; ValueError where this view cannot read it."""
+        """Format a body. ValueError if this view cannot parse it."""
 
 
 class ObjectView(KubernetesView):
-    """Objects, lists and Statuses."""
+    """Shows objects, lists and Statuses."""
 
     def _prettify(self, data: bytes, metadata: Metadata) -> str:
         return readable_body(_encoding(data), data, visible=record_of(metadata.flow).visible)
@@ -193,7 +195,7 @@ class ObjectView(KubernetesView):
 
 
 class WatchView(KubernetesView):
-    """Watches, one event after the other: the messages of an open one, or a saved body."""
+    """Shows watches event by event: the messages of an open watch, or a saved body."""
 
     def _prettify(self, data: bytes, metadata: Metadata) -> str:
         encoding = Encoding.JSON if _EVENT.match(data) else Encoding.PROTOBUF
@@ -211,14 +213,14 @@ class WatchView(KubernetesView):
 
 
 class TableView(KubernetesView):
-    """A line for each object of a list: its size, and the filters' verdict."""
+    """Shows each object of a list as a line with its size and the filters' verdict."""
 
     def _prettify(self, data: bytes, metadata: Metadata) -> str:
         return table(_encoding(data), data, record_of(metadata.flow))
 
 
 class DifferenceView(KubernetesView):
-    """Compares the cloud's objects with those that the component got, with the reason at each."""
+    """Shows the difference between the cloud's objects and those that the component got, with reasons."""
 
     def _prettify(self, data: bytes, metadata: Metadata) -> str:
         return difference(data, record_of(metadata.flow), _encoding(data))
@@ -237,7 +239,7 @@ ATTACHED = VIEWS[:2]
 
 
 def register(views: Sequence[Contentview] = VIEWS) -> None:
-    """Register views with mitmproxy, once in a process. They have no state, so nothing removes them."""
+    """Register views with mitmproxy, once per process. They have no state, so they are never removed."""
     for view in views:
         if view.name.lower() not in contentviews.registry:
             contentviews.add(view)

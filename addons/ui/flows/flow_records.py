@@ -1,7 +1,4 @@
-"""Records of a flow besides its bytes: what may be shown, and the filters' verdicts.
-
-The cloud's objects and the verdicts on them are the present ones.
-"""
+"""The hub's data about a flow: which parts may be shown, and access to the filters' present verdicts."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from kube.store.store import Item
 
 
 class FilteredRead:
-    """The source behind a filtered view, with the filters that the rules in force bind to its reader."""
+    """A component's read of a source, with the filters that the rules in force bind to it."""
 
     def __init__(self, hub: RunningHub, context: RequestContext) -> None:
         self._hub = hub
@@ -40,7 +37,7 @@ class FilteredRead:
         )
 
     def source(self) -> tuple[Source, Scope] | None:
-        """The source of the component's view, and the scope that the component asked for."""
+        """Return the source and the scope of the component's view; None without a view."""
         route = self._context.route
         if route is None or route.kind is not RouteKind.VIEW or route.read is None:
             return None
@@ -58,7 +55,7 @@ class FilteredRead:
         return dry_run(item, self.filters, self._hub.inputs)
 
     def items(self) -> Iterator[Item]:
-        """The cloud's objects that the component asked for, filtered or not."""
+        """Yield the cloud's objects that the component selected, before filtering."""
         opened = self.source()
         if opened is not None:
             source, scope = opened
@@ -67,10 +64,10 @@ class FilteredRead:
 
 @dataclass(frozen=True, slots=True)
 class FlowRecord:
-    """The record of one flow of this run."""
+    """The record of a flow in this process."""
 
     filtered: FilteredRead | None
-    """None while the hub starts."""
+    """The flow's read; None while the hub starts."""
     visible: Visible
 
 
@@ -79,10 +76,10 @@ _NOTHING = FlowRecord(None, USUALLY)
 
 
 def remember(flow: Flow, record: FlowRecord) -> None:
-    """Let content views find the record of a flow."""
+    """Store the record of a flow, for content views."""
     _records[flow] = record
 
 
 def record_of(flow: Flow | None) -> FlowRecord:
-    """The record of a flow; an empty one where the flow was loaded from a file, or is a copy."""
+    """Return the record of a flow; an empty one if the flow was loaded from a file, or copied."""
     return _records.get(flow, _NOTHING) if flow is not None else _NOTHING

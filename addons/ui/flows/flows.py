@@ -1,4 +1,4 @@
-"""Shows people each flow with the hub's annotations, in an interface or an attached process."""
+"""Prepares each flow for display in an interface or an attached process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 
 OVER = 0.05
-"""Seconds between two looks at whether mitmproxy has sent an answer to its end."""
+"""Seconds between checks of whether mitmproxy considers a flow ended."""
 LOOKS = 200
 STREAMED = "not held: the hub streams this answer as it comes"
 MASKED = "not held: it may have values of Secrets, which a held body shows; see --show-secrets"
@@ -41,11 +41,11 @@ class ActiveFlow:
     response: Copy | None = None
     watch: LiveWatch | None = None
     mitmproxy_holds: bool = False
-    """mitmproxy buffers the complete answer before it sends it. Until then, the flow has the client's answer."""
+    """Whether the complete answer is buffered before it is sent, so that edits of it reach the client."""
 
 
 class Flows:
-    """Marks, comments and bodies of flows; watches as they go on; replays and edits that hold, or the reason."""
+    """Sets marks, comments and bodies of flows, shows events of open watches, and validates edits."""
 
     def __init__(
         self,
@@ -56,9 +56,10 @@ class Flows:
         copied: ByteBudget,
         events: ByteBudget,
     ) -> None:
-        """`trigger` is called with a changed flow, and `is_to_be_held` returns whether a person wants to edit one.
+        """`trigger` is called with a hook for a changed flow. `is_to_be_held` returns whether the user wants to
+        intercept a flow.
 
-        `copied` bounds the bodies that are being copied, `events` the messages of all watches.
+        `copied` bounds the bodies copied at a time, `events` the messages of all watches.
         """
         self._visible = visible
         self._drills = drills
@@ -72,7 +73,7 @@ class Flows:
         self._settled: WeakSet[http.HTTPFlow] = WeakSet()
 
     def start(self, hub: RunningHub) -> None:
-        """Take the running hub, which the content views ask."""
+        """Set the running hub, which the content views query."""
         self._hub = hub
 
     def requestheaders(self, flow: http.HTTPFlow) -> None:
@@ -91,7 +92,7 @@ class Flows:
         flow.request.stream = active.request = Copy(flow.request.stream, self._copied)
 
     async def request(self, flow: http.HTTPFlow) -> None:
-        """Wait with an intercepted request until a person resumes it, and refuse an edit that does not hold."""
+        """Wait until the user resumes an intercepted request, and refuse the request if an edit is not permitted."""
         if not flow.intercepted:
             return
         context, before = context_of(flow), interventions.Snapshot.of(flow.request)
@@ -113,7 +114,7 @@ class Flows:
             return
         active = self._open.setdefault(flow.id, ActiveFlow())
         if active.response is not None:
-            active.response.end()  # the copy of the answer of a server that failed half-way
+            active.response.end()  # copy of an incomplete answer of a failed server
             active.response = None
         if context is not None and context.stream_too_large is not None:
             copy = active.response = Copy(context.stream_too_large, self._copied)
@@ -134,7 +135,7 @@ class Flows:
                 and interventions.may_edit_answer(context)
                 and self._may_be_held(context)
             ):
-                # A body that is too large to be held goes on as a stream.
+                # A body that is too large to be buffered is streamed.
                 context.stream_too_large = copy.joined
                 response.stream, active.mitmproxy_holds = False, True
         if context is not None and context.answerer is not None:
@@ -161,7 +162,7 @@ class Flows:
         flow.comment = ARROW.join((comment, f"{flow.request.method} {flow.request.path}"))
 
     def leave(self, flows: Iterable[http.HTTPFlow]) -> None:
-        """Let running flows continue as without an interface."""
+        """Stop displaying running flows; they continue without copies."""
         for flow in flows:
             active = self._open.pop(flow.id, ActiveFlow())
             for copy in (active.request, active.response):
@@ -173,14 +174,14 @@ class Flows:
                 flow.websocket = None
 
     def is_settled(self, flow: http.HTTPFlow) -> bool:
-        """Whether a flow has ended, and contains only data for people.
+        """Whether a flow has ended, and its bodies were replaced by what may be shown.
 
-        Before, its bodies may have values of Secrets.
+        Before that, its bodies may contain values of Secrets.
         """
         return flow in self._settled
 
     def take_messages(self, flow: http.HTTPFlow) -> list[WebSocketMessage]:
-        """The messages of a watch since the last call, which removes them."""
+        """Return and remove the messages of a watch since the last call."""
         watch = self._watches.get(flow.id)
         if watch is None:
             return []
@@ -189,15 +190,17 @@ class Flows:
         return watch.messages()
 
     def ended(self, flow: http.HTTPFlow) -> None:
-        """The answer is there, or will not come."""
+        """Handle the end of a flow, with or without an answer."""
         self._end(flow, by_client=flow.error is not None and "disconnect" in flow.error.msg.lower())
 
     def _may_be_held(self, context: RequestContext | None) -> bool:
-        """Whether a body may wait for a person, who then sees its bytes as they came."""
+        """Whether a flow may be intercepted, although its body is then shown unmasked."""
         return self._visible().secrets or not _is_secret(context)
 
     async def hold_answer(self, flow: http.HTTPFlow) -> None:
-        """Wait with an intercepted answer until a person resumes it. A streamed body has been sent already."""
+        """Wait until the user resumes an intercepted answer. A streamed body has been sent already, so it is resumed at
+        once.
+        """
         assert flow.response is not None
         active, may_be_held = self._open.get(flow.id), self._may_be_held(context_of(flow))
         if not may_be_held or active is None or not active.mitmproxy_holds or flow.response.stream:
@@ -237,7 +240,7 @@ class Flows:
             filtered=filtered,
             is_joined=is_joined,
         )
-        # In place of "content missing".
+        # Shown instead of "content missing".
         response.data.content = NOTE + b"each event is a message: see WebSocket\n"
         self._watches[flow.id] = active.watch
         response.stream = active.watch
@@ -252,7 +255,7 @@ class Flows:
         is_secret = _is_secret(context)
         left: list[http.Message] = []
         if active is not None:
-            # A streamed body has been sent, so the flow may show another text in its place.
+            # A streamed body has been sent, so the flow may contain another text instead.
             for message, copy in ((flow.request, active.request), (flow.response, active.response)):
                 if message is not None and copy is not None and (copy.size or message.raw_content is None):
                     self._leave(flow, message, copy.end(), copy.size, is_secret=is_secret)
@@ -262,9 +265,9 @@ class Flows:
     def _settle(
         self, flow: http.HTTPFlow, context: RequestContext | None, left: list[http.Message], looks: int
     ) -> None:
-        """Once mitmproxy has sent all of a flow, replace its held bodies by the part that people may see."""
+        """Once mitmproxy has sent a flow completely, replace buffered bodies by what may be shown."""
         if flow.websocket is not None:
-            flow.live = False  # mitmproxy would wait for a WebSocket's end
+            flow.live = False  # mitmproxy would wait for the end of a WebSocket
         if flow.live and looks:
             asyncio.get_running_loop().call_later(OVER, self._settle, flow, context, left, looks - 1)
             return
@@ -290,11 +293,11 @@ class Flows:
         self._trigger(UpdateHook([flow]))
 
     def _over(self, flow: http.HTTPFlow) -> None:
-        """The flow shows all that people may see, and nothing else."""
+        """Handle a flow that contains only what may be shown. Overridden to save it."""
 
 
 def _show_own_address(flow: http.HTTPFlow, context: RequestContext | None) -> None:
-    """Show the address at which the client called the hub, not the server to which the hub sent the request."""
+    """Show the hub's address that the client called, instead of the server's."""
     if context is None:
         return
     host, port = flow.client_conn.sockname[:2]
@@ -304,12 +307,12 @@ def _show_own_address(flow: http.HTTPFlow, context: RequestContext | None) -> No
 
 
 def _is_own_answer(flow: http.HTTPFlow, context: RequestContext | None) -> bool:
-    """Whether a hook of the hub refused the request after the router had given it a route."""
+    """Whether the hub itself answered the request, without a server, after it had a route."""
     return context is not None and context.route is not None and flow.server_conn.timestamp_start is None
 
 
 def _is_secret(context: RequestContext | None) -> bool:
-    """Whether the bodies of a flow may hold values of Secrets, or tokens."""
+    """Whether the bodies of a flow may contain values of Secrets, or tokens."""
     if context is None or context.info.type is None:
         return False
     resource = context.info.type.resource

@@ -1,5 +1,4 @@
-"""The initial state of mitmproxy's interface (address, columns, filter), and the flows that it keeps: the oldest go
-first."""
+"""Initial state of mitmproxy's interface (address, columns, filter), and bounds for the flows that it stores."""
 
 from __future__ import annotations
 
@@ -17,13 +16,13 @@ if TYPE_CHECKING:
     from mitmproxy.master import Master
 
 WEB_COLUMNS = ["timestamp", "method", "comment", "status", "size", "time"]
-"""The columns of a flow in the browser. The comment, which takes all room, ends with the path."""
+"""Columns of a flow in the browser. The comment fills the remaining width, and ends with the path."""
 
 
 def begin_interface(master: Master) -> None:
-    """Show components or full comments in the list of flows, and print the page's address at the terminal of mitmweb.
+    """Show components or full comments in the flow list, and print mitmweb's address at the terminal.
 
-    The log, which others may read, never has the token.
+    The address contains a token, so it is never logged, because others may read the log.
     """
     if master.addons.get("consoleaddon") is not None:
         from addons.proxy.interface.console_list import list_components  # noqa: PLC0415 - imports the console
@@ -37,9 +36,9 @@ def begin_interface(master: Master) -> None:
 
 
 def choose_first_view() -> None:
-    """Set options that the person has not set."""
+    """Set display options that the user has not set."""
     is_web = ctx.master.addons.get("webauth") is not None
-    # The browser has its filter in the address, where a person sees it and takes it away.
+    # In the browser the filter is part of the address, where a user can remove it.
     defaults = {"web_columns": WEB_COLUMNS} if is_web else {"view_filter": DEFAULT_FILTER}
     for name, value in defaults.items():
         if name in ctx.options and getattr(ctx.options, name) == ctx.options.default(name):
@@ -47,10 +46,10 @@ def choose_first_view() -> None:
 
 
 def web_address(master: Master) -> str:
-    """The URL with its token and with the hub's filter of flows; "" where there is no web interface.
+    """Return mitmweb's URL with its token and the hub's flow filter; "" without a web interface.
 
-    A password that the operator has set is not in it. The filter is in the fragment: mitmproxy's page shows it in its
-    search field, where a person takes it away.
+    A password set by the operator is not included. The filter is in the fragment, so that the page shows it in its
+    search field, where a user can remove it.
     """
     auth = master.addons.get("webauth")
     if auth is None:
@@ -60,15 +59,17 @@ def web_address(master: Master) -> str:
 
 
 MAX_FLOWS = 2_000
-"""Ended flows of components; a flow takes some 10 KB beside its body."""
+"""Maximum ended flows of components; a flow takes some 10 KB in addition to its body."""
 MAX_OWN = 200
-"""Ended flows of the hub itself: probes, lists and reviews."""
+"""Maximum ended flows of the hub's own requests: probes, lists and reviews."""
 MAX_RETAINED_FLOWS = 32 * 1024 * 1024
-"""Bytes of the bodies and events of all ended flows."""
+"""Maximum bytes of the bodies and events of all ended flows."""
 
 
 class RetainedFlows:
-    """Ended flows, in the order in which they ended. To remove a running flow would end its request."""
+    """The ended flows, in the order of their ends. Running flows must not be removed: that would kill their
+    requests.
+    """
 
     def __init__(self, remove: Callable[[Sequence[http.HTTPFlow]], object]) -> None:
         self._remove = remove
@@ -77,7 +78,7 @@ class RetainedFlows:
         self._bytes = 0
 
     def add(self, flow: http.HTTPFlow, *, is_own: bool) -> None:
-        """Note an ended flow, and remove the oldest where there are too many."""
+        """Add an ended flow, and remove the oldest flows beyond a bound."""
         self.forget(flow)
         size = size_of(flow)
         (self._own if is_own else self._flows)[flow.id] = (flow, size)
@@ -88,7 +89,7 @@ class RetainedFlows:
             self._pop(self._flows)
 
     def forget(self, flow: http.HTTPFlow) -> None:
-        """Forget a flow that runs again, or that a person removed."""
+        """Remove a flow from the bookkeeping: it is replayed, or the user has removed it."""
         for table in (self._flows, self._own):
             _, size = table.pop(flow.id, (None, 0))
             self._bytes -= size
@@ -102,13 +103,13 @@ class RetainedFlows:
         _, (flow, size) = table.popitem(last=False)
         self._bytes -= size
         if flow.live or flow.intercepted:
-            return  # a replay goes on
+            return  # the flow is being replayed
         metrics.FLOWS_REMOVED.inc()
         self._remove([flow])
 
 
 def size_of(flow: http.HTTPFlow) -> int:
-    """Bytes of a flow's bodies and events."""
+    """Return the bytes of a flow's bodies and events."""
     bodies = [flow.request.raw_content, flow.response.raw_content if flow.response is not None else None]
     size = sum(len(body) for body in bodies if body is not None)
     if flow.websocket is not None:

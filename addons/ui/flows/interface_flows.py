@@ -1,6 +1,6 @@
-"""The addon beside an interface: the flows in its list, those of the hub's own requests among them.
+"""The addon beside an interface: shows flows in its list, including those of the hub's own requests.
 
-It stands behind all other addons. Without an interface mitmproxy never loads it.
+It runs after all other addons. Without an interface it is not loaded.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NOTE = b"not held: the hub reads this answer itself, %d bytes of it so far\n"
 
 
 class InterfaceFlows(Flows):
-    """Shows, keeps and saves flows as mitmproxy's own addons do, and removes the oldest."""
+    """Shows and saves flows like mitmproxy's own addons, and removes the oldest."""
 
     name = "edgehub-flows"
 
@@ -58,7 +58,7 @@ class InterfaceFlows(Flows):
             view.sig_store_refresh.connect(self._cleared)
 
     def start(self, hub: RunningHub) -> None:
-        """List also the hub's own requests, where the option asks for them."""
+        """Set the running hub, and list its own requests if the option is set."""
         super().start(hub)
         view = ctx.master.addons.get("view")
         if view is not None and hub.settings.show_own_requests:
@@ -69,7 +69,7 @@ class InterfaceFlows(Flows):
         begin_interface(ctx.master)
 
     def web_address(self) -> str:
-        """The URL of mitmproxy's web interface, with its token; "" where there is none."""
+        """Return mitmweb's URL with its token; "" without a web interface."""
         return web_address(ctx.master)
 
     def requestheaders(self, flow: http.HTTPFlow) -> None:
@@ -108,7 +108,7 @@ class InterfaceFlows(Flows):
             self._retained.forget(flow)
 
     def _removed(self, flow: http.HTTPFlow) -> None:
-        """Drop the watch of a flow that the interface has removed, by a person or beyond its limit."""
+        """Drop the watch of a flow that was removed from the interface, by the user or by a bound."""
         watch = self._watches.pop(flow.id, None)
         if watch is not None:
             watch.removed()
@@ -123,24 +123,26 @@ class InterfaceFlows(Flows):
 
 
 def _is_intercepted(flow: http.HTTPFlow) -> bool:
-    """Whether mitmproxy is to intercept the flow."""
+    """Whether mitmproxy's addon `intercept` would intercept the flow."""
     intercept = ctx.master.addons.get("intercept")
     return intercept is not None and bool(intercept.should_intercept(flow))
 
 
 class OwnRequestsShown:
-    """Makes a flow of each request: without headers, which have the credentials, and without bodies."""
+    """Creates a flow for each of the hub's own requests, without headers, which contain credentials, and without
+    bodies.
+    """
 
     def __init__(
         self, add: Callable[[http.HTTPFlow], object], update: Callable[[http.HTTPFlow], object]
     ) -> None:
-        """`add` shows a new flow, `update` one that has changed, and has ended where it has an answer."""
+        """`add` shows a new flow, `update` one that has ended."""
         self._add = add
         self._update = update
         self._open: dict[RequestRecord, http.HTTPFlow] = {}
 
     def record_changed(self, record: RequestRecord) -> None:
-        """A request has begun, or ended."""
+        """Show the beginning or the end of a request."""
         flow = self._open.pop(record, None)
         if flow is None:
             flow = self._open[record] = _begun(record)
@@ -165,12 +167,12 @@ def _begun(record: RequestRecord) -> http.HTTPFlow:
 
 
 def save_when_over(master: Master) -> Callable[[http.HTTPFlow], None]:
-    """Take the hooks of HTTP from mitmproxy's `save`; returns the writer of ended flows.
+    """Replace the HTTP hooks of mitmproxy's addon `save`. Return a function that saves an ended flow.
 
-    mitmproxy writes a flow (`-w`, `save_stream_file`) when its answer is there. By then the flow lacks streamed pieces,
-    and it still has the values of a Secret that the hub holds to cache it. Bodies of protobuf are text in the file: no
-    other mitmproxy reads them. mitmproxy looks a hook up at each call, and goes on to write watches, which end by a
-    hook of WebSockets.
+    mitmproxy saves a flow (`-w`, `save_stream_file`) when the answer is complete. At that time the flow lacks streamed
+    pieces, and may contain values of a Secret that the hub buffers to cache. Protobuf bodies are saved as text, because
+    other mitmproxy programs cannot read them. mitmproxy looks up hooks at each call, and still saves watches, which end
+    by a WebSocket hook.
     """
     save: Save | None = master.addons.get("save")
     if save is None:
@@ -186,7 +188,9 @@ def save_when_over(master: Master) -> Callable[[http.HTTPFlow], None]:
 
 
 def tell_ends_of_watches(master: Master) -> None:
-    """Make mitmdump report a watch's end. It would report a WebSocket, as which events are shown."""
+    """Make mitmdump report the end of a watch as such: events are shown as messages of a WebSocket, whose end it would
+    report.
+    """
     dumper: Dumper | None = master.addons.get("dumper")
     if dumper is None:
         return
@@ -197,8 +201,8 @@ def tell_ends_of_watches(master: Master) -> None:
             who = "its client" if flow.websocket.closed_by_client else "the hub"
             dumper.echo(f"{component_of(flow)}: the watch of {flow.request.path} has ended, by {who}")
 
-    setattr(dumper, WebsocketEndHook.name, tell)  # mitmproxy looks a hook up at each call
+    setattr(dumper, WebsocketEndHook.name, tell)  # mitmproxy looks up hooks at each call
 
 
 def _nothing(flow: http.HTTPFlow) -> None:
-    """Replaces a hook."""
+    """Replace a hook by one that does nothing."""

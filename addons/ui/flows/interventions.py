@@ -1,8 +1,8 @@
-"""Decides what a person may do with a flow: which replays run, and which edits of an intercepted flow hold.
+"""Decides which replays and which edits of intercepted flows are permitted.
 
-A relay is its sender's own, so its body and headers may be edited. The facts that decide about a request (its sender,
-its question) were read before a person saw it, so an edit of them is refused: the hub would filter one request, and
-send another. The hub itself writes where an edited body ends, or one connection would carry a second request.
+The body and most headers of a relayed request may be edited. The facts on which the hub's decision rests (sender and
+read) were evaluated before the user saw the request, so edits of them are refused: the hub would filter one request and
+send another. The hub itself sets the length of an edited body, or a connection could carry a second request.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from kube.errors import bad_request, forbidden
 from kube.requests.request_info import LONG_SUBRESOURCES
 
 CALLER = "edgehub caller"
-"""Key of a flow's metadata: whose credentials its request had. Copies and files of flows have it too."""
+"""Metadata key for the origin of the credentials of a flow's request. Copies and saved flows have it, too."""
 TEXT_BODY = "edgehub body"
-"""Key of a flow's metadata: the flow shows the hub's own text, not the body that was sent."""
+"""Metadata key: the flow's body is a text of the hub, not the body that was sent."""
 
 _DECIDES = ("user-agent", "accept", "authorization", "proxy-authorization", "cookie", "host", "upgrade")
 _DECIDES_BY = ("impersonate-", "x-remote-", "x-edgehub-", "sec-websocket-")
-"""Headers on which the hub's decision about a request, and a server's about its sender, rests; and prefixes of further
-ones."""
+"""Header prefixes; with `_DECIDES` they are the headers by which the hub decides about a request, and a server about
+its sender.
+"""
 
 
 def check_replay(flow: http.HTTPFlow, context: RequestContext | None) -> None:
-    """Return where a replay would run as the component that sent the request; StatusError with the reason otherwise."""
+    """Return if a replay has the credentials of the original request. StatusError with the reason otherwise."""
     if flow.metadata.get(TEXT_BODY):
         raise bad_request("not replayed: the hub has not kept the request's body as it was sent")
     before = flow.metadata.get(CALLER)
@@ -49,7 +50,7 @@ def check_replay(flow: http.HTTPFlow, context: RequestContext | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A request as the hub decided about it."""
+    """The parts of a request by which the hub has decided, and those that an edit may change."""
 
     asked: tuple[object, ...]
     """Method, target and server."""
@@ -70,7 +71,7 @@ class Snapshot:
 
 
 def check_edit(before: Snapshot, request: http.Request, context: RequestContext | None) -> None:
-    """Return where a person's edit of a request holds; StatusError 403 with the reason otherwise."""
+    """Return if the user's edit of a request is permitted. StatusError 403 with the reason otherwise."""
     now = Snapshot.of(request)
     if now == before:
         return
@@ -90,7 +91,7 @@ def check_edit(before: Snapshot, request: http.Request, context: RequestContext 
 
 
 def check_answer(before: http.Response, response: http.Response, context: RequestContext | None) -> None:
-    """Return where a person's edit of an answer holds; StatusError 403 with the reason otherwise."""
+    """Return if the user's edit of an answer is permitted. StatusError 403 with the reason otherwise."""
     if response.data == before.data:
         return
     if not may_edit_answer(context):
@@ -103,16 +104,16 @@ def check_answer(before: http.Response, response: http.Response, context: Reques
 
 
 def _frame(message: http.Message) -> None:
-    """Set the end of the body, whatever a person has written about it."""
+    """Set the body's length, whatever headers the user has written."""
     fields = tuple(field for field in message.headers.fields if field[0].lower() not in FRAMING)
     size = len(message.raw_content or b"")
     message.headers.fields = (*fields, (b"Content-Length", b"%d" % size))
 
 
 def may_edit_answer(context: RequestContext | None) -> bool:
-    """Whether an answer was relayed, and comes to an end: a person may edit those.
+    """Whether a user may edit an answer: it was relayed, and is not a long-running stream.
 
-    The node acts on the hub's own answers, so they cannot be edited.
+    The hub's own answers cannot be edited, because the node relies on them.
     """
     return (
         context is not None

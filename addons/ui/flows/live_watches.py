@@ -1,7 +1,7 @@
 """Shows each event of an open watch, decoded, as a message of the watch's flow, in both of mitmproxy's interfaces.
 
-mitmproxy shows messages for WebSockets alone, so a watch's flow gets a `WebSocketData`. A message to the client is the
-component's event. A message from the client is the cloud's event, where filters changed or dropped it.
+mitmproxy shows messages only for WebSockets, so a watch's flow gets a `WebSocketData`. A message to the client is an
+event that the component got. A message from the client is an event of the cloud that filters changed or dropped.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from kube.store.store import Change, Store
 from kube.wire.codec import Codec, FrameReader, WatchFrame
 
 MAX_EVENTS = 200
-"""Messages that a watch's flow keeps; older ones go."""
+"""Maximum stored messages of a watch's flow; the oldest are dropped."""
 MAX_EVENT = 16 * 1024
-"""Characters of one message."""
+"""Maximum characters of one message."""
 MAX_WATCH = 1024 * 1024
-"""Characters of all messages of a watch."""
+"""Maximum characters of all messages of a watch."""
 MAX_ALL = 32 * 1024 * 1024
-"""Characters of the messages of all watches."""
+"""Maximum characters of the messages of all watches."""
 MAX_WAITING = 4 * 1024 * 1024
-"""Bytes of a watch that wait to be decoded. A larger frame ends the display of the watch, not the watch."""
+"""Maximum bytes of a watch that wait to be decoded. A larger frame ends the display of the watch, not the watch."""
 AT_ONCE = 20
-"""Events decoded at once, so that a burst leaves the loop to requests."""
+"""Events decoded at once, so that a burst does not block the event loop."""
 PAUSE = 0.05
-"""Seconds between two such turns."""
+"""Seconds between two such batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class FromCloud:
 
 
 _BEGINNING = re.compile(rb'\{"type":"|(?s:.{4})\n[\x05-\x08](?:ADDED|MODIFIED|DELETED|BOOKMARK|ERROR)')
-"""The beginning of an event, in JSON or, behind its length, in protobuf."""
+"""Pattern of the beginning of an event, in JSON or, after its length, in protobuf."""
 
 type Event = tuple[float, WatchFrame | FromCloud]
 
@@ -70,7 +70,7 @@ class Display(NamedTuple):
 
 
 class LiveWatch:
-    """The stream function of one watch: passes each piece on, and shows the events in it."""
+    """The stream function of one watch: passes each piece on, and shows its events."""
 
     def __init__(
         self,
@@ -82,9 +82,9 @@ class LiveWatch:
         filtered: FilteredRead | None = None,
         is_joined: bool = False,
     ) -> None:
-        """`filtered` knows the cloud's objects.
+        """`filtered` gives access to the cloud's objects.
 
-        A watch that `is_joined` has sent events before, and the next piece may begin within one.
+        `is_joined`: the watch was running before, so the next piece may begin within an event.
         """
         self._is_within = is_joined
         self._flow = flow
@@ -111,7 +111,7 @@ class LiveWatch:
         return parts
 
     def end(self, *, by_client: bool) -> None:
-        """The watch has ended: show the events that still wait, and end."""
+        """Show the remaining events, and end the display."""
         if self._heard is not None:
             self._heard[0].forget(self)
             self._heard = None
@@ -124,18 +124,18 @@ class LiveWatch:
         self._reader = None
 
     def messages(self) -> list[WebSocketMessage]:
-        """The messages so far, which are no longer kept here."""
+        """Return and remove the messages so far."""
         taken, self._data.messages = self._data.messages, []
         self._count(-self._size)
         return taken
 
     def removed(self) -> None:
-        """The flow is gone from the interface."""
+        """Release the budget: the flow was removed from the interface."""
         self._total.taken -= self._size
         self._size = 0
 
     def changed(self, change: Change) -> None:
-        """The store has a new event of the cloud. Show it where filters change or drop it."""
+        """Show an event of the cloud if filters change or drop it."""
         assert self._heard is not None
         assert self._filtered is not None
         item = change.new or change.last
@@ -146,10 +146,10 @@ class LiveWatch:
             self._wait(FromCloud("ADDED" if change.old is None else "MODIFIED", result), len(item.raw))
 
     def advanced(self) -> None:
-        """Do nothing: the watcher itself makes the bookmarks that the flow shows."""
+        """Do nothing: the watch itself contains the bookmarks to show."""
 
     def restarted(self) -> None:
-        """Do nothing: the watcher ends the watch itself."""
+        """Do nothing: the watch itself ends."""
 
     def _listen(self) -> None:
         if self._filtered is None or not self._filtered.filters:

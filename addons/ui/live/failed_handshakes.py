@@ -1,7 +1,7 @@
-"""Handshakes of TLS that clients do not finish, above all because they do not trust the certificate.
+"""Reports TLS handshakes that clients abort, mostly because they do not trust the certificate.
 
-Each is counted. The log and `edgehub observe` have one line a minute for each address and each label of the metric: a
-client that fails on and on floods neither, and hides no other one on the node's own network.
+Each is counted. The log and `edgehub observe` get one line a minute for each address and each label of the metric, so a
+client that retries all the time floods neither, and does not hide other clients.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from kube.log_lines import printable
 ALERT = "alert "
 """OpenSSL's text before the name of an alert (RFC 8446, 6.2)."""
 MAX_NAME = 253
-"""Characters of a server's name that are shown, the most of a DNS name."""
+"""Maximum characters of a server name in a line: the maximum of a DNS name."""
 
 logger = logging.getLogger(__name__)
 
 
 class FailedHandshakes:
-    """Counts them, and notes those that are due in `observations`."""
+    """Counts failed handshakes, and adds those that are due to `observations`."""
 
     def __init__(self, observations: Observations) -> None:
         self._observations = observations
         self._pace = Pace()
 
     def add(self, data: tls.TlsData) -> None:
-        """Note a handshake that has just failed. The connection's `error` has the reason."""
+        """Record a handshake that has just failed; the connection's `error` has the reason."""
         client = data.context.client
         address, called = client.peername[0].partition("%")[0], (client.sni or "")[:MAX_NAME]
         said = (client.error or "").rpartition(ALERT)[2]
@@ -61,7 +61,7 @@ def _called_label(called: str) -> str:
 
 
 def _shown(data: tls.TlsData) -> str:
-    """The certificate that the client saw, by its purpose and signer; "" where there was none."""
+    """Describe the certificate that the client got, by names and issuer; "" if there was none."""
     certificate = data.ssl_conn.get_certificate(as_cryptography=True) if data.ssl_conn is not None else None
     if certificate is None:
         return ""

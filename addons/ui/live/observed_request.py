@@ -1,4 +1,4 @@
-"""Makes the line for people of one request: its question, its route, and its result; log and terminal get it."""
+"""Makes the observation of a request: its read, its route, and its result. The log and the terminal can print it."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ from addons.telemetry.observation import ENDED, Observation, Observations, line
 from kube.errors import parse_status
 
 LEFT = 499
-"""The status of a request whose client left before its answer came."""
+"""Status recorded if the client left before an answer."""
 BROKEN = 502
-"""The status of one whose answer could not be made, or broke off."""
+"""Status recorded if the answer could not be made, or was aborted."""
 
 VIEWED = (RouteKind.VIEW, RouteKind.PEER, RouteKind.LOCAL)
 HUB_ITSELF = "hub"
-"""The source of the hub's own answers."""
+"""Value of `source` for the hub's own answers."""
 logger = logging.getLogger(__name__)
 
 
 def observed(
     flow: http.HTTPFlow, context: RequestContext | None, now: float, sent: int, *, has_ended: bool = True
 ) -> Observation:
-    """`context` is None if the request could not be read; `sent` are the bytes of its answer's body so far."""
+    """Return the observation of a flow. `context` is None if the request could not be parsed; `sent` counts the
+    answer's body bytes so far.
+    """
     status, is_broken = _status(flow)
     is_relayed = context is not None and context.upstream is not None
     began = flow.request.timestamp_start or flow.timestamp_created
@@ -65,7 +67,7 @@ def _reason(context: RequestContext) -> str:
 
 
 def _status(flow: http.HTTPFlow) -> tuple[int, bool]:
-    """The status, and whether the client got an incomplete answer though it waited for all of it."""
+    """Return the status, and whether the answer was aborted while the client still waited for it."""
     if flow.error is None:
         return (flow.response.status_code if flow.response is not None else 0), False
     if "disconnect" in flow.error.msg:
@@ -74,7 +76,7 @@ def _status(flow: http.HTTPFlow) -> tuple[int, bool]:
 
 
 def _verdict(context: RequestContext, status: int, source: str, *, is_broken: bool, is_relayed: bool) -> str:
-    """One of `addons.telemetry.observation.VERDICTS`."""
+    """Return one of `addons.telemetry.observation.VERDICTS`."""
     hides = any(tally.hidden for tally in context.served.filters)
     if is_broken or (status >= 500 and not is_relayed):
         return "failed"
@@ -97,7 +99,7 @@ def _why(flow: http.HTTPFlow) -> str:
 
 
 def tell_log_and_terminal(observations: Observations, settings: Settings) -> None:
-    """The log where it is asked for, and the terminal where mitmdump prints its own lines there."""
+    """Print requests to the log if the option is set, and to the terminal if mitmdump prints its own lines there."""
     if settings.access_log:
         observations.listen(_log)
     if ctx.master.addons.get("dumper") is not None and ctx.options.flow_detail:

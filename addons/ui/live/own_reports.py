@@ -1,5 +1,6 @@
-"""Reports that a hub sends by itself: its status to the fleet, with the node's Lease, and a spent budget of the link by
-the log, an Event of the node, and metrics."""
+"""Reports that a hub sends unasked: its status for the fleet, in its node's Lease, and an exceeded link budget, as log
+line, Event and metrics.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +24,13 @@ from kube.json_type import Json
 from kube.reflector.state import State
 
 STATUS_INTERVAL = 5.0
-"""Seconds between two looks at the hub."""
+"""Seconds between checks of the hub's status."""
 BYTES_INTERVAL = 900.0
-"""Seconds between two statuses that differ in bytes alone: 100 statuses of 200 bytes a day."""
+"""Seconds between two statuses that differ only in byte counts: 100 statuses of 200 bytes a day."""
 
 
 def fleet_status(hub: RunningHub, rollback: str = "") -> HubStatus:
-    """Return the hub's present status. `rollback` is the reason why it runs instead of a newer one."""
+    """Return the hub's present status. `rollback` is why it runs instead of a newer hub."""
     report = status(hub)
     stale = [source.reflector.heard for source in hub.sources if source.reflector.state is State.WAITING]
     oldest = min(filter(None, stale), default=None)
@@ -51,15 +52,15 @@ def fleet_status(hub: RunningHub, rollback: str = "") -> HubStatus:
 
 
 async def tell_fleet(hub: RunningHub) -> None:
-    """Report each new status until cancelled; one that differs only in bytes, after a quarter of an hour.
+    """Publish each new status until cancelled. If only byte counts differ, wait BYTES_INTERVAL.
 
-    A hub without a cache renews no Lease, and reports nothing.
+    A hub without a cache renews no Lease, and publishes nothing.
     """
     latest, at = HubStatus(), float("-inf")
-    # Written before the hub starts, and not while it runs.
+    # The record does not change while the hub runs.
     rollback = await asyncio.to_thread(read_rollback, hub.settings.state_dir)
     while hub.offline is not None:
-        await asyncio.sleep(STATUS_INTERVAL)  # first: a hub that starts has no port open yet
+        await asyncio.sleep(STATUS_INTERVAL)  # a starting hub has no port open yet
         status, now = fleet_status(hub, rollback), asyncio.get_running_loop().time()
         if status.lasting() != latest.lasting() or now - at >= BYTES_INTERVAL:
             latest, at = status, now
@@ -67,9 +68,9 @@ async def tell_fleet(hub: RunningHub) -> None:
 
 
 LOOK_INTERVAL = 10.0
-"""Seconds between two looks at the link's bytes."""
+"""Seconds between checks of the link's byte counts."""
 LOOKS_TO_KEEP = 6
-"""Looks after which the spent bytes are written to the disk: a killed hub forgets a minute."""
+"""Checks after which the count is written to disk: a killed hub loses a minute."""
 TABLE = table_of("link budget")
 ROW = "spent"
 REASON = "LinkBudgetSpent"
@@ -84,7 +85,7 @@ def _now() -> datetime.datetime:
 async def tell_link_budget(
     hub: RunningHub, client: Client, now: Callable[[], datetime.datetime] = _now
 ) -> None:
-    """Count until cancelled, where there is a budget. `client` sends as the hub."""
+    """Count the link's bytes until cancelled, if there is a budget. `client` sends as the hub."""
     budget = hub.settings.link_budget
     if budget is None:
         return
@@ -113,5 +114,5 @@ async def tell_link_budget(
 
 
 def event_of(node: str, period: str, said: str, now: datetime.datetime) -> Json:
-    """The Event of a node whose budget is spent, one for each period."""
+    """Return the Event for a node whose budget is exceeded, one for each period."""
     return warning(about_node(node), f"link-budget-{period}", REASON, said, node, now)

@@ -1,5 +1,6 @@
-"""The pages without an end: `/debug/observe`, a line of JSON for each request and event, and `/debug/flows` for
-`edgehub attach`, with its decisions about held flows."""
+"""The endless pages: `/debug/observe`, a JSON line for each request and event, and `/debug/flows` for `edgehub attach`,
+with the decisions on intercepted flows.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +21,15 @@ from kube.concurrency.notifier import comes_within
 from kube.errors import bad_request
 
 MAX_FOLLOWERS = 8
-"""Concurrent followers."""
+"""Maximum concurrent followers."""
 ALIVE = 2.0
-"""Seconds after which a quiet stream sends an empty line: writing it fails once the reader is gone."""
+"""Seconds after which an idle stream sends an empty line, which fails once the reader is gone."""
 MAX_DECISION = 5 * 1024 * 1024
-"""Bytes of an edited message: the longest that is held has 4 MiB."""
+"""Maximum bytes of a decision with an edited message: intercepted messages have at most 4 MiB."""
 
 
 class StreamPages:
-    """The pages, with those who follow and the process that is attached."""
+    """The pages, with their followers and the attached process."""
 
     def __init__(self, attachments: Attachments) -> None:
         self._attachments = attachments
@@ -64,7 +65,7 @@ class StreamPages:
         with self._followers.slot():
             seen.listen(follower.summary)
             try:
-                # Taken at once: lines that come while it is written go to the follower.
+                # Collected at once: later lines go to the follower.
                 yield _hints(hub, wanted) + (_past(hub, wanted) if has_past else b"")
                 while True:
                     try:
@@ -98,7 +99,7 @@ class StreamPages:
 
 
 def _hints(hub: RunningHub, wanted: WantedLines) -> bytes:
-    """A line for each name without requests by it, or for it, with the nearest one."""
+    """Return a line for each selected component or resource without requests, with the nearest known name."""
     seen = list(hub.records.observations.past(WantedLines(events=True)))
     components = {observation.component for observation in seen} | hub.rules.rules.components
     resources = {observation.resource.partition(".")[0] for observation in seen} | COMMON_RESOURCES
@@ -121,7 +122,7 @@ def _lines(seen: Iterable[Observation]) -> bytes:
 
 
 def wanted_of(query: Mapping[str, str], now: float) -> WantedLines:
-    """Parse the selection of a request for lines; ValueError, with a message for people, if unreadable."""
+    """Parse the query for lines. ValueError, with a message for the user, if it is invalid."""
     verdict, since = query.get("verdict", ""), query.get("since", "")
     if verdict and verdict not in VERDICTS:
         raise ValueError(f"verdict is one of {', '.join(VERDICTS)}, not {verdict!r}")

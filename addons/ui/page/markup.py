@@ -1,4 +1,4 @@
-"""Makes HTML of values: a text that a client, a server or a user wrote never becomes markup."""
+"""Renders values as HTML. Text from a client, a server or a user is always escaped."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from html import escape
 from addons.ui.reports.text import Column, Row
 
 NOTHING = "-"
-"""Stands for a missing value."""
+"""Shown for a missing value."""
 _NUMBER = re.compile(r"[\d.]+ ?([KMGT]?i?B|%)?|(\d+[hms])+")
 
 
 def text(value: object) -> str:
-    """A value as text of a document, or of an attribute in quotation marks."""
+    """Return a value as escaped text, for a document or a quoted attribute."""
     match value:
         case None | "" | [] | ():
             return NOTHING
@@ -25,9 +25,9 @@ def text(value: object) -> str:
 
 
 def table(rows: Sequence[Row], columns: Sequence[Column], mark: Callable[[Row], str] = lambda _: "") -> str:
-    """A table whose cells name their columns, so that a narrow screen shows a row as a card.
+    """Render a table whose cells carry their column's name, so that a narrow screen can show rows as cards.
 
-    `mark` gives a row's class, "" for none. A column without a value is left out; numbers stand at the right.
+    `mark` returns a row's class, or "". Columns without values are omitted; numbers are right-aligned.
     """
     if not rows:
         return '<p class="none">none</p>'
@@ -53,17 +53,17 @@ def _is_said(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    """Whether a cell has a number, a size, a duration or nothing."""
+    """Whether a cell is a number, a size, a duration or empty."""
     return not _is_said(value) or isinstance(value, int | float) or _NUMBER.fullmatch(str(value)) is not None
 
 
 def options(values: Iterable[str], chosen: str, empty: str) -> str:
-    """The options of a list to choose from; `empty` names the choice of none."""
+    """Render the options of a select element; `empty` is the label of no choice."""
     known = list(dict.fromkeys(value for value in (*values, chosen) if value))
     made = (f"<option{' selected' if value == chosen else ''}>{text(value)}</option>" for value in known)
     return f'<option value="">{text(empty)}</option>' + "".join(made)
 
 
 def lines(values: Iterable[str]) -> str:
-    """Preformatted text."""
+    """Render preformatted text."""
     return f'<pre tabindex="0">{escape(chr(10).join(values))}</pre>'

@@ -1,5 +1,4 @@
-"""The parts of the page as HTML: live ones, each made of a report, and the two forms: why a component sees an object
-so, and what an edit would change."""
+"""The page's sections as HTML: live ones from reports, and the two forms, `explain` and `rules try`."""
 
 from __future__ import annotations
 
@@ -33,21 +32,21 @@ from kube.requests.continue_tokens import key_text
 from kube.tables.cells import size
 
 MAX_CHOICES = 500
-"""Objects in the list to choose from; others can be named in the address."""
+"""Maximum objects in the select element; others can be named in the address."""
 NO_FILTER = "no filter"
 TOO_MANY = 429
 VERBS = ("watch", "get")
-"""The verbs besides `list`, the default."""
+"""Verbs besides `list`, the default."""
 
 NOTES: list[Column] = [*named("filter"), ("about", of_field("subject")), *named("outcome", "reason")]
 OBJECTS: list[Column] = [("object", of_field("name")), *named("outcome", "reasons")]
 ALIKE: list[Column] = [("objects", of_field("said")), ("named", of_field("names"))]
 NAMED = 5
-"""Objects that a line names of those that became the same for the same reasons."""
+"""Maximum objects named in a line about objects with the same verdict and reasons."""
 
 
 def explain_form(hub: RunningHub, query: Mapping[str, str]) -> str:
-    """The lists to choose from. A choice becomes part of the page's address."""
+    """Render the form's select elements. The choice becomes part of the page's address."""
     known = REPORTS["choices"](hub)
     source = hub_source(hub.sources, query.get("resource", "")) if query.get("resource") else None
     items = sorted(key_text(item.key) for item in source.store) if source is not None else []
@@ -63,7 +62,7 @@ def explain_form(hub: RunningHub, query: Mapping[str, str]) -> str:
 
 
 async def explained(hub: RunningHub, queue: ReportQueue, query: Mapping[str, str]) -> str:
-    """The answer to the choice; "" before one."""
+    """Render the answer for the form's choice; "" without one."""
     component, resource = query.get("component", ""), query.get("resource", "")
     if not component or not resource:
         return ""
@@ -75,12 +74,12 @@ async def explained(hub: RunningHub, queue: ReportQueue, query: Mapping[str, str
 
 
 async def tried(hub: RunningHub, queue: ReportQueue, edit: bytes) -> str:
-    """The effect of an edit of the rules."""
+    """Render the effect of an edit of the rules."""
     return await _rendered(ask(hub, queue, "rules/try", {}, edit), _trial)
 
 
 async def _rendered(asking: Awaitable[Row], html: Callable[[Row], str]) -> str:
-    """A report as HTML, or why there is none; StatusError 429 where too many are asked for."""
+    """Render a report, or the error instead of it. StatusError 429 if too many reports are requested."""
     try:
         return html(await asking)
     except StatusError as error:
@@ -94,7 +93,7 @@ def _explanation(explanation: Row) -> str:
         answer = table(_alike(explanation["objects"], explanation["path"].rpartition("/")[2]), ALIKE)
         counted = ", ".join(f"{count} {outcome}" for outcome, count in explanation["counts"].items())
     else:
-        answer = table(explanation["notes"], NOTES)  # an object that is hidden as meant is no fault
+        answer = table(explanation["notes"], NOTES)  # not coloured: a hidden object is no error
         counted = (
             f"the object is {explanation['outcome']}, from {explanation['origin']}"
             if explanation["outcome"]
@@ -107,11 +106,11 @@ def _explanation(explanation: Row) -> str:
 
 
 def _alike(objects: Iterable[Row], resource: str) -> list[Row]:
-    """A line for all objects that became the same for the same reasons: `17 services hidden: its type is …`."""
+    """Group objects with the same verdict for the same reasons into one row: `17 services hidden: its type is …`."""
     alike: dict[tuple[str, str], list[str]] = {}
     for item in objects:
         name = key_text((item["namespace"], item["name"]))
-        # A filter's verdict on the whole object repeats its verdict on a part.
+        # A filter's verdict on the complete object repeats its verdict on a part.
         notes = [note for note in item["reasons"] if note["subject"] != "object"] or item["reasons"]
         because = "; ".join(dict.fromkeys(f"{note['filter']}: {note['reason']}" for note in notes))
         alike.setdefault((item["outcome"], because), []).append(name)
@@ -124,7 +123,7 @@ def _alike(objects: Iterable[Row], resource: str) -> list[Row]:
 
 
 def rules_text(hub: RunningHub) -> str:
-    """The rules in force as a person edits them."""
+    """Return the rules in force as the YAML that a user edits."""
     data = hub.rules.data() or {}
     return yaml.safe_dump(data, sort_keys=True, width=10_000) if data else ""
 
@@ -189,7 +188,7 @@ FOLLOWERS: Sequence[Column] = (*named("node"), ("watching", of_field("watches"))
 
 
 def sections(hub: RunningHub, rates: Rates, timeline: Timeline, *, is_operator: bool) -> dict[str, str]:
-    """HTML by the id of the element that holds it. The log is for the operator of the node."""
+    """Render the sections, by the id of their element. Only the operator of the node gets the log."""
 
     def of(name: str) -> Any:
         return REPORTS[name](hub)
@@ -212,7 +211,7 @@ def sections(hub: RunningHub, rates: Rates, timeline: Timeline, *, is_operator: 
 
 
 def title(hub: RunningHub) -> str:
-    """The title of the browser's tab."""
+    """Return the title of the browser tab."""
     return f"{link(REPORTS['status'](hub))} · {hub.settings.node}"
 
 
@@ -237,7 +236,7 @@ def _state(report: Row) -> str:
     if drill["link"] != "online":
         alarms.append(f"Drill: {drill['text']}. It ends by itself.")
     alarm = "".join(f'<p class="drill">{text(line)}</p>' for line in alarms)
-    # Amber: the node is served from its copies. Red: it never had any from this run's cloud.
+    # Amber: the node is served from its copies. Red: this process has never reached the cloud.
     colour = "up" if up else "away" if report["cloud"]["reached"] else "bad"
     return f'{alarm}<p class="big {colour}">{text(link(report))}</p><p>{text(facts)}</p>' + (
         f'<ul class="notes">{notes_list}</ul>' if notes_list else ""
@@ -264,7 +263,7 @@ def _chain(hub: RunningHub, report: Row, rates: Rates) -> str:
 
 
 def _edge(above: str, below: str = "", *, up: bool = True) -> str:
-    """A line between two boxes, with words over and under it."""
+    """Render a line between two boxes, with texts above and below it."""
     return f'<div class="edge{"" if up else " cut"}"><span>{above}</span><hr><span>{below}</span></div>'
 
 
@@ -294,7 +293,7 @@ def _journal(report: Row) -> str:
 
 
 def _pool(report: Row, shared: Row) -> str:
-    """The node's pool; where hubs of the pool read from each other, its leader and the source of each resource."""
+    """Render the node's pool; if its hubs share resources, also its leaders and each resource's source."""
     if not report["pool"]:
         return "<p>This node is in no pool that the hub knows of.</p>"
     members = f", with {text(shared['members'])}" if shared and shared["members"] else ""

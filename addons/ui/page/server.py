@@ -28,9 +28,9 @@ from addons.ui.running_hub import RunningHub
 from kube.concurrency.notifier import comes_within
 
 MAX_LISTENERS = 16
-"""Open pages that get updates. A further page loads, and gets none."""
+"""Maximum open pages that get updates. Further pages load, but are not updated."""
 INTERVAL = 2.0
-"""Seconds between two looks for changes."""
+"""Seconds between updates."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -53,11 +53,11 @@ PARTS = (
     ("journal", "Writes that wait"),
     ("log", "Last lines of the log"),
 )
-"""The sections below the two that a person asks, with their headings, in their order."""
+"""The sections below the two forms, with their headings, in order."""
 
 
 class LivePage:
-    """The page for all open browsers: its sections are made once for all of them."""
+    """The page for all open browsers. Its sections are rendered once for all of them."""
 
     def __init__(self, hub: RunningHub, timeline: Timeline) -> None:
         self.listeners = RequestLimit(MAX_LISTENERS, "listener", "too many pages are open")
@@ -97,7 +97,7 @@ class LivePage:
                 shown = self._sections(is_operator=is_operator) | {"title": title(self._hub)}
                 news = {name: made for name, made in shown.items() if sent.get(name) != made}
                 sent = shown
-                # A comment where nothing is new.
+                # A comment if nothing has changed.
                 yield b"data: " + orjson.dumps(news) + b"\n\n" if news else b":\n\n"
                 await comes_within(INTERVAL, closed.wait())
 

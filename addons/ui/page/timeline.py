@@ -1,5 +1,6 @@
-"""Bytes a second to components, and to and from the cloud, from the counts at two moments; and the last hours: the
-link, bytes and requests, in bars that one can point at."""
+"""Rates to components and to and from the cloud, and a timeline of the last hours: link, bytes and requests, as bars
+with tooltips.
+"""
 
 from __future__ import annotations
 
@@ -19,20 +20,20 @@ from kube.tables.cells import size
 
 MINUTE = 60.0
 MINUTES = 6 * 60
-"""Minutes that are kept, some 100 bytes each."""
+"""Minutes of history, some 100 bytes each."""
 AT_ONCE = 5
-"""Minutes of a bar."""
+"""Minutes per bar."""
 BARS = MINUTES // AT_ONCE
 WIDTH, HEIGHT, LINK = 10, 40, 8
-"""The sizes of a bar with its gap, of the bytes above the band that shows the link, and of that band."""
+"""Sizes in the picture: a bar with its gap, the height for bytes, and the height of the band for the link below."""
 SPAN = 2.0
-"""Seconds between two moments at least: a rate over less time jumps."""
+"""Minimum seconds between two samples: a rate over less time fluctuates."""
 
 type Rate = tuple[float | None, float | None, float | None]
 
 
 class Rates:
-    """To components, from the cloud, to the cloud. None until two moments are known."""
+    """Bytes per second to components, from the cloud, and to the cloud. None before the second sample."""
 
     def __init__(self, traffic: ComponentTraffic, clock: Callable[[], float] = time.monotonic) -> None:
         self._traffic = traffic
@@ -41,7 +42,9 @@ class Rates:
         self._rate: Rate = (None, None, None)
 
     def now(self) -> Rate:
-        """Since the last moment, which is some seconds ago; after a long silence a mean over it."""
+        """Return the rates between the last two samples, usually some seconds apart; after a pause, the mean over
+        it.
+        """
         counts = self._counts()
         seconds = counts[0] - self._before[0]
         if seconds >= SPAN:
@@ -57,17 +60,17 @@ class Rates:
 
 
 class Minute(NamedTuple):
-    """The traffic of a minute that ends at `end`, in seconds since the epoch."""
+    """The traffic of one minute. `end` is Unix time in seconds."""
 
     end: float
     was_up: bool
-    """The link was there all the time."""
+    """Whether the link was up for the whole minute."""
     bytes: int
     requests: int
 
 
 class Timeline:
-    """Looks once a minute; `run` runs as long as the admin port is open."""
+    """Records each minute's traffic. `run` runs while the admin port is open."""
 
     def __init__(self, hub: RunningHub, clock: Callable[[], float] = time.time) -> None:
         self._hub = hub
@@ -81,7 +84,7 @@ class Timeline:
             self.tick()
 
     def tick(self) -> None:
-        """A minute is over."""
+        """Record the minute that has just ended."""
         counts = self._counts()
         changed = self._hub.records.link.seconds() < MINUTE and len(self.minutes) > 0
         was_up = self._hub.cloud.is_up and not changed
@@ -90,7 +93,7 @@ class Timeline:
         self._before = counts
 
     def html(self) -> str:
-        """The bars, the newest at the right; a pointer shows the meaning of a bar."""
+        """Render the bars, newest at the right, each with a tooltip."""
         if not self.minutes:
             return '<p class="none">The first minute is not over yet.</p>'
         bars = [_Bar(list(minute)) for minute in batched(reversed(self.minutes), AT_ONCE)]
@@ -113,7 +116,7 @@ class Timeline:
 
 class _Bar:
     def __init__(self, minutes: Sequence[Minute]) -> None:
-        """`minutes` are the newest first."""
+        """`minutes`: newest first."""
         self._minutes = minutes
         self.bytes = sum(minute.bytes for minute in minutes)
         self.requests = sum(minute.requests for minute in minutes)

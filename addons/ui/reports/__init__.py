@@ -1,2 +1,1 @@
-"""Reports of a hub about itself. One function makes each report, as JSON for tools. Shell, page and consoles render
-it."""
+"""Reports of a hub about itself. One function makes each report as a JSON value; shell, page and consoles format it."""

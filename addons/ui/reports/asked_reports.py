@@ -1,4 +1,4 @@
-"""The reports that a person asks for with words of their own, by name: admin port, page and interfaces call `ask`."""
+"""Reports by name, with arguments: the admin port, the page and the interfaces call `ask`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ type Query = Mapping[str, str]
 
 
 async def ask(hub: RunningHub, queue: ReportQueue, name: str, query: Query, body: bytes | None = None) -> Any:
-    """A report: a value for JSON, a text as it is, or a file. StatusError where the hub refuses.
+    """Return a report: a JSON value, a text, or a file. StatusError if the hub refuses.
 
-    A `body`, though empty, asks for something to be done.
+    With a `body`, even an empty one, the request is an action.
     """
     if body is None and name in REPORTS:
         return REPORTS[name](hub)
@@ -33,7 +33,7 @@ async def ask(hub: RunningHub, queue: ReportQueue, name: str, query: Query, body
 async def _explain(hub: RunningHub, queue: ReportQueue, query: Query, _body: bytes) -> dict[str, Any]:
     asked = {name: query[name] for name in ExplainRequest._fields if name in query}
     question = ExplainRequest(**{"component": "", "resource": "", **asked})
-    # A resource with its group may be a custom one that no component here has read yet.
+    # A resource with a group may be a custom one that no component here has read yet.
     resource = question.resource
     if resource and "." not in resource and (problem := unknown_resource(hub.sources, resource)):
         raise StatusError(404, "NotFound", problem)
@@ -44,7 +44,7 @@ async def _explain(hub: RunningHub, queue: ReportQueue, query: Query, _body: byt
 
 
 async def _dump(hub: RunningHub, queue: ReportQueue, query: Query, _body: bytes) -> str:
-    """Without a resource: the names of those that the hub keeps."""
+    """Return the dump of a resource; without a resource, the names of the cached ones."""
     if not query.get("resource"):
         return "".join(f"{name}\n" for name in cached_resources(hub))
     async with queue.slot():
@@ -83,7 +83,7 @@ ASKED: Mapping[str, Callable[[RunningHub, ReportQueue, Query, bytes], Awaitable[
 
 
 def _begin(drills: Drills, query: Query) -> None:
-    """Begin the drill that the query names, or end the running one; ValueError where it names none."""
+    """Begin the drill in the query, or end the running one. ValueError if the query is invalid."""
     link = query.get("link", "")
     if link == "online":
         drills.end()

@@ -1,4 +1,4 @@
-"""The report `dump`: the hub's own copy of a resource as YAML, or a component's view of it. Secrets are masked."""
+"""The report `dump`: the hub's copy of a resource as YAML, or a component's view of it. Secrets are masked."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from kube.requests.component import component_of
 from kube.store.store import Item
 
 MAX_DUMPED = 500
-"""Objects that are written out; the others are counted."""
+"""Maximum objects in a dump; others are counted."""
 MAX_DUMP_BYTES = 8 * 1024 * 1024
-"""Bytes of YAML."""
+"""Bytes of YAML after which further objects are only counted."""
 SECRETS = ("secrets", "")
-"""The group and resource whose values are always masked."""
+"""Resource and group whose values are always masked."""
 
 
 async def dump(hub: RunningHub, resource: str, namespace: str, name: str, component: str) -> str:
-    """YAML documents; `component` "" for the copy as it is. StatusError 404 where the hub keeps no such copy."""
+    """Return YAML documents; an empty `component` returns the unfiltered copy. StatusError 404 without a copy."""
     source = hub_source(hub.sources, resource)
     if source is None or not source.store.complete:
         problem = unknown_resource(hub.sources, resource) or f"the hub keeps no copy of {resource!r}"
@@ -65,7 +65,7 @@ def _yaml(item: Item, visible: Visible, *, is_secret: bool) -> str:
 
 
 def _without_values(secret: Tree) -> Tree:
-    """A Secret's type, name and keys. An annotation may hold the values."""
+    """Return a Secret's type, name and keys. Annotations are dropped, because they may contain the values."""
     metadata, data = secret.get("metadata"), secret.get("data")
     named = ("namespace", "name", "resourceVersion")
     return {

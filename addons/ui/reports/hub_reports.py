@@ -1,5 +1,6 @@
-"""The reports of a hub about itself: `status` in some twenty numbers, `servers`, `link`, `components`, `journal`;
-`sources`, `views` and `watchers`; and `rules`, each with its origin and its present effect on each component."""
+"""The reports of a hub about itself, except those with arguments. `rules` has each entry's origin and present
+effect.
+"""
 
 from __future__ import annotations
 
@@ -30,21 +31,21 @@ from kube.reflector.upstream import Upstream
 from kube.requests.node_pools import POOL_LABEL
 
 STARTED = datetime.datetime.now(datetime.UTC).isoformat()
-"""The start time of this program: `edgehub upgrade` tells one hub from the next by it."""
+"""Start time of this process, by which `edgehub upgrade` distinguishes hubs."""
 
 
 def sources(hub: RunningHub) -> list[dict[str, Any]]:
-    """Each list and watch of the cloud. `age` and `nextTry` are seconds."""
+    """Return each list and watch of the cloud. `age` and `nextTry` are in seconds."""
     return [_source(source) for source in hub.sources]
 
 
 def views(hub: RunningHub) -> list[dict[str, Any]]:
-    """The views of each component, with or without an open watch."""
+    """Return the views of each component, with or without an open watch."""
     return [_view(source, key, opened) for source, key, opened in _opened(hub)]
 
 
 def watchers(hub: RunningHub) -> list[dict[str, Any]]:
-    """Open watches, one row for each view; `unread` is how many events the slowest of them still has to send."""
+    """Return the open watches, one row for each view; `unread`: events that its slowest watcher has not been sent."""
     return [
         {
             **{
@@ -91,8 +92,7 @@ def _source(source: Source) -> dict[str, Any]:
 
 
 def _from(upstream: Upstream | None) -> str:
-    """The server that a source reads from, in words: `cloud`, `leader n2`, a relay; "" where it has sent no request
-    yet."""
+    """Return the server that a source reads from: `cloud`, `leader n2` or a relay; "" before its first request."""
     if not isinstance(upstream, PeerReader):
         return "cloud"
     return upstream.peer.name if upstream.peer is not None else upstream.server
@@ -121,7 +121,7 @@ def _view(source: Source, key: ViewKey, opened: OpenView) -> dict[str, Any]:
 
 
 def rules(hub: RunningHub) -> dict[str, Any]:
-    """`entries` include built-in ones. `kept`, `changed` and `hidden` count the filter's own verdicts in its views."""
+    """Return the rules in force, built-in ones included; `kept`, `changed` and `hidden` count the filter's verdicts."""
     current = hub.rules.rules
     plugins = hub.modules.plugins if hub.modules is not None else ()
     return {
@@ -147,7 +147,7 @@ def rules(hub: RunningHub) -> dict[str, Any]:
 
 
 def problems(current: Rules) -> list[dict[str, str]]:
-    """The entries that were skipped, and why."""
+    """Return the skipped entries, with the reasons."""
     return [
         {"key": problem.key, "text": problem.text, "why": problem.why} for problem in current.problems.named
     ]
@@ -195,9 +195,9 @@ def _effect(rules: Rules, filter_: Filter, entry: RuleEntry) -> str:
 
 
 def why_unready(hub: RunningHub, *, is_to_be_node: bool = False) -> str:
-    """The reason why the hub does not serve its node; "" for none.
+    """Return why the hub is not ready to serve its node; "" if it is.
 
-    With `is_to_be_node` the hub need not be its node's yet: an installation starts the hub before it puts the node
+    With `is_to_be_node` the hub need not match its node yet: an installation starts the hub before it puts the node
     behind it.
     """
     if missing := hub.readiness.waits_for():
@@ -212,10 +212,11 @@ def why_unready(hub: RunningHub, *, is_to_be_node: bool = False) -> str:
 
 
 def status(hub: RunningHub) -> dict[str, Any]:
-    """`fromCopies` are bytes that components got from copies since the start: neither errors nor relayed ones.
+    """Return the hub's state. `fromCopies` are bytes sent from copies since the start, without errors and relayed
+    answers.
 
-    `reached` is whether a server has answered since then; `via` is the node whose link to the cloud is borrowed,
-    `uplink` the one of this node that leads there.
+    `reached`: whether a server has answered since the start. `via`: the node whose link to the cloud is borrowed.
+    `uplink`: this node's uplink that reaches the cloud.
     """
     rules = hub.rules.rules
     up_today, down_today = hub.records.traffic.link_today()
@@ -268,18 +269,18 @@ def status(hub: RunningHub) -> dict[str, Any]:
 
 
 def _plain_url(settings: Settings) -> str:
-    """Where processes of this node reach the hub; "" where it has no plain port."""
+    """Return the URL of the plain port for processes of this node; "" without that port."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.listen, settings.listen)  # noqa: S104 - not bound
     return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}" if settings.port else ""
 
 
 def link(hub: RunningHub) -> dict[str, Any]:
-    """The running drill; `link` is `online` without one."""
+    """Return the running drill; its `link` is `online` without one."""
     return hub.drills.describe() if hub.drills is not None else {"allowed": False, "link": "online"}
 
 
 def servers(hub: RunningHub) -> list[dict[str, Any]]:
-    """Each server of the cloud and its condition."""
+    """Return each server of the cloud with its condition."""
     return [
         {"server": str(server.server), "condition": server.condition, "reason": server.reason}
         for server in (*hub.cloud.servers, *hub.cloud.borrowed)
@@ -287,7 +288,7 @@ def servers(hub: RunningHub) -> list[dict[str, Any]]:
 
 
 def _pool_by_label(sources: Sources, node: str) -> str:
-    """The pool that the node's label names in the hub's own copies; "" where no copy has this node."""
+    """Return the pool that the node's label names, from the hub's copies; "" if no copy has the node."""
     items = (
         source.store.get(("", node))
         for source in sources
@@ -297,7 +298,7 @@ def _pool_by_label(sources: Sources, node: str) -> str:
 
 
 def components(hub: RunningHub) -> list[dict[str, Any]]:
-    """Components that asked within the hour or have a watch open, the one with the most bytes first."""
+    """Return the components with a request in the last hour or an open watch, by descending bytes."""
     hour = hub.records.traffic.last_hour()
     rows = []
     for name, counts in hub.records.traffic.components().items():
@@ -322,20 +323,18 @@ def components(hub: RunningHub) -> list[dict[str, Any]]:
 
 
 def known_components(hub: RunningHub) -> list[str]:
-    """The components that a rule names, that have a view, or that asked for anything; neither the hub nor nameless
-    ones."""
+    """Return the components in a rule, with a view, or with a request; without the hub and unnamed ones."""
     views = {key.component for source in hub.sources for key in source.views}
     return sorted((hub.rules.rules.components | views | set(hub.records.traffic.components())) - {"", HUB})
 
 
 def cached_resources(hub: RunningHub) -> list[str]:
-    """The resources that the hub has copies of, but for those of callers' own tokens."""
+    """Return the resources of which the hub has copies, without those of callers' own tokens."""
     return sorted({source.list_watch.type.group_resource for source in hub.sources if not source.user})
 
 
 def choices(hub: RunningHub) -> dict[str, list[str]]:
-    """The names that a person may ask about: components, and the resources that the hub keeps, that filters
-    understand, or that components of a node ask for."""
+    """Return the names for completion: components, and resources that are cached, filtered, or common on a node."""
     understood = {
         resource for filter_ in hub.rules.rules.bindings.filters for _, resource in filter_.resources
     }
@@ -344,7 +343,7 @@ def choices(hub: RunningHub) -> dict[str, list[str]]:
 
 
 def bound_filters(rules: Rules, component: str) -> list[str]:
-    """The names of the filters that the rules bind to any read of a component, in their order."""
+    """Return the names of the filters that the rules bind to any read of a component, in their order."""
     bound = {
         bound_filter.name
         for filter_ in rules.bindings.filters
@@ -356,7 +355,9 @@ def bound_filters(rules: Rules, component: str) -> list[str]:
 
 
 def journal(hub: RunningHub) -> dict[str, Any]:
-    """Statuses by path, events by number alone: their contents stay private. Counts are since the hub started."""
+    """Return the journal: statuses by path, events only by number, because their contents are private. Counts are since
+    the start.
+    """
     described = hub.offline.describe()["journal"] if hub.offline is not None else {}
     return {
         "waiting": hub.offline.tables.waiting() if hub.offline is not None else 0,
@@ -392,4 +393,4 @@ REPORTS: dict[str, Report] = {
     "pool": lambda hub: hub.pool.describe() if hub.pool is not None else {},
     "offline": lambda hub: hub.offline.describe() if hub.offline is not None else {},
 }
-"""By name; JSON for tools. A text for people is made of it by `addons.ui.reports.text`."""
+"""The reports without arguments, by name, as JSON values; `addons.ui.reports.text` formats them."""

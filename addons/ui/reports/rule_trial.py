@@ -1,7 +1,7 @@
 """The report `rules try`: the effect of an edit of the rules on each component. Nothing is applied.
 
-The hub's own copies are filtered twice, by the rules in force and by the edit. No view is touched. A filter that asks
-for a new input starts its source, as it would when the edit applies.
+The hub's own copies are filtered twice, by the rules in force and by the edit. No view is changed. A filter that needs
+a new input starts its source, as it would when the edit applies.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from kube.requests.continue_tokens import key_text
 from kube.store.store import Item
 
 MAX_NAMED = 50
-"""Objects of each kind of change that are named for a component and a resource; all are counted."""
+"""Maximum named objects for each kind of change of a component and a resource; all are counted."""
 MAX_REASONS = 5
-"""Reasons that the report gives for one object; `explain` gives all of them."""
+"""Maximum reasons for one object; `explain` returns all of them."""
 
 MAX_TEXT = 1024 * 1024
-"""Bytes of the largest ConfigMap."""
+"""Maximum bytes of a ConfigMap."""
 MAX_DEPTH = 20
-"""Collections within each other. libyaml's composer calls itself for each, and ends the process when the stack ends."""
+"""Maximum nesting of collections. libyaml's composer is recursive, and crashes the process at a stack overflow."""
 MAX_NODES = 50_000
-"""Keys, values and collections: read within a second or two."""
+"""Maximum keys, values and collections: parsed within a second or two."""
 
 OWN = "kube-system", "yurt-hub-cfg"
-"""The namespace and name of the rules of a hub without options of its own."""
+"""Namespace and name of the default rules ConfigMap."""
 
 type Chains = tuple[tuple[Filter, ...], tuple[Filter, ...]]
 """The filters by the rules in force, and by the edit."""
@@ -50,22 +50,24 @@ type Chains = tuple[tuple[Filter, ...], tuple[Filter, ...]]
 
 @dataclass(slots=True)
 class Difference:
-    """How a component's view of one resource would change."""
+    """The change of a component's view of one resource."""
 
     changes: dict[str, dict[str, Any]] = field(
         default_factory=lambda: {kind: {"count": 0, "names": []} for kind in ("gained", "lost", "changed")}
     )
-    """The number of objects by verdict, and the first of them."""
+    """The number of objects by kind of change, and the first of them."""
     endpoints_before: int = 0
     endpoints_after: int = 0
     unknown: int = 0
-    """Objects for which a filter lacks an input."""
+    """Number of objects for which a filter lacks an input."""
     seen: int = 0
 
     def compare(
         self, item: Item, before: Item | None, after: Item | None, explained: Callable[[Item], DryRunResult]
     ) -> None:
-        """Count and name one object, as a component sees it; `explained` has the reason for a lost or changed one."""
+        """Count and name an object whose filtered form changes. `explained` returns the reasons for a lost or changed
+        one.
+        """
         same = before.raw == after.raw if before is not None and after is not None else before is after
         if same:
             return
@@ -85,16 +87,16 @@ class Difference:
 
 
 async def try_text(hub: RunningHub, text: bytes) -> dict[str, Any]:
-    """`try_rules` of a person's text; ValueError as in `read_rules`."""
+    """Run `try_rules` on a user's text. ValueError as in `read_rules`."""
     own = hub.settings.namespace, hub.settings.configmap
     return await try_rules(hub, await asyncio.to_thread(read_rules, text, own))
 
 
 async def try_rules(hub: RunningHub, data: Mapping[str, str] | None) -> dict[str, Any]:
-    """`data` are the data of the edited ConfigMap; None where it is deleted. `lost` counts objects and endpoints.
+    """Return the effect of an edited ConfigMap's `data`; None if it is deleted. `lost` counts objects and endpoints.
 
-    `untried` names resources without a copy here, and, where no component has asked for anything, the subjects of the
-    edit: their losses are unknown.
+    `untried` names resources without a copy and, if no component has sent a request yet, the components that the edit
+    affects: their losses are unknown.
     """
     now = hub.rules.rules
     edited = parse_rules(data, now.bindings.disabled, now.bindings.filters)
@@ -135,7 +137,7 @@ async def try_rules(hub: RunningHub, data: Mapping[str, str] | None) -> dict[str
 
 
 def _asked(hub: RunningHub) -> list[tuple[str, str, str]]:
-    """(component, group, resource) of all requests of components for kinds that filters understand."""
+    """Return (component, group, resource) for all reads by components of kinds that filters process."""
     requests = {
         (key.component, source.list_watch.type.group, source.list_watch.type.resource)
         for source in hub.sources
@@ -152,7 +154,7 @@ def _asked(hub: RunningHub) -> list[tuple[str, str, str]]:
 def _changed_chains(
     now: Rules, edited: Rules, component: str, group: str, resource: str
 ) -> dict[Chains, list[str]]:
-    """The verbs whose filters change, by the change."""
+    """Return the verbs whose filters change, grouped by the change."""
     changed: dict[Chains, list[str]] = {}
     for verb in sorted(READS):
         before = now.bindings.chain(component, group, resource, verb)
@@ -209,7 +211,7 @@ async def _difference(
 
 
 def endpoints_of(item: Item | None) -> int:
-    """The endpoints of a slice, or the addresses of Endpoints; 0 for other objects."""
+    """Return the number of endpoints in a slice, or of addresses in Endpoints; 0 for other objects."""
     if item is None:
         return 0
     match item.store.kind:
@@ -223,14 +225,14 @@ def endpoints_of(item: Item | None) -> int:
 
 
 class NoText(UserString):
-    """A value that is no text, as it is written."""
+    """A YAML value that is not a string, as written."""
 
 
 class Texts(yaml.CSafeLoader):
-    """Reads only text.
+    """YAML loader that reads all scalars as text.
 
-    PyYAML raises for a date that no calendar has, and takes a minute for a number of sixties (1:1:1…) as long as a
-    ConfigMap. It takes the last of two values of a key, and kubectl's readers may not.
+    PyYAML raises an error for an invalid date, and takes a minute for a sexagesimal number (1:1:1…) as long as a
+    ConfigMap. It accepts duplicate keys, which other readers may resolve differently.
     """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
@@ -249,10 +251,10 @@ Texts.yaml_implicit_resolvers = {
 
 
 def read_rules(text: bytes, own: tuple[str, str] = OWN) -> dict[str, str] | None:
-    """The data of the ConfigMap in a text of one or more documents; None for one without data.
+    """Parse the data of the ConfigMap in a text of one or more documents; None without data.
 
-    ValueError in the reader's words where the text is no ConfigMap, or one of another namespace or name than `own`. It
-    takes some seconds for the longest text, so a thread should run it.
+    ValueError, with a message for the user, if the text is not a ConfigMap, or one of another namespace or name than
+    `own`. The longest text takes some seconds, so run this in a thread.
     """
     if len(text) > MAX_TEXT:
         raise ValueError(f"the text is longer than {MAX_TEXT} bytes")
@@ -272,7 +274,7 @@ def read_rules(text: bytes, own: tuple[str, str] = OWN) -> dict[str, str] | None
         _check_name(configmaps[0].get("metadata"), own)
         return _data(configmaps[0].get("data"))
     if len(documents) == 1 and isinstance(documents[0], dict) and "kind" not in documents[0]:
-        # `data:` in front of the entries, as in a ConfigMap: no entry is a mapping.
+        # The entries may be below `data:`, as in a ConfigMap: entries themselves are never mappings.
         inner = documents[0].get("data")
         return _data(inner if isinstance(inner, dict) and len(documents[0]) == 1 else documents[0])
     if not documents:
@@ -281,7 +283,7 @@ def read_rules(text: bytes, own: tuple[str, str] = OWN) -> dict[str, str] | None
 
 
 def _check_size(text: bytes) -> None:
-    """ValueError for a text that costs too much to read; the events are read one by one, whatever they describe."""
+    """Raise ValueError for a text that is too costly to parse. Only its events are read here."""
     depth = 0
     for nodes, event in enumerate(yaml.parse(text, Loader=yaml.CSafeLoader)):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -292,7 +294,7 @@ def _check_size(text: bytes) -> None:
 
 
 def _check_name(metadata: Any, own: tuple[str, str]) -> None:
-    """ValueError for the metadata of another ConfigMap; what is not named is not checked."""
+    """Raise ValueError for another ConfigMap's metadata; missing fields are not checked."""
     given = metadata if isinstance(metadata, dict) else {}
     found = given.get("namespace") or own[0], given.get("name") or own[1]
     if found != own:

@@ -23,7 +23,7 @@ DISTRIBUTIONS = (
 
 
 def files(hub: RunningHub) -> dict[str, bytes]:
-    """By name. No report holds an object's content: names, versions, rules, counts, and the last lines of the log."""
+    """Return the archive's files by name. They contain names, versions, rules, counts and log lines, but no objects."""
     reports = {**{name: REPORTS[name](hub) for name in IN_ARCHIVE}, "versions": _versions()}
     contents = {
         f"{name}.json": orjson.dumps(report, option=orjson.OPT_INDENT_2) for name, report in reports.items()
@@ -35,7 +35,7 @@ def files(hub: RunningHub) -> dict[str, bytes]:
 
 
 def archive(contents: dict[str, bytes]) -> bytes:
-    """A compressed tar of files that only their owner may read."""
+    """Return a compressed tar archive whose files only their owner may read."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for name, content in contents.items():
@@ -46,7 +46,7 @@ def archive(contents: dict[str, bytes]) -> bytes:
 
 
 def _versions() -> dict[str, str]:
-    system = os.uname()  # `platform` would start a process
+    system = os.uname()  # `platform` would start a subprocess
     versions = {
         "python": platform.python_version(),
         "system": " ".join((system.sysname, system.release, system.machine)),

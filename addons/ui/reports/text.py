@@ -14,11 +14,11 @@ type Column = tuple[str, Callable[[Row], object]]
 
 DRILL, NOT_OPEN = "DRILL: ", "NOT OPEN: "
 ALARMS = (DRILL, NOT_OPEN)
-"""The beginnings of the lines that a terminal shows in red."""
+"""Beginnings of the lines that a terminal shows in red."""
 
 
 def plural(count: int, noun: str, nouns: str = "") -> str:
-    """`1 copy`, `2 copies`."""
+    """Return a count with its noun: `1 copy`, `2 copies`."""
     return f"{count} {noun if count == 1 else nouns or f'{noun}s'}"
 
 
@@ -27,7 +27,9 @@ def waiting(writes: int) -> str:
 
 
 def link(status: Row) -> str:
-    """`Online for 3m20s`, or `Offline for 4m0s, 12 writes wait`; in front of it `DRILL, ` while one is under way."""
+    """Return `Online for 3m20s`, or `Offline for 4m0s, 12 writes wait for the cloud`, after `DRILL, ` during a
+    drill.
+    """
     cloud, waits = status["cloud"], status["journal"]
     drill = "DRILL, " if status["drill"]["link"] != "online" else ""
     if not cloud["up"] and not cloud["reached"]:
@@ -39,7 +41,7 @@ def link(status: Row) -> str:
 
 
 def table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
-    """Columns as wide as they must be; `none` without rows."""
+    """Format rows as aligned columns; `none` without rows."""
     if not rows:
         return "none\n"
     read = ([printable(_cell(of(row))) for _, of in columns] for row in rows)
@@ -62,7 +64,7 @@ def of_field(name: str) -> Callable[[Row], object]:
 
 
 def named(*fields: str) -> list[Column]:
-    """Columns that show fields under their own names."""
+    """Return columns that show fields under their own names."""
     return [(field, of_field(field)) for field in fields]
 
 
@@ -75,7 +77,7 @@ def _seconds(name: str) -> Callable[[Row], object]:
 
 
 def selectors(row: Row) -> str:
-    """A path with its selectors, as in a URL."""
+    """Return a path with its selectors, as in a URL."""
     shown = [f"{name}={row[name]}" for name in ("labelSelector", "fieldSelector") if row[name]]
     return f"{row['path']}{'?' if shown else ''}{'&'.join(shown)}"
 
@@ -147,7 +149,7 @@ def status_text(report: Row) -> str:
 
 
 def drill_text(report: Row) -> str:
-    """Render the report `link`."""
+    """Format the report `link`."""
     if report["link"] != "online":
         return f"{DRILL}{report['text']}; it ends by itself, or with: edgehub link online\n"
     allowed = "allowed" if report["allowed"] else "not allowed: start the hub with --allow-drills"
@@ -163,7 +165,7 @@ def rules_text(report: Row) -> str:
 
 
 def problems_text(report: Row) -> str:
-    """The skipped entries; nothing where there are none."""
+    """Format the skipped entries; "" if there are none."""
     lines = [
         f"skipped: key {problem['key']}: {problem['text']!r}: {problem['why']}\n"
         for problem in report["problems"]
@@ -174,7 +176,7 @@ def problems_text(report: Row) -> str:
 
 
 def explain_text(report: Row) -> str:
-    """Render an explanation of one object, or of a whole resource."""
+    """Format an explanation of one object, or of a complete resource."""
     lines = [f"{report['component']} {report['verb']} {report['path']}"]
     if report["route"]:
         lines.append(f"route: {report['route']} ({report['reason']})")
@@ -190,7 +192,7 @@ def explain_text(report: Row) -> str:
 
 
 def _objects(report: Row) -> list[str]:
-    """The number of objects by verdict, and the reasons for the first ones."""
+    """Return lines with the number of objects by verdict, and the reasons for the first ones."""
     counts = report["counts"]
     lines = [", ".join(f"{count} {outcome}" for outcome, count in counts.items())]
     for item in report["objects"]:
@@ -274,4 +276,4 @@ TEXTS: Mapping[str, Callable[[Any], str]] = {
     "explain": explain_text,
     "rules/try": trial_text,
 }
-"""The function that makes the text of each report, by the report's name."""
+"""Formatting functions by the report's name."""
