@@ -10,9 +10,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
+import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -106,10 +108,12 @@ async def hubs(cluster: Cluster, folder: Path) -> AsyncIterator[dict[str, Hub]]:
         node: Hub(folder / node, cluster.url, node=node, kubeconfig=cluster.kubeconfig(node))
         for node in NODES
     }
-    await asyncio.gather(*(asyncio.to_thread(hub.start) for hub in made.values()))
+    starting = asyncio.gather(*(asyncio.to_thread(hub.start) for hub in made.values()))
     try:
+        await asyncio.shield(starting)
         yield made
     finally:
+        await asyncio.wait([starting])  # no cancellation ends a thread
         await asyncio.gather(*(asyncio.to_thread(hub.stop) for hub in made.values()))
 
 
@@ -176,20 +180,40 @@ async def run(*, real: bool) -> None:
             say(NEXT)
 
 
+async def until_ended(work: Coroutine[Any, Any, None]) -> int:
+    """Return a shell's status for the end of `work`: by a signal, by a reader of the output, or by itself."""
+    shown = asyncio.create_task(work, name="demo")
+
+    def end() -> None:
+        if not shown.cancelling():  # a second signal does not end the cleaning
+            shown.cancel()
+
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(ending, end)
+    try:
+        await shown
+    except asyncio.CancelledError:
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        # Python would report it once more when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    return 0
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/demo", description=__doc__)
-    parser.add_argument(
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument(
         "--real", action="store_true", help="before the real control plane, which Go builds first"
     )
-    parser.add_argument(
+    chosen.add_argument(
         "--ui",
         choices=("web", "console"),
         help="a node to look at with an interface of mitmproxy, until you end it",
     )
     options = parser.parse_args()
-    if options.ui:
-        sys.exit(asyncio.run(show(options.ui)))
-    asyncio.run(run(real=options.real))
+    sys.exit(asyncio.run(show(options.ui) if options.ui else until_ended(run(real=options.real))))
 
 
 if __name__ == "__main__":

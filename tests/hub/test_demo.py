@@ -50,6 +50,21 @@ def test_the_demo_prints_the_lines_of_the_readme_and_ends(flags: tuple[str, ...]
     assert not list(tmp_path.iterdir()), "it leaves nothing behind"
 
 
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("line", ["edgehub: a hub on each", "1. The same list"], ids=["starts", "runs"])
+def test_a_demo_that_a_signal_ends_leaves_nothing(tmp_path: Path, ending: signal.Signals, line: str) -> None:
+    folder = tmp_path / "place"
+    folder.mkdir()
+    demo = Process("demo", [ROOT / "scripts" / "demo"], tmp_path, {"TMPDIR": str(folder)})
+    try:
+        demo.wait_for_line(line, 60)
+        os.kill(demo.pid, ending)
+    finally:
+        assert demo.stop(grace=30) == 128 + signal.SIGINT
+    assert not [line for line in demo.lines if "Traceback" in line]
+    assert not list(folder.iterdir())
+
+
 def test_a_node_to_look_at_has_components_and_ends_with_its_terminal(tmp_path: Path) -> None:
     folder = tmp_path / "place"
     folder.mkdir()
