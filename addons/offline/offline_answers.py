@@ -1,4 +1,4 @@
-"""Keeps what the cloud answers, and answers from it while the cloud is away."""
+"""Stores the cloud's answers, and answers requests from them while the cloud is away."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from kube.http.client import RawResponse
 from kube.requests.request_info import RequestInfo
 
 TAKEN_AWAY = frozenset({403, 404})
-"""Codes by which the cloud invalidates a former answer.
+"""Status codes by which the cloud invalidates an earlier answer.
 
-A 401 concerns the credentials: the node's own may have expired, and a user of many tokens loses one of them.
+A 401 concerns the credentials only: the node's own may have expired, and a user with several tokens may lose one.
 """
 
 
 class OfflineAnswers:
-    """The node's answers: copies, journaled writes, Leases of pods, and requests to pods."""
+    """The node's own answers: copies, journaled writes, Leases of pods, and requests to pods."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class OfflineAnswers:
         writes: OfflineWrites,
         pod_requests: PodRequests | None = None,
     ) -> None:
-        """Without `pod_requests` people see no logs and enter no containers while the cloud is away."""
+        """If `pod_requests` is None, logs and streams of pods are refused while the cloud is away."""
         self._reviews = reviews
         self._copies = copies
         self._answers, self._leases, self.accepted = tables.answers, tables.leases, tables.accepted
@@ -58,14 +58,14 @@ class OfflineAnswers:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def begin_write(self, info: RequestInfo) -> bool:
-        """Note that a write leaves for the cloud; False for a request that writes nothing."""
+        """Record that a write is about to be sent; return False for a request that writes nothing."""
         if not is_write(info):
             return False
         await self.accepted.begin(info)
         return True
 
     async def written(self, request: OfflineRequest, answer: RawResponse, *, was_sent: bool = True) -> None:
-        """Take the answer to a write, before the client gets it: the cloud's, if the write `was_sent`."""
+        """Apply the answer to a write, before the client gets it: the cloud's, if the write `was_sent`."""
         info = request.info
         if not is_write(info):
             return
@@ -80,7 +80,7 @@ class OfflineAnswers:
             self.lost(request)
 
     def lost(self, request: OfflineRequest, *, was_sent: bool = True) -> None:
-        """Note that a write has no answer: if it `was_sent`, the cloud may have accepted it."""
+        """Record that a write has no answer: if it `was_sent`, the cloud may have accepted it."""
         info = request.info
         if was_sent and is_write(info) and not request.is_dry_run:
             self._growing.forget(info)
@@ -91,7 +91,7 @@ class OfflineAnswers:
     def keep_response(self, caller: Caller, request: OfflineRequest, answer: RawResponse, since: int) -> None:
         """Store the cloud's answer to a caller, if it can answer a later request.
 
-        `since`: what `AcceptedWrites.count` was when the request came.
+        `since`: the value of `AcceptedWrites.count` when the request arrived.
         """
         is_read = request.info.method == "GET"
         is_void = not self.accepted.is_current(request.info, since) if is_read else request.is_dry_run
@@ -136,7 +136,8 @@ class OfflineAnswers:
     async def answer(
         self, wanted: ClientRequest, request: OfflineRequest, stream: ClientStream, *, was_sent: bool
     ) -> Answer | None:
-        """The answer, or a StatusError; None after a watch. `was_sent`: the cloud may have accepted a write."""
+        """Return the answer, or raise a StatusError; serve a watch until its end and return None. `was_sent`: the cloud
+        may have accepted a write."""
         wanted.served.source = "copy"
         self.accepted.lay()
         identity = await self._reviews.identity(wanted.caller)

@@ -1,8 +1,8 @@
 """Reads from the node's copies while the cloud is away, the newest first.
 
-The node has sources, running or on disk, and the cloud's cached answers. Of two sources the one of the later version is
-the newer for every object. A list is answered only from a source that holds every object of it, and a 404 only where a
-source holds every object that could have the name.
+The node has sources, running or on disk, and the cloud's cached answers. The source with the later version is newer for
+every object. A list is answered only from a source that holds every object of it, and a 404 only if a source holds
+every object that could have the name.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from kube.wire.codec_base import ListMeta
 from kube.wire.encoded_objects import Encoded
 
 EVALUABLE = frozenset({"metadata.name", "metadata.namespace"})
-"""Fields of every object: the hub can evaluate selectors of them on a wider copy."""
+"""Fields of every object, whose selectors the hub can evaluate on a wider copy."""
 
 type OwnForm = Callable[[str, Item], Awaitable[Item]]
 
 
 class Part(NamedTuple):
-    """The objects of a source that a list asks for."""
+    """The objects of a source that a list requests."""
 
     source: Source
     form: Form
@@ -61,7 +61,7 @@ class Part(NamedTuple):
         return self.source.store.version
 
     def listing(self) -> Listing:
-        """In the order of the keys, as in etcd."""
+        """List the objects in the order of their keys, as etcd does."""
         store = self.source.store
         items = sorted(filter(self.scope.matches, store), key=lambda item: "/".join(item.key))
         api_version, kind = self.form.listed_type(store.api_version, store.kind)
@@ -81,8 +81,8 @@ class OfflineReads:
         wait: float,
         own_form: OwnForm | None = None,
     ) -> None:
-        """`own_form` gives the object at a path with the node's writes that the cloud has not taken yet: a watch that
-        is back before the cloud counts as up brings the cloud's form."""
+        """`own_form` returns the object at a path with the node's writes that the cloud has not accepted yet: a watch
+        that resumes before the hub counts the cloud as up brings the cloud's form."""
         self._own_form = own_form
         self._sources = sources
         self._answers = answers
@@ -92,7 +92,7 @@ class OfflineReads:
     async def answer(
         self, identity: CloudIdentity, request: OfflineRequest, read: ObjectRead | None
     ) -> Answer | None:
-        """The newest answer to a GET or list; None when the node has none.
+        """Return the newest answer to a GET or list; None if the node has none.
 
         StatusError 404 if the object is known to be absent, 410 and 504 for a version or page that the node does not
         have.
@@ -108,7 +108,7 @@ class OfflineReads:
         return await self._list(identity, request, read, answer)
 
     async def partial_answer(self, identity: CloudIdentity, read: ObjectRead | None) -> Answer | None:
-        """The part of a list that the node has, for people; None for other requests, and if it has none."""
+        """Return the part of a list that the node has, for people; None for other requests, or if it has none."""
         if read is None or read.verb != "list" or read.continued is not None:
             return None
         listing = await partial_list(self._newest_first(identity, read.type, lambda _: True), read)
@@ -122,10 +122,10 @@ class OfflineReads:
         stream: ClientStream,
         check: Callable[[], Awaitable[None]] | None,
     ) -> None:
-        """Send people the changes of the node's copies, until they leave. StatusError 503 where it has none.
+        """Send the changes of the node's copies to a person until the client leaves; StatusError 503 without a copy.
 
-        A copy that holds every object that the watch asks for comes before one that holds some. `user` is the user
-        whose quota counts, "" for the node's. `check` as in `addons.views.watch_answer.watch_answer`.
+        A copy that holds every object of the watch is preferred to one that holds some. `user` is the user whose quota
+        counts, "" for the node. `check` is that of `addons.views.watch_answer.watch_answer`.
         """
         chosen: tuple[Source, Scope, Form] | None = None
         evaluable = (
@@ -153,12 +153,12 @@ class OfflineReads:
             await watch_answer(view, read, stream, check)
 
     def relayed(self, info: RequestInfo, answer: CachedResponse) -> None:
-        """Note the version of a list that the cloud has just given a client."""
+        """Record the version of a list that the cloud has just given to a client."""
         if info.type is not None and (version := answer.list_version()):
             self._sources.filtering.given.relayed(info.type.group_resource, version)
 
     def heard(self, identity: CloudIdentity, type_: ResourceType | None) -> datetime | None:
-        """When the cloud last sent something about a resource; None if never in this process."""
+        """Return when the cloud last sent something about a resource; None if never in this process."""
         own = (source for source in self._sources if source.user == identity.user)
         heard = max(
             (own_source.reflector.heard for own_source in own if own_source.list_watch.type == type_),
@@ -167,7 +167,7 @@ class OfflineReads:
         return datetime.now().astimezone() - timedelta(seconds=time.monotonic() - heard) if heard else None
 
     async def find(self, identity: CloudIdentity, info: RequestInfo) -> list[Item]:
-        """An object's item in each source that has the full object, the newest source first."""
+        """Return an object's item in each source that has the full object, the newest source first."""
         assert info.type is not None
         key = _key(info.type, info.namespace, info.name)
         return [
@@ -230,7 +230,7 @@ class OfflineReads:
         return cached_answer(answer)
 
     async def _newest_part(self, identity: CloudIdentity, read: ObjectRead) -> Part | None:
-        """The part of the newest source that has the complete list in a form for the client.
+        """Return the objects of the newest source that has the complete list in a form for the client.
 
         Watches of shared resources come from one source for all: an older list would end such a watch again and again.
         """
@@ -250,7 +250,7 @@ class OfflineReads:
     async def _newest_first(
         self, identity: CloudIdentity, type_: ResourceType, wanted: Callable[[ListWatch], bool]
     ) -> AsyncIterator[tuple[ListWatch, Source]]:
-        """The sources of a resource that hold whole objects. Those on disk are read one by one, as needed."""
+        """Return the sources of a resource that hold full objects. Those on disk are read one by one, as needed."""
         for list_watch in self._sources.list_watches(identity, type_):
             if not list_watch.metadata_only and wanted(list_watch):
                 source = await self._ready(identity, list_watch)
@@ -271,7 +271,7 @@ def _key(type_: ResourceType, namespace: str, name: str) -> Key:
 
 
 def _scope(list_watch: ListWatch, read: ObjectRead) -> Scope | None:
-    """The part of a source's objects that a list asks for; None when the source does not hold all of them."""
+    """Return the part of a source's objects that a list requests; None if the source does not hold all of them."""
     if list_watch.namespace not in ("", read.namespace):
         return None
     labels, fields = read.labels, read.fields
@@ -291,12 +291,12 @@ def _covers(list_watch: ListWatch, read: ObjectRead) -> bool:
 
 
 def cached_answer(answer: CachedResponse | None) -> Answer | None:
-    """The answer as the cloud gave it."""
+    """Return the answer as the cloud gave it."""
     return Answer(answer.body, {**answer.headers, **HEADERS}) if answer is not None else None
 
 
 def _check_version(read: ObjectRead, newest: int) -> None:
-    """StatusError as a kube-apiserver's where the node's copy is not of the version that a list asks for."""
+    """Raise kube-apiserver's StatusError if the node's copy does not have the version that a list requires."""
     if read.version > newest:
         raise too_large_version(read.version, newest)
     if read.is_exact and read.version < newest:
@@ -304,9 +304,9 @@ def _check_version(read: ObjectRead, newest: int) -> None:
 
 
 def _single(answer: CachedResponse, read: ObjectRead) -> Answer | None:
-    """The kept answer to a GET in a form that the client takes; None where it cannot be made.
+    """Return the stored answer to a GET in a form that the client accepts; None if it cannot be converted.
 
-    Another request may have stored it: in another form, compressed, or in another version of the API.
+    Another request may have stored it: in another form, compressed, or in another API version.
     """
     with contextlib.suppress(ValueError, LookupError):
         cached = answer.single()
@@ -324,7 +324,7 @@ def _single(answer: CachedResponse, read: ObjectRead) -> Answer | None:
 def _joined(
     answer: CachedResponse, part: Part | None, forms: Mapping[ObjectRef, NewestForm], read: ObjectRead
 ) -> Listing:
-    """All pages of a cached list, with the objects' later states. ValueError where it cannot be read."""
+    """Join all pages of a cached list, with the objects' later states; ValueError if a page is unreadable."""
     pages = list(answer.pages())
     codec = codec_for(answer.encoding)
     if part is not None and part.source.store.codec is not codec:

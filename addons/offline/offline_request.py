@@ -26,11 +26,11 @@ from kube.wire.negotiation import acceptable
 
 SUFFIX_LENGTH = 5
 SUFFIX_ALPHABET = string.ascii_lowercase + string.digits
-"""The alphabet of generated names. kube-apiserver leaves some letters out of its own."""
+"""The alphabet of generated names, kube-apiserver's own, which lacks some letters."""
 
 
 def has_options(info: RequestInfo) -> bool:
-    """Whether the options of a write are in its body, if it has one: of a deletion, or an eviction."""
+    """Whether the options of a write are in its body: for a deletion, or an eviction."""
     return info.verb in ("delete", "deletecollection") or info.subresource == "eviction"
 
 
@@ -46,20 +46,18 @@ class OfflineRequest(NamedTuple):
 
     @classmethod
     def of(cls, info: RequestInfo, target: str, headers: Mapping[str, str], body: bytes) -> OfflineRequest:
-        """`headers` is a mapping that ignores the case of names."""
+        """Parse a request. `headers` is a mapping with case-insensitive names."""
         content_type = headers.get("Content-Type", "").partition(";")[0].strip()
         accept, packed = headers.get("Accept"), headers.get("Accept-Encoding", "")
         return cls(info, target, content_type, accept, packed, body)
 
     def key(self, identity: str) -> ResponseKey:
-        """The key under which `CachedResponses` keeps the answer for an identity."""
+        """The key under which `CachedResponses` stores the answer for an identity."""
         about = ref.text if self.info.method == "GET" and (ref := ObjectRef.of(self.info)) is not None else ""
         return response_key(identity, self.target, self.accept or "", self.accept_encoding, self.body, about)
 
     def read_key(self, identity: str, path: str = "") -> ResponseKey:
-        """Return the key of the answer to the same client's GET of an object: of `path`, or of this request's own
-        object.
-        """
+        """Return the key of the answer to the same client's GET of `path`, by default of this request's own object."""
         target = path or self.object_path
         ref = ObjectRef.of(parse_request("GET", target))
         assert ref is not None
@@ -72,11 +70,12 @@ class OfflineRequest(NamedTuple):
         return self.info.type.path(self.info.namespace, self.info.name)
 
     def encodings(self) -> list[Encoding]:
-        """The encodings of complete objects that the client accepts, in its order of preference."""
+        """The encodings of full objects that the client accepts, by preference."""
         return [clause.encoding for clause in acceptable(self.accept) if not clause.kind]
 
     def named(self, kind: str) -> tuple[Codec, ApiObject]:
-        """The object in the body, completed by a generated name and the request's namespace; StatusError 400, 415."""
+        """Decode the object in the body, completed by a generated name and the request's namespace; StatusError 400,
+        415."""
         codec, obj = self.decoded(kind)
         metadata = obj.fields.child("metadata")
         if not obj.name:
@@ -93,7 +92,7 @@ class OfflineRequest(NamedTuple):
         return codec, obj
 
     def decoded(self, kind: str) -> tuple[Codec, ApiObject]:
-        """The object in the body, which must be of `kind`; StatusError 400, 415."""
+        """Decode the object in the body, which must be of `kind`; StatusError 400, 415."""
         try:
             encoding = Encoding(self.content_type or Encoding.JSON)
         except ValueError:
@@ -109,11 +108,11 @@ class OfflineRequest(NamedTuple):
 
     @property
     def is_apply(self) -> bool:
-        """Whether this is a server-side apply, which no function of this repository carries out."""
+        """Whether this is a server-side apply, which the hub cannot carry out."""
         return self.info.method == "PATCH" and self.content_type.startswith("application/apply-patch")
 
     def patched(self, known: Encoded) -> OfflineRequest:
-        """The PUT that a PATCH of `known` amounts to; a PUT as it is. StatusError as `apply_patch`."""
+        """Return the PUT that a PATCH of `known` is equivalent to, or a PUT itself; StatusError as in `apply_patch`."""
         if self.info.method != "PATCH":
             return self
         if known.codec.encoding is Encoding.JSON:
@@ -125,7 +124,7 @@ class OfflineRequest(NamedTuple):
 
     @property
     def is_dry_run(self) -> bool:
-        """Whether the cloud is asked to change nothing. Options in a body take the place of those in the query."""
+        """Whether the request is a dry run. Options in a body replace those in the query."""
         if not self.body or not has_options(self.info):
             return bool(first_values(self.target.partition("?")[2], {"dryRun"}))
         try:
@@ -134,7 +133,7 @@ class OfflineRequest(NamedTuple):
             return b"dryRun" in self.body  # YAML or CBOR
 
     def _delete_options(self) -> Json:
-        """The options in the body of a deletion or an eviction; ValueError and LookupError where it has none."""
+        """Decode the options in the body of a deletion or an eviction; ValueError and LookupError if there are none."""
         if self.content_type in ("", Encoding.JSON):
             given: Json = parse_object(self.body)
         elif self.info.subresource:
@@ -145,7 +144,7 @@ class OfflineRequest(NamedTuple):
         return given.get("deleteOptions") or {} if self.info.subresource else given
 
     def _typed(self, encoding: Encoding, kind: str) -> bytes:
-        """The body. A kube-apiserver takes apiVersion and kind from the path where JSON lacks them."""
+        """Decode the body. Like kube-apiserver, take apiVersion and kind from the path if JSON lacks them."""
         assert self.info.type is not None
         if encoding is not Encoding.JSON:
             return self.body
@@ -155,11 +154,12 @@ class OfflineRequest(NamedTuple):
         return write_json(given | lacking) if lacking else self.body
 
     def check_accepted(self, codec: Codec) -> None:
-        """StatusError 406 where the client does not accept the encoding that it sent. The hub does not translate."""
+        """Raise StatusError 406 if the client does not accept the encoding that it sent, because the hub does not
+        convert it."""
         if codec.encoding not in self.encodings():
             raise not_acceptable(f"without the cloud the answer is {codec.encoding}, as the request")
 
     def echo(self, codec: Codec, obj: ApiObject, status: int) -> Answer:
-        """An answer with the object; StatusError 406 as `check_accepted`."""
+        """Return an answer with the object; StatusError 406 as in `check_accepted`."""
         self.check_accepted(codec)
         return object_answer(Encoded.of(codec, obj), status)

@@ -1,4 +1,4 @@
-"""The tables on disk that bridge an outage, read before the hub serves, and written last."""
+"""The tables on disk that serve an outage, read before the hub serves, and written last."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kube.schemas.published import messages
 
 
 class OfflineTables:
-    """The tables on disk that an outage is bridged with, from `open` to `close`. Sources begin from them."""
+    """The tables on disk that serve an outage, from `open` to `close`."""
 
     def __init__(self, copies: DiskCopies) -> None:
         self.copies, self.access = copies, copies.access
@@ -39,7 +39,7 @@ class OfflineTables:
         return cls(DiskCopies(DiskAccess(Disk(folder, saved=(TABLE,)), DiskWriter())))
 
     async def open(self) -> None:
-        """Read an earlier process's state, and the schema by which kubelet's first status is read."""
+        """Load an earlier process's state, and the schema that decodes kubelet's first status."""
         await asyncio.to_thread(messages)
         await self.copies.open()
         await self.answers.open()
@@ -51,15 +51,15 @@ class OfflineTables:
 
     @property
     def known_callers(self) -> KnownCallers:
-        """The cloud's answers about callers, beginning with those to an earlier process."""
+        """The cloud's answers about callers, including those of an earlier process."""
         return self._callers.known
 
     def issued_versions(self) -> IssuedVersions:
-        """The versions that clients may hold, beginning with those that an earlier process sent."""
+        """The versions that clients may hold, including those that an earlier process sent."""
         return self._edit.given()
 
     def waiting(self) -> int:
-        """How many writes wait for the cloud."""
+        """The number of writes that wait for the cloud."""
         return len(self.journal.statuses) + len(self.journal.events)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The last edit of the rules and the versions given before it, stored for the next process
+"""Stores the last edit of the rules, and the versions given before it, for the next process
 (`addons.rules.issued_versions`)."""
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ NAME = "edit"
 
 
 class VersionCache:
-    """One row of the database."""
+    """A row of the database."""
 
     def __init__(self, copies: DiskCopies) -> None:
         self.last: RulesEdit | None = None
-        """The edit on disk. None if unreadable."""
+        """The edit on disk; None if unreadable."""
         self._copies = copies
         self._row = WriteBehind(copies.access, TABLE)
 
     async def open(self) -> None:
-        """Read an earlier process's edit."""
+        """Load an earlier process's edit."""
         await self._row.open(self._take)
 
     def _take(self, rows: Mapping[str, bytes | None]) -> Collection[str]:
@@ -35,7 +35,7 @@ class VersionCache:
         return ()
 
     def given(self) -> IssuedVersions:
-        """The versions that clients may hold, beginning with those of an earlier process."""
+        """Return the versions that clients may hold, including those of an earlier process."""
         is_new = self._row.is_read and not self._copies.access.disk.lost and not self._copies.metas
         # Other data on disk is from a hub whose rules are unknown.
         return IssuedVersions(self.last or (None if is_new else RulesEdit("")), self.write_edit)

@@ -1,6 +1,7 @@
-"""Caches the API's discovery documents for an outage: kubectl asks for them first, and may never have done so before.
+"""Caches the API's discovery documents for an outage, because kubectl requests them first, and may never have done so
+before.
 
-The same component also asks for answers that the hub will need in an outage.
+It also requests other answers that the hub will need in an outage.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
 
 ACCEPTED = {AGGREGATED: f"{AGGREGATED},{JSON}"}
-"""The Accept header where a form is asked for: an older server has its plain lists alone, and else answers 406."""
+"""The Accept header for each form: an older server has only its plain lists, and would answer 406 without that
+alternative."""
 INTERVAL = 3600.0
-"""Seconds between revalidations, about: a process counts the last use of an answer as one. An unchanged answer costs
-some 300 bytes, by its ETag."""
+"""Seconds, about, between revalidations, each of which counts as a use of the answers. An unchanged answer costs some
+300 bytes, by its ETag."""
 
 TAKEN_AWAY = frozenset({403, 404})
-"""Status codes of a path that the cloud no longer serves, or not to the hub."""
+"""Status codes for a path that the cloud no longer serves, or not to the hub."""
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +42,7 @@ class Question(NamedTuple):
     path: str
     form: str
     body: bytes = b""
-    """JSON."""
+    """The body as JSON."""
 
     @property
     def key(self) -> ResponseKey:
@@ -48,7 +50,7 @@ class Question(NamedTuple):
 
 
 class Discovery:
-    """Fetches the paths as the hub, and answers from the cached documents."""
+    """Fetches the documents with the hub's identity, and answers requests from the cache."""
 
     def __init__(
         self,
@@ -57,7 +59,7 @@ class Discovery:
         cloud: Cloud,
         further: Callable[[], Iterable[Question]] = tuple,
     ) -> None:
-        """`further` are further requests to make."""
+        """`further` returns further requests to make."""
         self._client = client
         self._answers = answers
         self._cloud = cloud
@@ -66,14 +68,14 @@ class Discovery:
         """Gives a hub that has asked the cloud for the paths already; None for the cloud itself."""
         self._backoff = Backoff(first=0.1)  # the first look is before a server was chosen
         self._next = 0.0
-        """When the cloud is asked again, in the loop's time."""
+        """When to ask the cloud again, in the loop's time."""
         self._has_returned = False
-        """The cloud was away: its answers to `further` may be new."""
+        """Whether the cloud was away since the last requests, so that answers to `further` may have changed."""
 
     async def run(self) -> None:
-        """Fetch and cache new documents until cancelled.
+        """Fetch and cache documents until cancelled.
 
-        After a restart or a break, only `further` is asked again within INTERVAL, and that after a break alone.
+        After a restart or an outage within INTERVAL only `further` is requested again, and that only after an outage.
         """
         loop = asyncio.get_running_loop()
         await asyncio.sleep(0)  # mitmproxy's loop starts tasks eagerly, before the hub has its pool
@@ -102,17 +104,17 @@ class Discovery:
 
     @property
     def _is_all_due(self) -> bool:
-        """Whether to ask the cloud for everything: the interval is over, or an answer is missing."""
+        """Whether to request everything: the interval is over, or an answer is missing."""
         is_cached = all(question.key.name in self._answers.index for question in self._questions())
         return asyncio.get_running_loop().time() >= self._next or not is_cached
 
     async def stored(self, path: str) -> CachedResponse | None:
-        """The cloud's answer to one of the paths, as it came."""
+        """Return the cloud's answer to one of the paths, as received."""
         return await self._answers.get(Question("GET", path, DISCOVERY_PATHS[path]).key)
 
     async def answer(self, request: OfflineRequest) -> CachedResponse | None:
-        """The cached answer to a request, unpacked; None for another path, for a form that is not cached, and for a
-        body that the cloud had packed badly."""
+        """Return the cached answer to a request, decompressed; None for another path, a form that is not cached, or a
+        body that cannot be decompressed."""
         form = DISCOVERY_PATHS.get(request.target.partition("?")[0])
         forms = [clause.replace(" ", "") for clause in (request.accept or "*/*").split(",")]
         if form is None or (form is AGGREGATED and not any(map(_is_aggregated, forms))):
@@ -130,7 +132,7 @@ class Discovery:
         return CachedResponse.of({"content-type": content_type}, plain)
 
     async def _renew(self, *, only_further: bool = False) -> bool:
-        """Whether the cloud answered for each path, with content or as unchanged."""
+        """Request each path; return whether the cloud answered all of them, with content or as unchanged."""
         self._has_returned = False
         leader = None if only_further else await self.leader()
         try:
@@ -148,14 +150,14 @@ class Discovery:
         return True
 
     async def _copied(self, leader: Client, question: Question) -> bool:
-        """Whether the leader gave its answer to one of the paths. One of an earlier version has none to give."""
+        """Fetch a path from the leader; return whether it answered. A leader of an earlier version does not."""
         with contextlib.suppress(StatusError, Unreachable):
             return question.path in DISCOVERY_PATHS and await self._status(leader, question, {}) == 200
         return False
 
     async def _ask(self, question: Question) -> bool:
-        """Ask the cloud, and store its answer. False after an answer that is neither content, unchanged, nor one of
-        TAKEN_AWAY."""
+        """Request an answer from the cloud and store it. Return False unless it has content, is unchanged, or has a
+        code of TAKEN_AWAY."""
         former = await self._answers.get(question.key)
         etag = former.headers.get("etag", "") if former is not None else ""
         status = await self._status(self._client, question, {"If-None-Match": etag} if etag else {})
@@ -167,7 +169,7 @@ class Discovery:
         return True
 
     async def _status(self, client: Client, question: Question, known: Mapping[str, str]) -> int:
-        """Send a question, and store an answer with content."""
+        """Send a request, and store an answer with content."""
         headers = {"Accept": ACCEPTED.get(question.form, question.form), "Accept-Encoding": "gzip", **known}
         headers |= {"Content-Type": JSON} if question.body else {}
         answer = await client.relay(
@@ -179,7 +181,7 @@ class Discovery:
 
 
 async def _no_leader() -> None:
-    """The hub is in no pool."""
+    """Return None: the hub is in no pool."""
 
 
 def _is_aggregated(clause: str) -> bool:

@@ -1,6 +1,6 @@
 """The forms in which clients get the objects of copies, and for people a list of the objects of all copies together.
 
-A controller would take such a list as complete, and delete what belongs to missing objects.
+Only people get such a list: a controller would take it as complete, and delete what belongs to missing objects.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from kube.wire.negotiation import Representation
 
 
 def first_form(accepted: Iterable[Representation], read: ObjectRead, store: Store) -> Form | None:
-    """The first of some forms that can be made of a store's objects.
+    """Return the first accepted form that can be made of a store's objects.
 
-    Where it is accepted in both encodings, that of the store comes first: nothing is converted.
+    If the client accepts both encodings, the store's comes first, so that nothing is converted.
     """
     clauses = [*accepted]
     for clause in clauses:
@@ -37,8 +37,8 @@ def first_form(accepted: Iterable[Representation], read: ObjectRead, store: Stor
 
 
 async def partial_list(sources: AsyncIterable[tuple[ListWatch, Source]], read: ObjectRead) -> Listing | None:
-    """Return the listed objects, each as the first source has it; None without a source, or for a client that accepts
-    neither form.
+    """Return the requested objects, each from the first source that has it; None without a source, or for a client that
+    accepts neither form.
 
     The list is JSON, or a Table.
     """

@@ -1,11 +1,12 @@
-"""Logs and streams of this node's pods while the cloud is away: the right to ask kubelet for them, and their source.
+"""Logs and streams of this node's pods while the cloud is away: checks the caller's right, and forwards the request to
+kubelet.
 
-kube-apiserver decides by the caller's right to the pod's subresource, and is then itself kubelet's client. So is the
-hub, with a client certificate that its operator gives it.
+kube-apiserver decides by the caller's right to the pod's subresource, and is then itself kubelet's client. The hub does
+the same, with a client certificate that its operator provides.
 
 kubelet accepts a client certificate of the cluster's CA, and asks the cloud, through this hub, for its user's rights
-(SubjectAccessReview). It caches a yes for some minutes, and answers 500 where the review fails. The hub caches the
-cloud's answers about its own user towards kubelet, and answers no other user's review without the cloud.
+(SubjectAccessReview). It caches a permission for some minutes, and answers 500 if the review fails. The hub caches the
+cloud's answers about its own user for kubelet, and answers no other user's review without the cloud.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ from kube.wire.json_fields import parse_object
 
 PODS, NODES = ResourceType("", "v1", "pods"), ResourceType("", "v1", "nodes")
 VERBS = {"": "get", "log": "get", "exec": "create", "attach": "create", "portforward": "create"}
-"""The verb that kubectl needs, by the subresource. Since Kubernetes 1.35 each stream needs `create`."""
+"""The verb that kubectl needs for each subresource. Since Kubernetes 1.35 each stream needs `create`."""
 PORT = 10250
-"""kubelet's port where its Node names none."""
+"""kubelet's port if its Node names none."""
 
 type Find = Callable[[RequestInfo], Awaitable[list[Item]]]
 """The newest copies of an object first."""
 PATHS = {"log": "containerLogs", "exec": "exec", "attach": "attach", "portforward": "portForward"}
-"""kubelet's first step, by the subresource."""
+"""The first segment of kubelet's path for each subresource."""
 FLAGS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "log": {parameter: (parameter, "true") for parameter in ("follow", "previous", "timestamps")},
     "exec": {
@@ -57,7 +58,7 @@ FLAGS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "portforward": {},
 }
-"""Parameters that are true or false: kubelet's name, and how it writes a true one."""
+"""Boolean parameters: kubelet's name of each, and its text for true."""
 TEXTS: Mapping[str, Mapping[str, str]] = {
     "log": {
         parameter: parameter
@@ -66,24 +67,24 @@ TEXTS: Mapping[str, Mapping[str, str]] = {
     "exec": {"command": "command"},
     "portforward": {"ports": "port"},
 }
-"""Parameters that go on as they are: kubelet's name."""
+"""Parameters that are passed on unchanged: kubelet's name of each."""
 CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 REVIEW = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
 KUBELET_VERBS = ("get", "create")
-"""kubelet asks for the verb of the method, on nodes/proxy: GET for logs and a WebSocket, POST for SPDY."""
+"""The verb on nodes/proxy that kubelet derives from the HTTP method: GET for logs and a WebSocket, POST for SPDY."""
 
 
 class AtKubelet(NamedTuple):
-    """Where a request goes, and the target that it has there."""
+    """The kubelet's server for a request, and the request's target there."""
 
     port: int
     target: str
 
 
 class PodRequests:
-    """Learns who may read logs and exec, forwards their requests to kubelet, and answers kubelet's reviews of the
-    hub's user."""
+    """Learns who may read logs and open streams, forwards their requests to kubelet, and answers kubelet's reviews of
+    the hub's user."""
 
     def __init__(self, access: KubeletAccess, find: Find, reviews: Reviews, answers: CachedResponses) -> None:
         self._access = access
@@ -92,10 +93,11 @@ class PodRequests:
         self._reviews = reviews
         self._answers = answers
         self._learning: dict[str, asyncio.Task[None]] = {}
-        """One for each token, by its digest."""
+        """The running task for each token, by its digest."""
 
     async def at_kubelet(self, caller: Caller, info: RequestInfo, target: str) -> AtKubelet:
-        """Where kubelet answers a request, of this target on the wire. StatusError where it may not, or cannot."""
+        """Return where kubelet answers a request with this target; StatusError if the caller has no right, or kubelet
+        cannot be asked."""
         if not caller.authorization or caller.impersonates:
             raise forbidden(
                 f"the node has no right to pods/{info.subresource}: ask with a token of your own, at the TLS port, "
@@ -120,7 +122,7 @@ class PodRequests:
         return AtKubelet(endpoint.get("Port") or PORT, kubelet_target(info, target.partition("?")[2], pod))
 
     def learn(self, caller: Caller, info: RequestInfo, status: int) -> None:
-        """Record for an outage that the cloud has just let a caller do this."""
+        """Record for an outage that the cloud has just permitted this request to the caller."""
         token = digest_of(caller.authorization)
         if not caller.authorization or caller.impersonates or status == 401 or token in self._learning:
             return
@@ -141,7 +143,8 @@ class PodRequests:
         return plain(item[0]) if item else None
 
     def questions(self) -> Iterator[Question]:
-        """The reviews that kubelet will ask for the hub's own user; none where the certificate cannot be read."""
+        """Return the reviews that kubelet will request for the hub's own user; none if the certificate is
+        unreadable."""
         try:
             user, groups = self._access.user()
         except (OSError, ValueError):
@@ -152,7 +155,7 @@ class PodRequests:
             )
 
     async def review(self, request: OfflineRequest) -> Answer:
-        """The cloud's last answer to kubelet's question; StatusError 503 where there is none that can be read."""
+        """Return the cloud's last answer to kubelet's review; StatusError 503 if there is no readable one."""
         review = _review_in(request)
         spec = review.get("spec") or {}
         attributes = spec.get("resourceAttributes") or {}
@@ -177,7 +180,7 @@ def _question(user: str, groups: list[str], attributes: Json) -> Question:
 
 
 def _review_in(request: OfflineRequest) -> Json:
-    """StatusError 400 or 415 where the body is no review."""
+    """Decode the review in the body; StatusError 400 or 415 if it is none."""
     codec, obj = request.decoded(REVIEW["kind"])
     if codec.encoding is Encoding.JSON:
         return parse_object(obj.encode())
@@ -185,9 +188,9 @@ def _review_in(request: OfflineRequest) -> Json:
 
 
 def kubelet_target(info: RequestInfo, query: str, pod: Json) -> str:
-    """kubelet's path and query for a request of a pod, as kube-apiserver maps it (registry/core/pod).
+    """Return kubelet's path and query for a request to a pod, mapped as in kube-apiserver (registry/core/pod).
 
-    StatusError 400 as its.
+    StatusError 400 as kube-apiserver's.
     """
     kind = "exec" if info.subresource == "attach" else info.subresource
     pairs = parse_qsl(query, keep_blank_values=True)
@@ -201,7 +204,7 @@ def kubelet_target(info: RequestInfo, query: str, pod: Json) -> str:
 
 
 def _container(wanted: str, pod: Json) -> str:
-    """The container that is meant: of several the client must name one."""
+    """Return the requested container: if the pod has several, the client must name one."""
     name, spec = pod["metadata"]["name"], pod["spec"]
     if not wanted and len(spec["containers"]) == 1:
         return str(spec["containers"][0]["name"])

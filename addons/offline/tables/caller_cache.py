@@ -1,6 +1,6 @@
 """Stores the cloud's answers about callers on disk for the next process; `addons.views.known_callers` uses them.
 
-The key of the digests is a file of its own, made at the first start. Without that file the rows mean nothing.
+The key of the digests is a separate file, made at the first start. Without that file the rows are useless.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class CallerCache:
-    """One table of the database, and the key beside it."""
+    """A table of the database, and the file with the key."""
 
     def __init__(self, access: DiskAccess) -> None:
         self._access = access
@@ -62,7 +62,7 @@ class CallerCache:
 
 
 def _key_of(file: Path) -> bytes:
-    """The key of a file, created if missing. A key that cannot be written is used by this process only."""
+    """Read the key of a file, created if missing. A key that cannot be written is used by this process only."""
     try:
         key = read_file(file)
     except OSError:

@@ -1,4 +1,4 @@
-"""Access of the event loop to the disk: no caller waits long for it, and a failing disk is counted, and logged once."""
+"""Accesses the disk for the event loop: no caller waits long, and a failing disk is counted, and logged once."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from kube.disk.database import Batch, Disk, DiskError
 from kube.disk.writer import PATIENCE, DiskWriter
 
 RETRY = 5.0
-"""Seconds from a failure of the disk to the next try."""
+"""Seconds from a failure of the disk to the next attempt."""
 USED_STEP = 3600
-"""Seconds by which a time of last use may be outdated on disk: writing it costs a transaction."""
+"""Seconds by which a time of last use may be outdated on disk, because each write costs a transaction."""
 
 logger = logging.getLogger(__name__)
 
 
 class Waiting(Protocol):
-    """TableChanges that wait for the disk."""
+    """A table with changes that wait for the disk."""
 
     is_durable: bool
 
@@ -34,18 +34,18 @@ class DiskAccess:
     """The disk, its thread, and the tables that are written behind."""
 
     def __init__(self, disk: Disk, writer: DiskWriter, clock: Callable[[], float] = time.time) -> None:
-        """`clock` gives wall time, which goes on over a restart but may be wrong: see `addons.offline.garbage`."""
+        """`clock` returns wall time, which continues over a restart but may be wrong: see `addons.offline.garbage`."""
         self.disk = disk
         self.writer = writer
         self.clock = clock
         self.tables: dict[Waiting, None] = {}
         self.on_loss: list[Callable[[], None]] = []
-        """Called when the database had to be set aside, so that all that was written is lost."""
+        """Called when the database had to be set aside, so that all rows are lost."""
         self.on_write: list[Callable[[Batch], None]] = []
         self._lost = 0
         self._failing = False
         self.loading: set[asyncio.Task[None]] = set()
-        """The tasks that read at the start."""
+        """The tasks that load data at the start."""
 
     @property
     def is_failing(self) -> bool:
@@ -53,18 +53,19 @@ class DiskAccess:
         return self._failing
 
     def is_recent(self, used: int) -> bool:
-        """Whether a time of last use on disk is recent enough. A time in the future is that of a wrong clock."""
+        """Whether a time of last use on disk is recent enough. A time in the future counts as outdated: a clock was
+        wrong."""
         return 0 <= self.clock() - used < USED_STEP
 
     async def load(self, loading: Coroutine[None, None, None]) -> None:
-        """Read something at the start. Wait PATIENCE at most: a slow disk delivers it later."""
+        """Load data at the start. Wait PATIENCE at most: a slow disk delivers it later."""
         task = asyncio.create_task(loading, name="load from disk")
         self.loading.add(task)
         task.add_done_callback(self.loading.discard)
         await asyncio.wait((task,), timeout=PATIENCE)
 
     async def rows(self, table: str) -> Mapping[str, bytes | None]:
-        """The rows of a table, as soon as the disk gives them; None for a damaged one."""
+        """Wait for the rows of a table; None stands for a damaged row."""
         while True:
             rows = await self.guard(partial(self.disk.rows, table))
             if rows is not None:
@@ -72,7 +73,7 @@ class DiskAccess:
             await asyncio.sleep(RETRY)
 
     async def ask[T](self, work: Callable[[], T]) -> T | None:
-        """Like `guard`, for a client that waits: None as well when the disk takes longer than PATIENCE."""
+        """Like `guard`, for a client that waits: None also if the disk takes longer than PATIENCE."""
         try:
             async with asyncio.timeout(PATIENCE):
                 return await self.guard(work)
@@ -82,7 +83,8 @@ class DiskAccess:
             return None
 
     async def guard[T](self, work: Callable[[], T]) -> T | None:
-        """The result of blocking work on the disk. None when the disk fails, which is counted, and logged once."""
+        """Run blocking work on the disk and return its result; None if the disk fails, which is counted, and logged
+        once."""
         try:
             return await self.writer.do(work)
         except DiskError as error:
@@ -102,7 +104,8 @@ class DiskAccess:
         return None
 
     async def write(self, *batches: Batch, is_durable: bool = False) -> bool:
-        """Write a transaction each; False when one failed. Only a write proves that the disk works again."""
+        """Write each batch as a transaction; return False if one failed. Only a successful write proves that the disk
+        works again."""
 
         def work() -> bool:
             for batch in batches:
@@ -120,8 +123,7 @@ class DiskAccess:
         return True
 
     def close(self) -> None:
-        """Write the pending changes, as far as the disk manages in CLOSE_TIMEOUT: those that no other component has
-        come first."""
+        """Write the pending changes, as far as the disk manages in CLOSE_TIMEOUT: first those of durable tables."""
         for task in self.loading:
             task.cancel()
         tables = sorted(self.tables, key=lambda table: not table.is_durable)

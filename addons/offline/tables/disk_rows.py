@@ -1,7 +1,7 @@
-"""The rows of one table that the disk may hold, and the marks of those that it could not delete.
+"""The rows of a table that the disk may hold, and the marks of rows that it could not delete.
 
-A crash brings back what the disk holds. So a deleted row counts as present until the disk has deleted it, or a file
-beside the database marks it as deleted: that also works on a full disk.
+After a crash the hub finds the rows on disk again. So a deleted row counts as present until the disk has deleted it, or
+a file beside the database marks it as deleted, which also works on a full disk.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class Deleted:
 
 
 class DiskRows:
-    """A record of the rows of a table that the disk may hold, with a file of marks or without."""
+    """Tracks the rows of a table that the disk may hold, with or without a file of marks."""
 
     def __init__(
         self, access: DiskAccess, marks: Marks | None, changed: Notifier, *, is_tracked: bool
     ) -> None:
         """`changed` is notified when deleted rows cannot come back any more.
 
-        Rows are noted where they are tracked: not those of a table that can be rewritten.
+        Rows of a table that can be rewritten are not tracked.
         """
         self._access = access
         self._is_tracked = is_tracked
@@ -55,7 +55,7 @@ class DiskRows:
         return name in self._rows
 
     def track_row(self, name: str, value: SupportsBytes) -> None:
-        """Note that the disk may hold a row: one is being written, or an earlier process wrote it."""
+        """Record that the disk may hold a row: it is being written, or an earlier process wrote it."""
         if not self._is_tracked:
             return
         marks = self._rows.setdefault(name, set())
@@ -63,7 +63,7 @@ class DiskRows:
             marks.add(mark_of(name, bytes(value)))
 
     def settle(self, name: str, value: SupportsBytes | None, *, is_latest: bool) -> None:
-        """Note the value that the disk has of a row; None for a deleted one."""
+        """Record the value of a row on disk; None for a deleted row."""
         self._rows.pop(name, None)
         if value is not None:
             self.track_row(name, value)
@@ -71,21 +71,21 @@ class DiskRows:
             self._deleted.pop(name, None)
 
     def delete(self, name: str, about: str) -> None:
-        """Note that a row is deleted, though the disk may hold it."""
+        """Record that a row is deleted, though the disk may still hold it."""
         deleted = self._deleted.setdefault(name, Deleted())
         deleted.about = about
         deleted.marks |= self._rows.get(name, set())
         self._deletion.notify()
 
     def is_leaving(self, about: str) -> bool:
-        """Whether a crash would bring back a deleted row that was about this."""
+        """Whether a crash would bring back a deleted row with this subject."""
         return bool(about) and any(
             deleted.about == about and not (deleted.marks and deleted.marks <= self._marked)
             for deleted in self._deleted.values()
         )
 
     def assume_deleted(self, about: str) -> None:
-        """Take the deleted rows about this for gone."""
+        """Treat the deleted rows with this subject as gone."""
         for deleted in self._deleted.values():
             if deleted.about == about:
                 deleted.about = ""
@@ -93,7 +93,7 @@ class DiskRows:
     # -- the file of marks ------------------------------------------------------------------------------------------
 
     async def read_marks(self) -> set[bytes]:
-        """The marks that an earlier process left; none where the disk fails."""
+        """Return the marks of an earlier process; none if the disk fails."""
         file = self._file
         if file is None:
             return set()
@@ -108,7 +108,7 @@ class DiskRows:
         return marked
 
     async def mark_deleted(self, seconds: float) -> None:
-        """Mark present deletions, and further ones within the block."""
+        """Write marks for the current deletions, and until the block ends for further ones."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while True:

@@ -11,17 +11,17 @@ from kube.packed_text import StoredText
 MAX_UNWRITTEN = 16 * 1024 * 1024
 """Bytes of the rows of one table that wait for the disk."""
 OF_A_ROW = 256
-"""Bytes that a row counts besides its value: its name, and its entry in the table."""
+"""Bytes that a row counts in addition to its value: its name, and its entry in the table."""
 
 
 class PendingRows:
     """The latest value of each changed row, None for a deleted one; or the complete table."""
 
     def __init__(self, all_rows: Callable[[], Mapping[str, StoredText]] | None, *, is_bounded: bool) -> None:
-        """`all_rows` gives all rows, of a table whose owner has their values at any time."""
+        """`all_rows` returns all rows, for a table whose owner always has their values."""
         self.rows: dict[str, StoredText | None] = {}
         self.is_changed = False
-        """Whether a batch is due, also where no row waits for it."""
+        """Whether a batch is due, even without a waiting row."""
         self.is_urgent = False
         self.all_rows = all_rows
         self._replaces_all = all_rows is not None
@@ -29,7 +29,7 @@ class PendingRows:
         self._bytes = 0
 
     def put(self, name: str, value: StoredText | None) -> bool:
-        """Replace a row, or delete it. False beyond the bound: then the former row stays pending.
+        """Replace a row, or delete it (None). Beyond the bound return False: then the former row stays pending.
 
         A deletion always succeeds, and so does any row of a table that can be rewritten.
         """
@@ -46,7 +46,7 @@ class PendingRows:
         return True
 
     def remove(self, name: str) -> None:
-        """Leave a row as the disk has it."""
+        """Drop a row's pending change."""
         self._bytes -= _cost(self.rows.pop(name))
 
     def rewrite(self) -> None:
@@ -54,29 +54,29 @@ class PendingRows:
         self._clear(replaces_all=True)
 
     def forget(self) -> None:
-        """Leave the table as the disk has it."""
+        """Drop all pending changes."""
         self._clear(replaces_all=False)
         self.is_changed = self.is_urgent = False
 
     def change(self, *, is_urgent: bool = False) -> None:
-        """Note that a batch is due. One of the complete table is urgent."""
+        """Schedule a batch. A batch of the complete table is urgent."""
         self.is_changed = True
         self.is_urgent |= is_urgent or self._replaces_all
 
     def next_batch(self) -> TableChanges:
-        """The changes of a batch. Rows stay until the disk has them, because an owner may read pending rows."""
+        """Return the changes of a batch. Rows stay pending until they are on disk, because an owner may read them."""
         self.is_changed = self.is_urgent = False
         if self._replaces_all and self.all_rows is not None:
             return TableChanges(self.all_rows(), replaces_all=True)
         return TableChanges(dict(self.rows))
 
     def put_back(self, changes: TableChanges) -> None:
-        """Queue changes again that the disk did not take."""
+        """Queue the changes of a failed batch again."""
         self.is_changed = True
         self._replaces_all |= changes.replaces_all
 
     def settle(self, changes: TableChanges) -> Collection[str]:
-        """Remove the rows that the disk has now, unless they have changed since. Returns their names."""
+        """Remove the rows that are now on disk, unless they have changed since; return their names."""
         settled = {
             name
             for name, value in changes.rows.items()

@@ -1,4 +1,4 @@
-"""Writes one table of the database behind its owner, who has the rows in memory and never waits for the disk.
+"""Writes a table of the database behind its owner, which has the rows in memory and never waits for the disk.
 
     put, delete, rewrite
             |
@@ -8,11 +8,11 @@
             |           RETRY; deletions are           | the disk failed
             +------------ marked meanwhile ------------+
 
-What is put lingers, so that a burst is one transaction. Of each name the latest value is pending alone, for as long as
-the disk has not taken it (`PendingRows`). What the disk may hold is known until it is replaced (`DiskRows`).
+A change lingers, so that a burst is one transaction. For each name only the latest value is pending, until the disk has
+taken it (`PendingRows`). The rows that the disk may hold are tracked (`DiskRows`).
 
-A batch is taken between two iterations of the event loop, because an owner's change of several rows happens within
-one. A task would be too early: mitmproxy's loop starts tasks eagerly, in the middle of the change.
+A batch is taken between two iterations of the event loop, because an owner's change of several rows happens within one.
+A task would be too early: mitmproxy's loop starts tasks eagerly, in the middle of the change.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from kube.disk.marks import Marks, mark_of
 from kube.packed_text import StoredText
 
 LINGER = 0.25
-"""Seconds that a change waits for others. A transaction costs the disk a commit, and the clients some milliseconds in
-which the disk's thread holds the interpreter. Four transactions a second are few; a longer wait would let a node that
-crashes while its cloud is away start with an older state."""
+"""Seconds that a change waits for further ones. A transaction costs the disk a commit, and the clients some
+milliseconds in which the disk's thread holds the interpreter. Four transactions a second are few; after a longer wait a
+node that crashes in an outage would start with an older state."""
 
 
 class WriteBehind:
@@ -46,17 +46,17 @@ class WriteBehind:
         all_rows: Callable[[], Mapping[str, StoredText]] | None = None,
         marks: Marks | None = None,
     ) -> None:
-        """`batch` adds rows of other tables to a transaction, or gives None for one that must not be written yet.
+        """`batch` adds rows of other tables to a transaction, or returns None for one that must not be written yet.
 
-        `all_rows` gives all rows, of a table whose owner has their values at any time. A table with `marks` is durable:
+        `all_rows` returns all rows, for a table whose owner always has their values. A table with `marks` is durable:
         each transaction is synced, and rows that a full disk cannot delete are marked as deleted. The owner bounds its
         pending rows.
         """
         self.is_durable = marks is not None
         self.is_read = False
-        """Whether the rows of an earlier process are known."""
+        """Whether the rows of an earlier process have been loaded."""
         self.written = Notifier()
-        """Notified when rows have been written, or no longer need to be written."""
+        """Notified when rows are on disk, or need not be written any more."""
         self._access = access
         self._table = table
         self._batch = batch
@@ -74,17 +74,16 @@ class WriteBehind:
     # -- the owner's changes ----------------------------------------------------------------------------------------
 
     def put(self, name: str, value: StoredText | None, *, is_urgent: bool = False) -> bool:
-        """Replace a row, or delete it. False beyond the bound: then the former row stays pending."""
+        """Replace a row, or delete it (None). Beyond the bound return False: then the former row stays pending."""
         is_queued = self._pending.put(name, value)
         if is_queued:
             self.change(is_urgent=is_urgent)
         return is_queued
 
     def delete(self, name: str, about: str = "", *, may_be_unread: bool = False) -> None:
-        """Delete a row. One that the disk never got needs no write.
+        """Delete a row. A row that never reached the disk needs no write.
 
-        `about`: the subject that `is_leaving` asks about. `may_be_unread`: an earlier process may have written a row of
-        this name.
+        `about`: the subject for `is_leaving`. `may_be_unread`: an earlier process may have written a row of this name.
         """
         if name in self._on_disk or (may_be_unread and not self.is_read):
             self._on_disk.delete(name, about)
@@ -94,7 +93,7 @@ class WriteBehind:
             self.written.notify()
 
     def rewrite(self) -> None:
-        """Rewrite the table at once: the disk's rows are unknown."""
+        """Write the complete table at once: its rows on disk are unknown."""
         self._pending.rewrite()
         self.change()
 
@@ -103,7 +102,7 @@ class WriteBehind:
         self._pending.forget()
 
     def change(self, *, is_urgent: bool = False) -> None:
-        """Schedule a batch, also where no row waits for it."""
+        """Schedule a batch, even without a waiting row."""
         self._pending.change(is_urgent=is_urgent)
         if self.is_writing or self._is_closed:
             return
@@ -115,7 +114,7 @@ class WriteBehind:
             self._next = loop.call_soon(self._begin) if urgent else loop.call_later(LINGER, self._begin)
 
     def finish(self) -> None:
-        """Write pending changes, once, from a snapshot: the owner may drop its rows."""
+        """Write the pending changes a last time, from a snapshot: the owner may drop its rows."""
         self._is_closed = True
         if (taken := self._take()) is not None:
             self._last = taken[1]
@@ -126,7 +125,7 @@ class WriteBehind:
 
     @property
     def waiting(self) -> Mapping[str, StoredText | None]:
-        """The rows that wait, None for those to be deleted."""
+        """The pending rows; None for those to be deleted."""
         return self._pending.rows
 
     @property
@@ -139,30 +138,30 @@ class WriteBehind:
         return not self.is_writing and not self._pending.is_changed
 
     async def settled(self) -> None:
-        """Return when no change is pending any longer. Lingering ones do not count."""
+        """Wait until no change is pending. Lingering changes are written at once."""
         while not self.is_written:
             self._begin()
             if self._writing:
                 await asyncio.wait(self._writing)
 
     def is_outdated(self, name: str) -> bool:
-        """Whether a crash would bring back another value of a row that waits."""
+        """Whether a crash would bring back another value of a pending row."""
         return name in self.waiting and (name in self._on_disk or not self.is_read)
 
     def is_leaving(self, about: str) -> bool:
-        """Whether a crash would bring back a deleted row that was about this."""
+        """Whether a crash would bring back a deleted row with this subject."""
         return self._on_disk.is_leaving(about)
 
     def assume_deleted(self, about: str) -> None:
-        """Take the deleted rows about this for gone."""
+        """Treat the deleted rows with this subject as gone."""
         self._on_disk.assume_deleted(about)
 
     async def open(
         self, take: Callable[[Mapping[str, bytes | None]], Iterable[str]], table: str = ""
     ) -> None:
-        """Give `take` the rows of an earlier process, in the order of their names, and None for a damaged one.
+        """Pass the rows of an earlier process to `take`, by name, None for a damaged one.
 
-        The rows that it returns are deleted. `table`: where they are, if not in the table itself.
+        The rows that it returns are deleted. `table`: the table to read, if not this one.
         """
         await self._access.load(self._open(take, table or self._table))
 
@@ -214,7 +213,7 @@ class WriteBehind:
             self._next = None
 
     async def _write(self) -> None:
-        """Write one batch, and further ones while they are urgent."""
+        """Write a batch, and further ones while they are urgent."""
         while (taken := self._take()) is not None:
             changes, batch = taken
             if await self._access.write(batch, is_durable=self.is_durable):
@@ -238,7 +237,7 @@ class WriteBehind:
         self._last = None  # A successor of the owner may write from now on.
 
     def _take(self) -> tuple[TableChanges, Batch] | None:
-        """All changes since the last batch; None when there are none."""
+        """Return all changes since the last batch; None if there are none."""
         self._stop_lingering()
         if not self._pending.is_changed:
             return None
@@ -254,18 +253,18 @@ class WriteBehind:
         return changes, batch
 
     def _settle(self, changes: TableChanges) -> None:
-        """Note that the disk has these changes."""
+        """Record that these changes are on disk."""
         latest = self._pending.settle(changes)
         for name, value in changes.rows.items():
             self._on_disk.settle(name, value, is_latest=name in latest)
         self.written.notify()
 
     def _drop_owner(self) -> None:
-        """Drop the reference to the owner, which refers to this, when no change is pending."""
+        """Drop the reference to the owner, which refers to this table, once no change is pending."""
         if self._is_closed and not self.is_writing:
             self._batch, self._pending.all_rows = _no_batch, None
             self._access.tables.pop(self, None)
 
 
 def _no_batch(_: TableChanges) -> None:
-    """The batch of a table without an owner."""
+    """Return None: a table without an owner has no batch."""
