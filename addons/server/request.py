@@ -185,14 +185,18 @@ class ServedRequest(ABC):
 
     # -- the task
 
-    def start(self, serve: Serve, *, eagerly: bool = True) -> None:
-        """Start the task that serves the request; if `eagerly`, run it up to its first wait now."""
-        coroutine, loop = serve(self), asyncio.get_running_loop()
-        self._task = asyncio.Task(coroutine, loop=loop, name="request", eager_start=eagerly)
-        if self._task.done():
-            self._over(self._task)
-        else:
-            self._task.add_done_callback(self._over)
+    def start(self, serve: Serve) -> None:
+        """Start the task that serves the request, and run it up to its first wait now."""
+        loop = asyncio.get_running_loop()
+        task = asyncio.Task(self._served(serve), loop=loop, name="request", eager_start=True)
+        self._task = None if task.done() else task
+
+    async def _served(self, serve: Serve) -> None:
+        # A callback of the task would be one more round of the event loop.
+        try:
+            await serve(self)
+        finally:
+            self._over()
 
     def leave(self, why: str = LEFT) -> None:
         """Cancel the answer, unless a shielded step is running."""
@@ -203,9 +207,7 @@ class ServedRequest(ABC):
         if self._task is not None and not self.shielded:
             self._task.cancel()
 
-    def _over(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            raise error  # `serve` raises nothing
+    def _over(self) -> None:
         self._task = None
         self._queued = self._unsent = 0
         self._recount()
