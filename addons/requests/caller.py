@@ -94,7 +94,7 @@ def caller_of(peer: Peer, headers: Iterable[tuple[str, str]]) -> Caller:
     authorization = sent[0] if sent else (offer.bearer if offer is not None else "")
     if authorization and not AUTHORIZATION.fullmatch(authorization):
         raise unauthorized("Unauthorized")
-    if authorization or any(WEBSOCKET_BEARER in value for value in protocols):
+    if authorization or (protocols and any(WEBSOCKET_BEARER in value for value in protocols)):
         return Caller(CredentialSource.OWN, authorization, impersonates)
     if peer.is_another:
         raise unauthorized(
@@ -107,7 +107,7 @@ def caller_of(peer: Peer, headers: Iterable[tuple[str, str]]) -> Caller:
 
 def masked(target: bytes) -> bytes:
     """Return a request target with the tokens in its query masked, for logs and interfaces."""
-    return _TOKEN_IN_QUERY.sub(rb"\1=hidden", target)
+    return _TOKEN_IN_QUERY.sub(rb"\1=hidden", target) if b"=" in target else target
 
 
 def digest_of(authorization: str) -> str:

@@ -43,28 +43,32 @@ class HeadersReadOnce(http.Headers):
     """The value of each lower-case name; values of a repeated name are joined by commas."""
 
     def get_all(self, name: str | bytes) -> list[str]:
-        if self._value(name) is None:
+        if name not in self:
             return []
         wanted = _key(name)
-        return [_text(value) for key, value in self.fields if key.lower() == wanted]
+        return [
+            value.decode("utf-8", "surrogateescape") for key, value in self.fields if key.lower() == wanted
+        ]
 
     def __getitem__(self, key: str | bytes) -> str:
-        value = self._value(key)
+        value = self.get(key)
         if value is None:
             raise KeyError(key)
-        return _text(value)
+        return value
 
     def get[T](self, key: str | bytes, default: T | None = None) -> str | T | None:
-        value = self._value(key)
-        return default if value is None else _text(value)
+        if self._of is not self.fields:
+            self._sort()
+        value = self._values.get(_key(key))
+        return default if value is None else value.decode("utf-8", "surrogateescape")
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, (str, bytes)) and self._value(key) is not None
-
-    def _value(self, name: str | bytes) -> bytes | None:
         if self._of is not self.fields:
-            self._of, self._values = self.fields, _joined(self.fields)
-        return self._values.get(_key(name))
+            self._sort()
+        return isinstance(key, (str, bytes)) and _key(key) in self._values
+
+    def _sort(self) -> None:
+        self._of, self._values = self.fields, _joined(self.fields)
 
 
 def _joined(fields: HeadFields) -> dict[bytes, bytes]:
@@ -79,10 +83,6 @@ def _joined(fields: HeadFields) -> dict[bytes, bytes]:
     for key, of_key in repeated.items():
         values[key] = b", ".join(of_key)
     return values
-
-
-def _text(value: bytes) -> str:
-    return value.decode("utf-8", "surrogateescape")
 
 
 @lru_cache

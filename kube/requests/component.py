@@ -9,7 +9,6 @@ UNKNOWN = "unknown"
 """The component of a request without a User-Agent (kube-rs sends none), or with a malformed one."""
 
 _ALLOWED = re.compile(rf"[a-z0-9._-](?:[a-z0-9._ -]{{0,{MAX_LENGTH - 2}}}[a-z0-9._-])?")
-_SPACES = re.compile(" +")
 
 
 def component_of(user_agent: str | None) -> str:
@@ -26,4 +25,4 @@ def component_named(text: str) -> str:
     """
     # Check for ASCII before lower(), which turns U+212A (the Kelvin sign) into an ASCII "k".
     name = text.strip(" ").lower() if text.isascii() else ""
-    return _SPACES.sub(" ", name) if _ALLOWED.fullmatch(name) and name not in (".", "..") else ""
+    return " ".join(name.split()) if _ALLOWED.fullmatch(name) and name not in (".", "..") else ""

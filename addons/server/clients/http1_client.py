@@ -124,8 +124,6 @@ class Http1(ClientConnection):
         del came[: end.end()]
         self._looked, self._head_since = 0, None
         try:
-            if _FOLDED.search(head):
-                raise ValueError("folded header lines are not supported")
             read = read_without_body(head) or self._read_by_h11(head)
             if read.method == PREFACE:
                 self._refuse(StatusError(505, "HTTPVersionNotSupported", HTTP2_WITHOUT_TLS))
@@ -145,6 +143,8 @@ class Http1(ClientConnection):
         return False
 
     def _read_by_h11(self, head: bytes) -> Http1Head:
+        if _FOLDED.search(head):
+            raise ValueError("folded header lines are not supported")
         self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEADERS + MAX_TARGET)
         self._h11.receive_data(head)
         event = self._h11.next_event()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Iterable
 
 from kube.errors import StatusError, bad_request
@@ -16,6 +17,8 @@ NOT_SENT = OF_CONNECTION | {b"te", b"host"}
 MINIMAL = (b"prefer", b"return=minimal")
 """The sender reads only the head of a successful response (RFC 7240, 4.2)."""
 
+TOKEN = f"{string.ascii_letters}{string.digits}!#$%&'*+-.^_`|~".encode()
+"""The characters of a header's name (RFC 9110, 5.6.2)."""
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A header's name (RFC 9110, 5.6.2)."""
 _VALUE = re.compile(rb"(?:[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?)?")
@@ -58,6 +61,11 @@ def behind(prefix: bytes, fields: HeaderFields) -> HeaderFields:
         return fields
     method, scheme, authority, (name, path), *others = fields
     return [method, scheme, authority, (name, prefix + path), *others]
+
+
+def ends_early(value: bytes) -> bool:
+    """Whether a value, or several as one, has a NUL or the end of a line in it."""
+    return b"\0" in value or b"\r" in value or b"\n" in value
 
 
 def _value(name: str, value: str) -> bytes:
