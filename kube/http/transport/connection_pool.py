@@ -165,6 +165,8 @@ class ConnectionPool[Key: Hashable]:
     def available(self, key: Key) -> Connection | None:
         """Return an open connection with capacity; None if there is none."""
         known = self._connections.get(key, ())
+        if known and known[0].is_open and known[0].has_capacity:
+            return known[0]
         connections = [connection for connection in known if connection.is_open]
         if not connections:
             self._connections.pop(key, None)

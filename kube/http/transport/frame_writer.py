@@ -75,6 +75,8 @@ class FrameWriter:
         self.frame(FrameKind.WINDOW_UPDATE, 0, number, packed(more))
 
     def flush(self) -> None:
+        if not (self._heads or self._bodies or self._out):
+            return
         if self.transport is None or self.transport.is_closing():
             return
         while self._heads and not self.is_paused:

@@ -59,9 +59,8 @@ class HpackEncoder:
             packed += _number(size, 5, RESIZED)
         self._resized.clear()
         for field in fields:
-            known = _STATIC.get(field)
-            if known is None and (added := self._fields.get(field)) is not None:
-                known = FIRST_ADDED + self._added - added
+            added = self._fields.get(field)
+            known = FIRST_ADDED + self._added - added if added is not None else _STATIC.get(field)
             if known is not None and known < 0x7F:
                 packed.append(INDEXED | known)
             elif known is not None:

@@ -126,7 +126,7 @@ class Http2Connection(asyncio.Protocol):
         if stream is not None:
             is_complete = stream.has_ended and stream.is_sent
             has_begun = self._writer.drop(stream)
-            if self.is_open and response.error is None and has_begun and not is_complete:
+            if has_begun and not is_complete and response.error is None and self.is_open:
                 self._writer.frame(FrameKind.RST_STREAM, 0, response.stream, packed(EndCode.CANCEL))
                 if stream.has_granted:
                     self._writer.flush()  # else the next frame carries it along

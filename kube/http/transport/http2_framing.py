@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from struct import Struct
+from struct import Struct, pack
 
 MAX_FRAME = 2**17
 """The most bytes of a frame that the peer may send."""
@@ -128,7 +128,7 @@ def head_frames(number: int, block: bytes, flags: int, largest: int) -> Iterator
 
 def packed(*numbers: int) -> bytes:
     """Pack integers of 32 bits each."""
-    return b"".join(_NUMBER.pack(number) for number in numbers)
+    return pack(f">{len(numbers)}L", *numbers)
 
 
 def number_of(payload: bytes) -> int:
