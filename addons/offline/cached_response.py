@@ -59,8 +59,13 @@ class ResponseKey(NamedTuple):
     owner: str = ""
     about: str = ""
     """The objects in the answer, as the text of an `ObjectRef`; "" for an answer that no write of an object changes."""
-    question: str = ""
+    asked: bytes = b""
     """Equal for answers to one identity that differ only in their form."""
+
+    @property
+    def question(self) -> str:
+        """Return the digest of `asked`. Every answer has a key, and few need a new entry."""
+        return hashlib.sha256(self.asked).hexdigest()[:16] if self.asked else ""
 
 
 class CachedResponse(NamedTuple):
@@ -232,10 +237,10 @@ def response_key(
     path, _, query = target.partition("?")
     path, parameters = unquote(path), sorted(first_values(query, NAMED_PARAMETERS).items())
     request = orjson.dumps((identity, path, parameters, accept, accept_encoding))
-    question = orjson.dumps((identity, path, parameters)) if about else b""
+    asked = orjson.dumps((identity, path, parameters)) if about else b""
     owner = hashlib.sha256(identity.encode()).hexdigest()[:16] if identity else ""
     name = hashlib.sha256(request + body).hexdigest()[:32]
-    return ResponseKey(name, owner, about, hashlib.sha256(question).hexdigest()[:16] if about else "")
+    return ResponseKey(name, owner, about, asked)
 
 
 class ListHead(NamedTuple):

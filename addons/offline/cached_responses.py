@@ -176,7 +176,8 @@ class CachedResponses:
         if known is not None and known.digest == digest:
             self._use(name)
         else:
-            entry = IndexEntry(digest, response.size, int(self._access.clock()), *key[1:])
+            now = int(self._access.clock())
+            entry = IndexEntry(digest, response.size, now, key.owner, key.about, key.question)
             self._put(name, entry, response)
 
     def renew(self, ref: ObjectRef, newest: CachedResponse) -> None:
@@ -200,9 +201,10 @@ class CachedResponses:
     async def in_other_forms(self, key: ResponseKey) -> list[CachedResponse]:
         """Return the cached answers to the same request in other forms."""
         ref, found = ObjectRef.parse(key.about), []
+        of_question = key.owner, key.question
         for name in self._shares.about(ref) if ref is not None else ():
             entry = self._shares.entries.get(name)
-            if entry is not None and name != key.name and (entry.owner, entry.question) == key[1::2]:
+            if entry is not None and name != key.name and (entry.owner, entry.question) == of_question:
                 answer = await self._get(name)
                 if answer is not None:
                     found.append(answer)

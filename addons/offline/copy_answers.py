@@ -13,8 +13,9 @@ from addons.offline.offline_request import OfflineRequest
 from addons.offline.people.cached_discovery import Discovery
 from addons.requests.answers import Answer, ClientRequest, ClientStream
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
+from addons.requests.object_read import OBJECT_VERBS, ObjectRead, parse_read
 from addons.requests.offline_policy import PEOPLE
-from kube.errors import unavailable
+from kube.errors import StatusError, unavailable
 from kube.requests.request_info import RequestInfo
 
 DATED_AFTER = timedelta(hours=20)
@@ -41,22 +42,24 @@ class CopyAnswers:
         may: Callable[[], Awaitable[None]] | None,
     ) -> None:
         """Serve a person's watch for as long as `may` raises no StatusError."""
-        assert wanted.route.read is not None
-        await self._objects.watch(identity.user, wanted.component, wanted.route.read, stream, may)
+        read = _read_of(wanted)
+        assert read is not None
+        await self._objects.watch(identity.user, wanted.component, read, stream, may)
 
     async def answer(self, identity: CloudIdentity, wanted: ClientRequest, request: OfflineRequest) -> Answer:
         """Return the node's newest answer to a read; StatusError 503 if it has none."""
-        response = await self._objects.answer(identity, request, wanted.route.read)
+        read = _read_of(wanted)
+        response = await self._objects.answer(identity, request, read)
         # People see the node's own state: their right to it is known by then.
         is_person = wanted.component in PEOPLE
         if response is None and is_person and not identity.is_hub:
             identity = HUB_IDENTITY
-            response = await self._objects.answer(identity, request, wanted.route.read)
+            response = await self._objects.answer(identity, request, read)
         if response is None and request.info.type is None:
             response = cached_answer(await self._discovery.answer(request))
         is_partial = response is None and is_person
         if is_partial:
-            response = await self._objects.partial_answer(identity, wanted.route.read)
+            response = await self._objects.partial_answer(identity, read)
         if response is not None:
             now, away = datetime.now().astimezone(), self._cloud.seconds_away
             since = now - timedelta(seconds=away) if away is not None else None
@@ -66,6 +69,18 @@ class CopyAnswers:
         what = request.info.type.group_resource if request.info.type is not None else request.info.path
         what += f" {request.info.name}" if request.info.name else ""
         raise unavailable(f"the cloud cannot be reached, and the hub has no copy of {what}")
+
+
+def _read_of(wanted: ClientRequest) -> ObjectRead | None:
+    """Return the read that a copy may answer; None for other requests, and for a read that the cloud refuses."""
+    if wanted.route.read is not None:  # of the client: a filtered one asks the cloud for another form
+        return wanted.route.read
+    if wanted.info.type is None or wanted.info.verb not in OBJECT_VERBS:
+        return None
+    try:
+        return parse_read(wanted.info, wanted.headers.get("Accept"))
+    except StatusError:
+        return None
 
 
 def copy_warning(

@@ -176,19 +176,7 @@ def decide(
     if not (is_offline_review or is_answered_offline(info) or (is_person and is_object_watch(info))):
         return route
     reason = route.reason if rules.is_cached(component) else "people, while the cloud is away"
-    return route._replace(kind=RouteKind.CACHED_RELAY, reason=reason, read=route.read or _read(info, accept))
-
-
-def _read(info: RequestInfo, accept: str | None) -> ObjectRead | None:
-    """Return the read that the hub may have to answer; None for other requests, and for reads that the cloud
-    refuses.
-    """
-    if info.type is None or info.verb not in OBJECT_VERBS:
-        return None
-    try:
-        return parse_read(info, accept)
-    except StatusError:
-        return None
+    return Route(RouteKind.CACHED_RELAY, reason, route.filtered_by, route.representation, route.read)
 
 
 def _online(
