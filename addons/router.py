@@ -166,11 +166,11 @@ class Router:
             _count(context, flow.response.status_code)
 
     async def response(self, flow: http.HTTPFlow) -> None:
-        if flow.response is None or flow.response.status_code != SWITCHED:
-            self._relayed.pop(flow.id, None)
         context = context_of(flow)
         if context is None or flow.response is None:
             return
+        if context.info.verb == "watch" and flow.response.status_code != SWITCHED:
+            self._relayed.pop(flow.id, None)
         await self._end_write(flow, context)
         cached_relay, is_complete = self._parts.cached_relay, flow.response.raw_content is not None
         if context.failover is not None and cached_relay is not None and is_complete:

@@ -91,14 +91,14 @@ class Traffic:
         self._end(flow)
 
     def _begin(self, flow: http.HTTPFlow, code: int) -> OpenAnswer:
-        if flow.id not in self._open:
+        if (answer := self._open.get(flow.id)) is None:
             context = context_of(flow)
             is_watch = context is not None and context.info.verb == "watch" and code == 200
             component, read = ("", "") if context is None else (context.component, read_label(context.info))
             is_error = code >= 400
             counts = self.counts.began(component, read, is_error=is_error, is_watch=is_watch)
-            self._open[flow.id] = OpenAnswer(counts, is_watch, is_error)
-        return self._open[flow.id]
+            answer = self._open[flow.id] = OpenAnswer(counts, is_watch, is_error)
+        return answer
 
     def _end(self, flow: http.HTTPFlow) -> None:
         answer = self._open.pop(flow.id)

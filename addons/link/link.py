@@ -319,7 +319,7 @@ class UpstreamManager:
 
     def sent(self, server: Server) -> Callable[[int], None]:
         """Return a function that counts body bytes sent to a server."""
-        count = _counter("sent" if server.node else "up", server)
+        count = _counter("sent" if server.node else "up", server.node, server.url)
 
         def send(size: int) -> None:
             self.carried(size)
@@ -329,7 +329,7 @@ class UpstreamManager:
 
     def received(self, server: Server, *, is_own_watch: bool = False) -> Callable[[int], None]:
         """Return a function that counts body bytes from a server, and records that the server is alive."""
-        count = _counter("received" if server.node else "down", server)
+        count = _counter("received" if server.node else "down", server.node, server.url)
         health = self.state(server)
 
         def hear(size: int) -> None:
@@ -391,8 +391,8 @@ class Relaying(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _counter(direction: str, server: Server) -> Callable[[int], None]:
+def _counter(direction: str, node: str, url: str) -> Callable[[int], None]:
     """Return the byte counter of a server. `direction`: up or down for the cloud, sent or received for a hub."""
-    if server.node:
-        return metrics.PEER_BYTES.labels(direction, metrics.peer_label(server.node)).inc
-    return metrics.UPSTREAM_BYTES.labels(direction, server.url).inc
+    if node:
+        return metrics.PEER_BYTES.labels(direction, metrics.peer_label(node)).inc
+    return metrics.UPSTREAM_BYTES.labels(direction, url).inc

@@ -188,6 +188,7 @@ class _Last:
 
     def __init__(self) -> None:
         self._newest: list[Observation] = []
+        self._newest_bytes = 0
         self._pieces: deque[tuple[int, StoredText]] = deque()
         """The compressed older observations, PACKED_TOGETHER in each piece, with their counted bytes."""
         self._bytes = 0
@@ -198,13 +199,14 @@ class _Last:
         yield from list(self._newest)
 
     def add(self, seen: Observation) -> None:
+        size = seen.size
         self._newest.append(seen)
-        self._bytes += seen.size
+        self._newest_bytes += size
+        self._bytes += size
         if len(self._newest) == PACKED_TOGETHER:
-            self._pieces.append(
-                (sum(piece.size for piece in self._newest), packed(pickle.dumps(self._newest)))
-            )
+            self._pieces.append((self._newest_bytes, packed(pickle.dumps(self._newest))))
             self._newest.clear()
+            self._newest_bytes = 0
         while self._lines > MAX_LINES or self._bytes > MAX_HISTORY_BYTES:
             self._bytes -= self._pieces.popleft()[0]
 

@@ -118,7 +118,8 @@ class ClientConnection(asyncio.Protocol, ABC):
         self._came += data
         if not self._waits:
             self.schedule()
-        self.settle_reading()
+        if self._waits:
+            self.settle_reading()
 
     def schedule(self) -> None:
         """Handle received bytes: now, or after other clients' bytes."""
