@@ -1,6 +1,6 @@
-"""The node's identity where no other program manages one: requested with a bootstrap token, stored, and renewed.
+"""The node's identity if no other program manages one: requested with a bootstrap token, stored, and renewed.
 
-A node of kubeadm has kubelet's certificate, which kubelet renews; the hub needs nothing of this module there.
+On a kubeadm node kubelet manages it, and this module is not used.
 """
 
 from __future__ import annotations
@@ -33,37 +33,41 @@ from kube.http.session import Response, Session
 from kube.json_type import Json
 
 FILE = "pki/node.pem"
-"""In the state folder: certificate and key, readable by the hub's user alone."""
+"""Path in the state folder: certificate and key, readable only by the hub's user."""
 WHAT = "of this node"
 RENEWAL = (0.7, 0.9)
-"""The hub renews between these shares of its life, like kubelet, so that not all nodes request at once."""
+"""Range of the lifetime's fraction after which the hub renews, as in kubelet: random, so that nodes do not all request
+at once.
+"""
 
 
 class NodeCertificate:
-    """The hub's identity. `run` requests and renews the certificate; `known` is set once there is one."""
+    """The hub's identity. `run` requests and renews the certificate; `known` is set once the hub has one."""
 
     def __init__(self, bootstrap: Path, node: str, state: Path) -> None:
-        """`bootstrap` is a kubeconfig with a token; ValueError where it cannot be used."""
+        """`bootstrap` is a kubeconfig with a token. ValueError if it cannot be used."""
         self._bootstrap, self._node, self._file = bootstrap, node, state / FILE
         named = load_kubeconfig(bootstrap)
         if not named.user.bearer:
             raise ValueError(f"kubeconfig {bootstrap}: the hub bootstraps by a token, and there is none")
         self._piece = DataOrFile()
         self.credentials = Credentials(named.cluster, User(self._piece, self._piece))
-        """The hub's credentials: anonymous until there is a certificate."""
+        """The hub's credentials: anonymous until it has a certificate."""
         self.known = asyncio.Event()
         self._why = ""
 
     @property
     def why_unknown(self) -> str:
-        """The reason why the hub has no identity yet; "" when it has one."""
+        """Why the hub has no identity yet; "" once it has one."""
         if self.known.is_set():
             return ""
         last = f": {self._why}" if self._why else ""
         return f"the cluster has not signed the certificate {WHAT} yet{last}"
 
     async def run(self, clients: Clients, cloud_changed: Notifier) -> None:
-        """Get the certificate, and renew it in time, until cancelled. `cloud_changed` as of `RequestedCertificate`."""
+        """Request the certificate, and renew it in time, until cancelled. For `cloud_changed` see
+        `RequestedCertificate`.
+        """
         send = teller(clients.hub, self._node, WHAT)
 
         async def tell(why: str) -> None:
@@ -86,14 +90,14 @@ class NodeCertificate:
         await certificate.run(changed)
 
     async def _sign(self, clients: Clients, request: Json, unanswered: Tell, has_identity: bool) -> bytes:
-        """With the node's own identity while it holds, and with the bootstrap token before and after."""
+        """Request a signature with the node's own identity while that is valid, otherwise with the bootstrap token."""
         if has_identity:
             try:
                 return await signed_certificate(clients.hub, request, unanswered)
             except StatusError as error:
                 if error.code != 401:
                     raise
-        # The file is read each time, so that an operator may give the hub a new token.
+        # The file is read each time, so that an operator can replace the token.
         token = (await asyncio.to_thread(load_kubeconfig, self._bootstrap)).user.bearer
         try:
             return await signed_certificate(clients.of_token(token), request, unanswered)
@@ -102,20 +106,20 @@ class NodeCertificate:
 
 
 class NodeIdentity(NamedTuple):
-    """The credentials that the hub sends, and the certificate that the hub requests for itself."""
+    """The credentials that the hub sends, and the certificate that it manages itself."""
 
     credentials: Credentials
     certificate: NodeCertificate | None = None
-    """None where another program manages the node's identity."""
+    """None if another program manages the node's identity."""
 
     @property
     def why_unknown(self) -> str:
-        """The reason why the hub has no identity yet; "" when it has one."""
+        """Why the hub has no identity yet; "" once it has one."""
         return self.certificate.why_unknown if self.certificate is not None else ""
 
 
 class IdentifiedSession:
-    """The session of the hub's identity, whose requests wait until the hub has one."""
+    """Session of the hub's identity. Its requests wait until the hub has one."""
 
     def __init__(self, session: Session, known: asyncio.Event) -> None:
         self._session = session
@@ -125,14 +129,16 @@ class IdentifiedSession:
     async def open(
         self, method: str, url: str, *, headers: Iterable[tuple[str, str]], body: bytes | None, timeout: float
     ) -> AsyncIterator[Response]:
-        """See `kube.http.session.Session.open`. The timeout begins when the hub has its identity."""
+        """See `kube.http.session.Session.open`. The timeout begins once the hub has its identity."""
         await self._known.wait()
         async with self._session.open(method, url, headers=headers, body=body, timeout=timeout) as response:
             yield response
 
 
 def saved_credentials(bootstrap: Credentials, state: Path) -> Credentials:
-    """The identity that a hub with this state folder has, or will have; for programs beside the hub."""
+    """Return the identity of a hub with this state folder, for other programs; before its first certificate, the
+    bootstrap token.
+    """
     piece = DataOrFile()
     with contextlib.suppress(FileNotFoundError):
         piece.data = read_pair(read_file(state / FILE)).pem
@@ -141,7 +147,7 @@ def saved_credentials(bootstrap: Credentials, state: Path) -> Credentials:
 
 
 async def _no_names() -> tuple[str, ...]:
-    """A client's certificate has no fields beside its subject."""
+    """Return no names: a client certificate has only a subject."""
     return ()
 
 

@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 
 class CertificateRequest(NamedTuple):
-    """How a certificate is requested."""
+    """The functions that request and time a certificate."""
 
     names: Names
     sign: Sign

@@ -28,10 +28,10 @@ class Derived[Value]:
         return known[1]
 
     def follow(self, change: Change) -> tuple[Value, Value] | None:
-        """Return the former and the present value of a changed object. None if it was added or deleted, or its value
+        """Return the previous and the present value of a changed object. None if it was added or deleted, or its value
         was never requested.
 
-        Another view of the same source may handle the change earlier, and so have requested the new value already.
+        Another view of the same source may handle the change earlier, and so have requested the present value already.
         """
         known = self._known.pop(change.key, None)
         if known is None or change.old is None or change.new is None:

@@ -11,8 +11,8 @@ DISCOVERY = ("/version", "/api", "/openapi/")
 """Path prefixes of API discovery; "/api" covers /apis."""
 JSON = "application/json"
 AGGREGATED = f"{JSON};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-"""Media type of aggregated discovery: all groups and resources in one answer. kube-apiserver has it since 1.30, and
-clients request it first.
+"""Media type of aggregated discovery: all groups and resources in one answer. kube-apiserver supports it since 1.30,
+and clients request it first.
 """
 DISCOVERY_PATHS = {"/version": JSON, "/api": AGGREGATED, "/apis": AGGREGATED}
 """The cached discovery paths, each with its media type.

@@ -1,4 +1,4 @@
-"""Calls the hooks of a flow as mitmproxy's own handler does: the addons, then a user who may intercept, edit or kill
+"""Calls the hooks of a flow like mitmproxy's own handler: first the addons, then a user can intercept, edit or kill
 it.
 """
 

@@ -296,7 +296,7 @@ class ServerAnswer(ResponseSink):
     # -- the answer
 
     async def next_piece(self) -> bytes:
-        """Return the next piece of the answer's body, empty at its end, and acknowledge the former piece to the server.
+        """Return the next piece of the answer's body, empty at its end. Acknowledge the previous piece to the server.
 
         ConnectionResetError if the body is truncated.
         """

@@ -87,7 +87,9 @@ async def _answer(request: ServedRequest, flow: http.HTTPFlow) -> None:
 
 
 async def _has_answered(request: ServedRequest, flow: http.HTTPFlow) -> bool:
-    """Answer locally or by a server; return False if the request was switched to the other of them."""
+    """Answer locally or by a server. Return False if the attempt switched the request to the other one, which must be
+    tried next.
+    """
     context = context_of(flow)
     if context is None:
         raise internal("no component answers this request")

@@ -99,7 +99,7 @@ class Http1(ClientConnection):
                 self._h11.receive_data(self._take())
             return self._read_body(now)
         if len(self._came) > MAX_HEADERS:
-            # The client sends more and more behind a request that is not answered yet, mostly a watch.
+            # The client keeps sending while its request, mostly a watch, is not answered completely.
             self._end("ahead")
         return False
 

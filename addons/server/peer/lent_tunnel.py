@@ -85,8 +85,8 @@ class LentTunnel:
     """Copies bytes between a borrower and a server, at the rate limit of the lent link, with back-pressure in both
     directions.
 
-    The next bytes are read from the borrower once the server has taken the former ones. From the server at most one
-    read is made while the borrower takes the former piece.
+    Reading from the borrower is paused while the server has not taken all bytes. Reading from the server is paused
+    while the borrower has not taken the last piece.
     """
 
     def __init__(

@@ -60,7 +60,7 @@ type Event = tuple[float, WatchFrame | FromCloud]
 
 
 class Display(NamedTuple):
-    """How an interface shows the messages of watches."""
+    """Access of watches to the interface that shows their messages."""
 
     updated: Callable[[http.HTTPFlow], None]
     """Called when a flow has new messages."""

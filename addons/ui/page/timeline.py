@@ -64,7 +64,7 @@ class Minute(NamedTuple):
 
     end: float
     was_up: bool
-    """Whether the link was up for the whole minute."""
+    """Whether the link was up throughout the minute."""
     bytes: int
     requests: int
 
