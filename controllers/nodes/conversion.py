@@ -215,8 +215,9 @@ def plan(nodes: Sequence[EdgeNode], waves: Waves, now: datetime) -> Plan:
     """The next actions for the nodes of a pool."""
     actions: list[Action] = []
     deadlines: list[datetime] = []
+    others = any(_precedes_leaders(node) for node in nodes)
     for node in sorted(nodes, key=lambda node: node.name):
-        action, deadline = _next(node, waves, now)
+        action, deadline = _next(node, waves, now, waits=node.leads and others)
         actions += [action] if action is not None else []
         deadlines += [deadline] if deadline is not None else []
     is_stopped = waves.error or any(node.has_failed for node in nodes)
@@ -231,8 +232,14 @@ def plan(nodes: Sequence[EdgeNode], waves: Waves, now: datetime) -> Plan:
     return Plan(tuple(actions), max(0.0, again))
 
 
-def _next(node: EdgeNode, waves: Waves, now: datetime) -> tuple[Action | None, datetime | None]:
-    """The next action of a node, and the deadline of its return."""
+def _precedes_leaders(node: EdgeNode) -> bool:
+    return not node.leads and (node.is_in_progress or (node.next_direction is not None and node.is_ready))
+
+
+def _next(
+    node: EdgeNode, waves: Waves, now: datetime, *, waits: bool
+) -> tuple[Action | None, datetime | None]:
+    """The next action of a node, and the deadline of its return. `waits`: it is a leader, and others are before it."""
     phase = node.phase
     if phase is None:
         if not (node.wants_hub and node.has_hub):
@@ -240,7 +247,7 @@ def _next(node: EdgeNode, waves: Waves, now: datetime) -> tuple[Action | None, d
         # A person has installed it by hand.
         return _move(node, Phase(Direction.INSTALL, Stage.DONE, now, now)), None
     if phase.stage is Stage.START:
-        return _next_of_start(node, phase, now), None
+        return _next_of_start(node, phase, now, waits=waits), None
     if phase.stage is Stage.FAILED and phase.version and phase.version != node.wanted_version:
         # The pool asks for another version now, and that failure holds nothing up any more.
         return _move(node, Phase(Direction.INSTALL, Stage.DONE, now, now)), None
@@ -313,9 +320,9 @@ def _missing(node: EdgeNode, phase: Phase) -> str:
     return f"its hub has version {node.version} and not {phase.version}{why}"
 
 
-def _next_of_start(node: EdgeNode, phase: Phase, now: datetime) -> Action | None:
-    if not _is_still_asked(node, phase) and node.job is JobState.NONE:
-        # The label or the version has changed before anything was done: the node is as before this round.
+def _next_of_start(node: EdgeNode, phase: Phase, now: datetime, *, waits: bool) -> Action | None:
+    if (waits or not _is_still_asked(node, phase)) and node.job is JobState.NONE:
+        # The label, the version or the leader has changed before anything was done: the node is as before this round.
         before = (
             None if phase.direction is Direction.INSTALL else Phase(Direction.INSTALL, Stage.DONE, now, now)
         )

@@ -30,6 +30,7 @@ EVENTS = st.lists(
         st.sampled_from(
             [
                 *("label", "no label", "complete", "fail", "delete job", "away", "back", "no hub", "retry"),
+                "lead",
                 *("version 1", "version 2", "any version", "no image"),
             ]
         ),
@@ -43,7 +44,7 @@ VERSIONS = {"version 1": "1", "version 2": "2", "any version": ""}
 
 
 class Pool:
-    """Six nodes, of which the last leads, and the first three can."""
+    """Six nodes, of which the last leads first, and the first three can."""
 
     def __init__(self, size: int) -> None:
         self.waves = Waves(str(size), ready_timeout=timedelta(minutes=3))
@@ -73,7 +74,9 @@ class Pool:
             if node.phase is not None and node.phase.stage is Stage.FAILED
             else node,
         }
-        if event in VERSIONS:
+        if event == "lead":
+            self.nodes = [replace(each, leads=number == at) for number, each in enumerate(self.nodes)]
+        elif event in VERSIONS:
             self.nodes = [replace(each, wanted_version=VERSIONS[event]) for each in self.nodes]
         else:
             self.nodes[at] = changes[event]
@@ -112,6 +115,8 @@ class Pool:
             if isinstance(action, MakeJob):
                 assert (action.node, action.phase.round) not in self.rounds, "a round makes one Job"
                 self.rounds.add((action.node, action.phase.round))
+                goes_alone = not any(each.is_in_progress for each in self.nodes if each is not node)
+                assert goes_alone or not node.leads, "a leader goes by itself, however lately it was elected"
             elif isinstance(action, Move) and action.phase is not None and action.phase.stage is Stage.START:
                 starting.append(node)
         if starting:
@@ -119,7 +124,10 @@ class Pool:
             assert all(node.is_ready for node in starting)
             able = [node for node in self.nodes if node.can_lead and node.is_ready]
             assert len(able) < 2 or not all(node in starting for node in able), "all that can lead at once"
-            assert len(starting) == 1 or not any(node.leads for node in starting), "a leader goes by itself"
+            leads = any(node.leads for node in starting)
+            assert len(starting) == 1 or not leads, "a leader goes by itself"
+            others = (node for node in self.nodes if not node.leads and node.is_ready)
+            assert not leads or all(node.next_direction is None for node in others), "a leader is last"
 
 
 @given(st.integers(1, COUNT), EVENTS)

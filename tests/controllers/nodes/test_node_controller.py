@@ -212,6 +212,26 @@ def test_a_node_that_does_not_come_back_stops_its_pool(cloud: RealCloud, start: 
         assert "its hub does not say that it is well" in found["message"]
 
 
+def test_a_leader_that_is_elected_amid_a_wave_is_last(cloud: RealCloud, start: Start) -> None:
+    """The former leader goes with the others, and some node that can lead is never under way."""
+    with ConvertedNodes(cloud, 6, max_unavailable="2") as scene:
+        former, second, third, elected, *_ = sorted(scene.members)
+        start()
+        scene.label(scene.members)
+        scene.until(lambda: scene.pool_condition()[0] == "Complete")
+        scene.lead(former)
+        scene.holds.update({second, third})
+        scene.ask_for("0.3.1")
+        scene.until(lambda: [*scene.phases().values()].count("upgrade/run") == 2)
+        scene.lead(elected)
+        scene.holds.clear()
+        scene.until(lambda: scene.pool_condition()[1].endswith(", 6 of them 0.3.1"))
+        done = scene.upgraded()
+        assert sorted(done[:2]) == [second, third], "the wave had begun"
+        assert former in done[2:4], "no leader any more"
+        assert done[5:] == [elected]
+
+
 def test_an_image_that_cannot_be_pulled_stops_its_pool_until_another_version_is_asked_for(
     cloud: RealCloud, start: Start
 ) -> None:
