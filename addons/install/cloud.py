@@ -27,6 +27,7 @@ from addons.link.own_requests import OwnRequests
 from addons.link.request_records import RequestRecords
 from addons.link.servers import parse_server
 from addons.requests.caller import CredentialSource
+from addons.settings import Settings
 from addons.telemetry.component_traffic import ComponentTraffic
 from kube.errors import StatusError
 from kube.fleet import ANNOTATION, LEASES
@@ -84,6 +85,13 @@ async def remove_status(client: Client, node: str) -> None:
     patch = json.dumps({"metadata": {"annotations": {ANNOTATION: None}}}).encode()
     path, kind = f"{LEASES}/{node}", "application/merge-patch+json"
     await client.request("PATCH", path, body=patch, content_type=kind, timeout=TIMEOUT)
+
+
+async def delete_pod(hub: Settings, pod: str) -> None:
+    """Delete a pod of this node, namespace/name, through its hub. Errors as `get`."""
+    namespace, name = pod.split("/")
+    async with local(hub.plain_url) as client:
+        await client.request("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}", timeout=TIMEOUT)
 
 
 CLUSTER_INFO = "/api/v1/namespaces/kube-public/configmaps/cluster-info"

@@ -12,7 +12,7 @@ from pathlib import Path
 from addons.certificates.tls_port_certificate import FILE as CLUSTER_CERTIFICATE
 from addons.install.changes import FileChange, Ledger
 from addons.install.install_spec import SOCKET_FILE, InstallSpec
-from addons.install.services.pod_processes import has_pod
+from addons.install.services.pod_processes import has_pod, last_lines, logs_of
 from addons.install.services.readiness import (
     NotReadyError,
     count_writes,
@@ -22,7 +22,7 @@ from addons.install.services.readiness import (
     wait_for_hub,
     wait_for_node,
 )
-from addons.install.services.system_services import HUB_UNIT, Services
+from addons.install.services.system_services import HUB_UNIT, Services, uid_of
 
 CERTIFICATE_WAIT = 20.0
 """Seconds that an installation waits for the TLS port's certificate, which the manager approves within seconds."""
@@ -36,6 +36,10 @@ LIMIT_OF_STATIC_POD = 90.0
 """Seconds in which a static pod ends after its manifest was removed: kubelet checks every 20, and waits up to 30 for
 the pod.
 """
+
+
+AFTER_FOLDER = 1.0
+"""Seconds that kubelet may need for the rest of a pod whose folder it has removed."""
 
 
 class HubService:
@@ -52,39 +56,68 @@ class HubService:
             opens_anew = any(change.path == SOCKET_FILE for change in changed)
             self._services.start_hub(has_sockets=bool(spec.hub.early_listeners), opens_anew=opens_anew)
 
-    def end_pod(self, spec: InstallSpec) -> None:
-        """Remove the manifest of a static pod, and return when kubelet has removed the pod.
+    def end_pod(self, spec: InstallSpec, manifest: bytes) -> None:
+        """Remove the manifest of a static pod before the next one, unless kubelet takes both for one pod.
 
-        Then kubelet starts a new pod at once. While the old one existed, it would retry only 10 to 15 s later.
+        Return when kubelet has removed the pod, and starts a new one at once. While the old one existed, it would retry
+        only 10 to 15 s later.
         """
-        manifest, root = self._ledger.locate(spec.hub_file), self._ledger.locate(Path("/"))
-        manifest.unlink(missing_ok=True)
-        end = time.monotonic() + LIMIT_OF_STATIC_POD
+        present = self._ledger.present(spec.hub_file)
+        if spec.method != "static-pod" or present == manifest:
+            return
+        if present is not None and uid_of(present) == uid_of(manifest) != "":
+            return
+        self._ledger.locate(spec.hub_file).unlink(missing_ok=True)
+        root, end = self._ledger.locate(Path("/")), time.monotonic() + LIMIT_OF_STATIC_POD
+        was_there = False
         with contextlib.suppress(NotReadyError):
             while has_pod(spec.pod, root):
+                was_there = True
                 asyncio.run(pause("the former pod is still there", end))
+        if was_there:
+            time.sleep(AFTER_FOLDER)
 
     def replace(self, spec: InstallSpec, pending: Iterable[FileChange], deadline: float) -> None:
         """Write the hub's files, start the hub, and wait until it is ready.
 
-        If the manifest of a static pod has changed, wait for a hub other than the present one: kubelet replaces the pod
+        If the manifest of a static pod has changed, wait for a hub other than the present one: kubelet replaces it
         later.
         """
-        changed, former = [*pending], None
-        is_replaced = spec.method == "static-pod" and any(change.path == spec.hub_file for change in changed)
-        if is_replaced and self._services.can_be_called:
+        changed, former, ended = [*pending], None, runs_on
+        manifests = [change.data for change in changed if change.path == spec.hub_file]
+        if spec.method == "static-pod" and manifests and self._services.can_be_called:
             former = asyncio.run(start_of(spec.hub))
+            ended = self._next_container(spec, uid_of(*manifests))
+            self.end_pod(spec, *manifests)
         self._ledger.apply(changed)
-        self.start(spec, deadline, changed, former)
+        self.start(spec, deadline, changed, former, ended)
+
+    def _next_container(self, spec: InstallSpec, uid: str) -> Callable[[], str]:
+        """Return a function that returns the last lines of the next container of a pod, once kubelet has restarted it;
+        "" before."""
+        root = self._ledger.locate(Path("/"))
+        first = max(logs_of(spec.pod, uid, root), default=-1) + 1
+
+        def ended() -> str:
+            logs = logs_of(spec.pod, uid, root)
+            has_ended = max(logs, default=-1) > first and first in logs
+            return f"it has ended, and its last lines are:\n{last_lines(logs[first])}" if has_ended else ""
+
+        return ended
 
     def start(
-        self, spec: InstallSpec, deadline: float, changed: Iterable[FileChange], former: str | None = None
+        self,
+        spec: InstallSpec,
+        deadline: float,
+        changed: Iterable[FileChange],
+        former: str | None = None,
+        pod_ended: Callable[[], str] = runs_on,
     ) -> None:
         if not self._services.can_be_called:
             return
         self.run(spec, changed)
         self._say(f"waiting for the hub at {spec.hub.admin_url}")
-        with self.with_last_lines(self.unit_of(spec)) as ended:
+        with self.with_last_lines(self.unit_of(spec), pod_ended) as ended:
             asyncio.run(wait_for_hub(spec.hub, deadline, ended, former=former))
         self._wait_for_certificate(spec, deadline)
 
@@ -118,13 +151,15 @@ class HubService:
             asyncio.run(wait_for_node(spec.hub, spec.node, writes, deadline, ended))
 
     @contextlib.contextmanager
-    def with_last_lines(self, unit: str) -> Iterator[Callable[[], str]]:
+    def with_last_lines(
+        self, unit: str, pod_ended: Callable[[], str] = runs_on
+    ) -> Iterator[Callable[[], str]]:
         """Yield a function that returns the last log lines of an ended service; "" while it runs.
 
-        A NotReadyError raised in the context gets these lines, too.
+        `pod_ended` is that function for a static pod. A NotReadyError raised in the context gets these lines, too.
         """
         try:
-            yield partial(self._services.last_lines, unit) if unit else runs_on
+            yield partial(self._services.last_lines, unit) if unit else pod_ended
         except NotReadyError as error:
             log_lines = self._services.last_lines(unit, of_running=True) if unit else ""
             raise NotReadyError(

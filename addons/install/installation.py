@@ -11,7 +11,7 @@ from pathlib import Path
 
 from addons.certificates.node_certificate import saved_credentials
 from addons.install.changes import FileChange, Ledger, below, diff, read, remove_draft, write
-from addons.install.cloud import cloud, remove_status
+from addons.install.cloud import cloud, delete_pod, remove_status
 from addons.install.hub_service import LIMIT_OF_STATIC_POD, HubService
 from addons.install.install_spec import (
     BOOTSTRAP_KUBECONFIG,
@@ -154,16 +154,14 @@ class Installation:
             if self.acts:
                 self._begin_trial(trial)
             clear_rollback(state)
-            pending = self._ledger.pending(changes)
-            if is_pod and pending and self.acts:
-                self._hub.end_pod(former)
-            self._hub.replace(spec, pending, time.monotonic() + timeout)
+            self._hub.replace(spec, self._ledger.pending(changes), time.monotonic() + timeout)
             if self._services.can_be_called:
                 self._say(f"watching the hub for {healthy:g} s")
                 with self._hub.with_last_lines(self._hub.unit_of(spec)) as ended:
                     asyncio.run(watch_hub(spec.hub, healthy, ended))
                 asyncio.run(wait_for_kubelet(spec.hub, time.monotonic() + timeout))
                 self._end_trial(former)
+                self._renew_mirror_pod(spec)
         except FAILURES as error:
             self._say("the new program is not healthy: going back to the former one")
             outcome = self._roll_back(trial, _said(error), timeout)
@@ -218,8 +216,6 @@ class Installation:
         """Restore the previous hub, and record the reason in its state folder. Return the outcome as text."""
         former = trial.former
         failed = asyncio.run(start_of(former.hub)) if former.method == "static-pod" else None
-        if former.method == "static-pod" and self._is_changed(trial.before):
-            self._hub.end_pod(former)
         stuck = self._put_back(former, trial.before)
         try:
             write_rollback(self._ledger.locate(former.hub.state_dir), f"{trial.target}: {why}")
@@ -324,6 +320,14 @@ class Installation:
         except (ValueError, StatusError, Unreachable) as error:
             self._say(f"`edgehub fleet` goes on to list the hub: {error}")
 
+    def _renew_mirror_pod(self, spec: InstallSpec) -> None:
+        """Delete the mirror pod, where the cloud answers: kubelet makes one with the present image only then."""
+        if spec.method == "static-pod":
+            try:
+                asyncio.run(delete_pod(spec.hub, spec.pod))
+            except (StatusError, Unreachable) as error:
+                self._say(f"`kubectl` goes on to show the former image of {spec.pod}: {error}")
+
     def _credentials(self, spec: InstallSpec) -> Credentials:
         """Return the hub's credentials: its own, or those obtained with its bootstrap token. ValueError if they cannot
         be read.
@@ -332,9 +336,6 @@ class Installation:
         if spec.identity:
             return credentials
         return saved_credentials(credentials, below(self._root, spec.hub.state_dir.absolute()))
-
-    def _is_changed(self, before: dict[Path, bytes | None]) -> bool:
-        return any(self._ledger.present(path) != data for path, data in before.items())
 
     def _snapshot(self, changes: Iterable[FileChange]) -> dict[Path, bytes | None]:
         return {change.path: read(below(self._root, change.path)) for change in changes}
@@ -356,6 +357,8 @@ class Installation:
     def _put_back(self, former: InstallSpec, before: dict[Path, bytes | None]) -> str:
         """Restore these contents for an installation that stays. Return "", or the reason if that fails."""
         try:
+            if (manifest := before.get(former.hub_file)) is not None:
+                self._hub.end_pod(former, manifest)
             self._ledger.begin(former.to_json())
             self._ledger.apply(FileChange(path, data) for path, data in before.items() if data is not None)
             for path in (path for path, data in before.items() if data is None):

@@ -18,9 +18,9 @@ from typing import NamedTuple
 PROC, LOGS, PODS = Path("proc"), Path("var/log/pods"), Path("var/lib/kubelet/pods")
 VARIABLE = b"KUBERNETES_SERVICE_HOST="
 POD_UID = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})")
-"""Pattern of a pod's uid in its cgroup path, for both cgroup drivers; kubelet derives a static pod's from its
-manifest.
-"""
+"""Pattern of a pod's uid in its cgroup path, for both cgroup drivers."""
+LAST_LINES = 8
+"""Lines of a container's log that an error shows."""
 GRACE = 10.0
 """Seconds from SIGTERM to SIGKILL."""
 
@@ -63,8 +63,23 @@ def end(containers: Iterable[Container], grace: float = GRACE) -> None:
 
 
 def has_pod(name: str, root: Path) -> bool:
-    """Whether kubelet still has a folder for the pod `name` (namespace/name), which it removes last."""
+    """Whether kubelet still has a folder for the pod `name` (namespace/name), which it removes near the end."""
     return any(each == name and (root / PODS / uid).exists() for uid, each in _pod_names(root / LOGS).items())
+
+
+def logs_of(pod: str, uid: str, root: Path) -> dict[int, Path]:
+    """The logs of the pod's container, by how often kubelet had restarted it before."""
+    folder = root / LOGS / f"{pod.replace('/', '_')}_{uid}"
+    return {int(path.stem): path for path in folder.glob("*/*.log") if path.stem.isdecimal()}
+
+
+def last_lines(log: Path) -> str:
+    """Return the last lines of a container's log, without the three fields that the runtime writes before each."""
+    try:
+        lines = log.read_text(errors="replace").splitlines()[-LAST_LINES:]
+    except OSError:
+        return ""
+    return "\n".join(line.split(" ", 3)[-1] for line in lines)
 
 
 def _still_running(descriptors: Collection[int], seconds: float) -> set[int]:

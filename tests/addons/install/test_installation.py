@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from addons.install.install_spec import InstallSpec
+from addons.install.changes import Ledger
+from addons.install.hub_service import HubService
+from addons.install.install_spec import LEDGER, InstallSpec
 from addons.install.installation import Installation, JoinError
 from addons.install.services.system_services import Services
 from addons.startup.rollback import read_rollback
@@ -235,6 +237,28 @@ def test_an_upgrade_replaces_the_program(root: Path, spec: InstallSpec) -> None:
     installation(root).install(spec, 1)
     installation(root).upgrade("/other", "", 1, 0)
     assert "ExecStart=/other " in (root / "etc/systemd/system/edgehub.service").read_text()
+
+
+def test_a_static_pod_is_replaced_in_place_where_its_image_alone_is_another(
+    root: Path, spec: InstallSpec
+) -> None:
+    """kubelet gives an image to a running pod at once, and ends a pod that has anything else before the next one."""
+
+    def end_pod(image: str = "hub:1", flags: Sequence[str] = spec.flags) -> bool:
+        """Whether the manifest goes before another one comes."""
+        changed = dataclasses.replace(pod, image=image, flags=tuple(flags))
+        (manifest,) = (each for each in changed.hub_changes(ledger) if each.path == pod.hub_file)
+        HubService(ledger, Services(""), print).end_pod(pod, manifest.data)
+        is_gone = ledger.present(pod.hub_file) is None
+        installation(root).install(pod, 1)
+        return is_gone
+
+    pod = dataclasses.replace(spec, method="static-pod", image="hub:1")
+    installation(root).install(pod, 1)
+    ledger = Ledger(root, LEDGER)
+    assert not end_pod()
+    assert not end_pod("hub:2")
+    assert end_pod(flags=[*spec.flags, "--pool", "hz"])
 
 
 def test_a_static_pod_gets_another_image(root: Path, spec: InstallSpec) -> None:

@@ -90,8 +90,6 @@ class StaticPods(Worker):
     def _start(self) -> None:
         container = json.loads(self._text)["spec"]["containers"][0]
         image = container["image"]
-        if self.images[-1:] != [image]:
-            self.images.append(image)
         root = self._machine.root
         arguments = [f"{root}{each}" if each.startswith("/etc/") else each for each in container["args"]]
         command = [sys.executable, "-m", "addons.command", *arguments]
@@ -102,6 +100,8 @@ class StaticPods(Worker):
         packages = self.packages.get(image)
         env = {"PYTHONPATH": str(packages)} if packages is not None else {}
         self._hub = Process("hub", command, self._machine.folder, env)
+        if self.images[-1:] != [image]:
+            self.images.append(image)
 
     def _stop(self) -> None:
         if self._hub is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from addons.install.services.pod_processes import Container, containers_at, end, has_pod
+from addons.install.services.pod_processes import Container, containers_at, end, has_pod, last_lines, logs_of
 
 UID, OTHER = "0d0fd4b3-5a0a-4c9e-9a1c-0a3f8f4e6b11", "7c3d4a7b-1f2e-4d5c-8b9a-0f1e2d3c4b5a"
 ADDRESS = "169.254.2.1"
@@ -58,6 +58,20 @@ def test_a_pod_is_there_as_long_as_kubelet_has_its_folder(tmp_path: Path) -> Non
     assert not has_pod("kube-system/edgehub-n2", tmp_path)
     folder.rmdir()
     assert not has_pod("kube-system/edgehub-n1", tmp_path)
+
+
+def test_the_log_of_each_container_of_a_pod_is_found_by_its_restarts(tmp_path: Path) -> None:
+    folder = tmp_path / f"var/log/pods/kube-system_edgehub-n1_{UID}/edgehub"
+    folder.mkdir(parents=True)
+    for name in ("0.log", "0.log.20260102-120000", "1.log"):
+        (folder / name).write_text(
+            "".join(f"2026-01-02T12:00:00Z stderr F line {each} \n" for each in range(20))
+        )
+    logs = logs_of("kube-system/edgehub-n1", UID, tmp_path)
+    assert logs == {0: folder / "0.log", 1: folder / "1.log"}
+    assert last_lines(logs[0]).splitlines()[-2:] == ["line 18 ", "line 19 "]
+    assert logs_of("kube-system/edgehub-n1", OTHER, tmp_path) == {}
+    assert last_lines(folder / "2.log") == ""
 
 
 @pytest.mark.parametrize(("trap", "ended_by"), [("trap 'exit 3' TERM", 3), ("trap '' TERM", -signal.SIGKILL)])

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from addons.install.services.system_services import ServiceError, Services, socket_unit, static_pod, unit
+from addons.install.services.system_services import (
+    ServiceError,
+    Services,
+    guard_pod,
+    socket_unit,
+    static_pod,
+    uid_of,
+    unit,
+)
 
 
 def systemctl(folder: Path, status: int = 0) -> str:
@@ -132,6 +142,21 @@ def test_no_address_becomes_a_line_of_the_sockets() -> None:
 def test_dollar_signs_are_escaped_in_arguments_of_the_static_pod() -> None:
     pod = json.loads(static_pod("edgehub:1", ["--node", "$(HOME)", "a$b"], "/k", ("127.0.0.1", 1)))
     assert pod["spec"]["containers"][0]["args"] == ["--node", "$$(HOME)", "a$b"]
+
+
+def test_another_image_is_the_same_pod_for_kubelet_and_all_else_another_one() -> None:
+    def manifest(
+        image: str = "edgehub:1", *arguments: str, port: int = 1, folders: Sequence[str] = ()
+    ) -> bytes:
+        return static_pod(image, arguments, "/k", ("127.0.0.1", port), folders=folders).encode()
+
+    uid = uid_of(manifest())
+    assert re.fullmatch("[0-9a-f]{32}", uid)
+    assert uid_of(manifest("edgehub:2")) == uid
+    others = manifest("edgehub:1", "--node"), manifest(port=2), manifest(folders=["/tls"])
+    assert len({uid, *map(uid_of, others)}) == 4
+    for text in (None, b"", b"kind: Pod", b"[]", b'{"metadata": []}', guard_pod("edgehub:1", []).encode()):
+        assert uid_of(text) == ""
 
 
 def test_the_static_pod_mounts_the_files_of_the_hub() -> None:
