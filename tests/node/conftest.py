@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from scripts.node_machine import lifecycle, network
+from kube.requests.node_pools import POOL_LABEL
+from scripts.node_machine import cloud, lifecycle, network
 from scripts.node_machine.commands import LackError
 from scripts.node_machine.instances import CLOUD, Instance, own
 from scripts.node_machine.machine import Machine
-from tests.node.support import callers, hub
+from tests.node.support import callers, hub, hub_image
 
 
 @pytest.fixture(scope="session")
@@ -48,6 +49,22 @@ def prepared(node: Machine, clouds: Machine) -> Iterator[None]:
     yield
     network.heal(clouds, node.name)
     callers.end_all(clouds)
+
+
+@pytest.fixture
+def bare(instance: Instance, clouds: Machine, manager: None, prepared: None) -> Iterator[Machine]:
+    """A node that never had a hub, with the hub's image, in a pool of its own."""
+    lifecycle.up(instance, 2)
+    node = Machine(instance, "edge-2")
+    hub_image.import_image(node)
+    hub.prepare_pool(clouds, hub.POOL)
+    cloud.kubectl(clouds, "label", "node", node.name, f"{POOL_LABEL}={hub.POOL}")
+    yield node
+    network.heal(clouds, node.name)
+    callers.end_all(clouds)
+    cloud.kubectl(clouds, "delete", "nodepool", hub.POOL)
+    cloud.kubectl(clouds, "--namespace=kube-system", "delete", "jobs", "--selector=edgehub.io/job=node")
+    lifecycle.remove(instance, node.name)
 
 
 @pytest.fixture(scope="session")

@@ -1,41 +1,45 @@
-"""A label gives a real node its hub, by a Job that a real kubelet runs, and the label's end takes it away."""
+"""A label gives a real node its hub, by a Job that a real kubelet runs, and the label's end takes it away; the pool's
+annotation gives it another version."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
 from kube.json_type import Json
-from scripts.node_machine import cloud, lifecycle
+from scripts.node_machine import cloud, lifecycle, network
 from scripts.node_machine.commands import until
 from scripts.node_machine.instances import Instance
 from scripts.node_machine.machine import Machine
-from tests.node.support import callers, hub, hub_image
+from tests.node.support import hub, hub_image
 from tests.node.support.callers import LONG, Caller
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
-POOL, POOL_LABEL = "labelled", "apps.openyurt.io/nodepool"
+LABEL = "openyurt.io/is-edge-worker"
 FILES = """\
 find /etc/kubernetes /etc/systemd -type f -exec sha256sum {} + | sort
 ls /sys/class/net | grep edgehub || true
 """
 
 
-@pytest.fixture
-def bare(instance: Instance, clouds: Machine, manager: None, prepared: None) -> Iterator[Machine]:
-    """A node that never had a hub, with the hub's image, in a pool of its own."""
-    lifecycle.up(instance, 2)
-    node = Machine(instance, "edge-2")
-    hub_image.import_image(node)
-    hub.prepare_pool(clouds, POOL)
-    cloud.kubectl(clouds, "label", "node", node.name, f"{POOL_LABEL}={POOL}")
-    yield node
-    callers.end_all(clouds)
-    cloud.kubectl(clouds, "delete", "nodepool", POOL)
-    cloud.kubectl(clouds, "--namespace=kube-system", "delete", "jobs", "--selector=edgehub.io/job=node")
-    lifecycle.remove(instance, node.name)
+def fleet(clouds: Machine) -> list[Json]:
+    """The rows of the fleet."""
+    asked = ("edgehub", "fleet", f"--kubeconfig={cloud.ADMIN}", "--json")
+    return list(json.loads(clouds.run(*asked)))
+
+
+def condition(clouds: Machine, node: Machine) -> Json:
+    """The Node's condition `HubInstalled`, with empty texts where it has none."""
+    found = json.loads(cloud.kubectl(clouds, "get", "node", node.name, "--output=json"))["status"]
+    own = {each["type"]: each for each in found["conditions"]}.get("HubInstalled", {})
+    return {"reason": "", "message": "", **own}
+
+
+def install(node: Machine, clouds: Machine) -> None:
+    """Label the node, and wait until it has its hub."""
+    cloud.kubectl(clouds, "label", "node", node.name, f"{LABEL}=true")
+    until("the hub is installed", lambda: condition(clouds, node)["reason"] == "Installed", LONG)
 
 
 def test_a_label_installs_a_hub_by_a_job_and_its_end_removes_it(bare: Machine, clouds: Machine) -> None:
@@ -62,38 +66,86 @@ def test_a_label_installs_a_hub_by_a_job_and_its_end_removes_it(bare: Machine, c
         """Return the files that an installation changes, with their contents, and the interfaces."""
         return node.run("sh", "-euc", FILES)
 
-    def fleet() -> list[Json]:
-        """The rows of the fleet."""
-        asked = ("edgehub", "fleet", f"--kubeconfig={cloud.ADMIN}", "--json")
-        return list(json.loads(clouds.run(*asked)))
-
-    def reason(node: str) -> str:
-        """The reason of the Node's condition `HubInstalled`."""
-        path = '--output=jsonpath={.status.conditions[?(@.type=="HubInstalled")].reason}'
-        return cloud.kubectl(clouds, "get", "node", node, path)
-
     before = Caller("before", bare, clouds)
     before.start()
     former = files(bare)
 
-    label = "openyurt.io/is-edge-worker"
-    cloud.kubectl(clouds, "label", "node", bare.name, f"{label}=true")
-    until("the hub is installed", lambda: reason(bare.name) == "Installed", LONG)
+    install(bare, clouds)
     assert "https://127.0.0.1:10268" in bare.run("grep", "server:", "/etc/kubernetes/kubelet.conf")
     check_job(bare.name)
-    (row,) = (each for each in fleet() if each["node"] == bare.name)
-    assert row["status"]["pool"] == POOL
+    (row,) = (each for each in fleet(clouds) if each["node"] == bare.name)
+    assert row["status"]["pool"] == hub.POOL
     behind = Caller("behind", bare, clouds)
     behind.start()
     before.wait_for_calls()
 
     restarts = behind.restarts()
-    cloud.kubectl(clouds, "label", "node", bare.name, f"{label}-")
-    until("the hub is removed", lambda: reason(bare.name) == "Uninstalled", LONG)
+    cloud.kubectl(clouds, "label", "node", bare.name, f"{LABEL}-")
+    until("the hub is removed", lambda: condition(clouds, bare)["reason"] == "Uninstalled", LONG)
     cloud.kubectl(clouds, "wait", "--for=condition=Ready", f"--timeout={LONG:.0f}s", f"node/{bare.name}")
     assert files(bare) == former
-    assert bare.name not in {each["node"] for each in fleet()}
+    assert bare.name not in {each["node"] for each in fleet(clouds)}
     behind.wait_for_calls()
     assert behind.restarts() == restarts + 1
     assert behind.calls()[-1].address == before.calls()[-1].address
     before.wait_for_calls()
+
+
+def test_the_annotation_of_a_pool_gives_its_nodes_another_version(
+    instance: Instance, bare: Machine, clouds: Machine
+) -> None:
+    """A version that fails, one whose image cannot be pulled, one that is well, and a reboot without a link then."""
+
+    def ask_for(version: str) -> None:
+        cloud.kubectl(
+            clouds, "annotate", "nodepool", hub.POOL, f"edgehub.io/hub-version={version}", "--overwrite"
+        )
+
+    def has_failed() -> bool:
+        return bool(condition(clouds, bare)["reason"] == "UpgradeFailed")
+
+    def row() -> Json:
+        """The status that the hub reports; empty while a hub is replaced."""
+        return {
+            name: value
+            for each in fleet(clouds)
+            if each["node"] == bare.name
+            for name, value in each["status"].items()
+        }
+
+    def images() -> list[str]:
+        """The image of the hub's pod, as kubelet reads it and as the cloud knows it."""
+        pod = f"pod/edgehub-{bare.name}"
+        path = "--output=jsonpath={.spec.containers[0].image}"
+        manifest = json.loads(bare.run("cat", hub.MANIFEST))
+        known = cloud.kubectl(clouds, "--namespace=kube-system", "get", pod, path)
+        return [manifest["spec"]["containers"][0]["image"], known]
+
+    for version in (hub_image.OTHER, hub_image.BAD):
+        hub_image.import_image(bare, version)
+    install(bare, clouds)
+
+    ask_for(hub_image.BAD)
+    until("the node has failed", has_failed, LONG)
+    assert "the former program runs again" in condition(clouds, bare)["message"]
+    until("the hub has told", lambda: hub_image.BAD in row().get("rollback", ""), LONG)
+    assert images() == [hub_image.NAME] * 2
+
+    ask_for(hub_image.MISSING)
+    until("the reason is told", lambda: "its Job does not start" in condition(clouds, bare)["message"], LONG)
+    assert hub_image.named(hub_image.MISSING) in condition(clouds, bare)["message"]
+    cloud.kubectl(clouds, "annotate", "nodepool", hub.POOL, "edgehub.io/ready-timeout=1s")
+    until("the node has failed", has_failed, LONG)
+
+    cloud.kubectl(clouds, "annotate", "nodepool", hub.POOL, "edgehub.io/ready-timeout-")
+    ask_for(hub_image.OTHER)
+    until("the hub is upgraded", lambda: condition(clouds, bare)["reason"] == "Upgraded", LONG)
+    assert row().get("version") == hub_image.OTHER
+    until("the cloud knows the image", lambda: images() == [hub_image.named(hub_image.OTHER)] * 2, LONG)
+
+    lifecycle.reboot(instance, bare.name, offline=True, later="")
+    hub.wait_until_ready(bare)
+    behind = Caller("behind", bare, clouds)
+    network.heal(clouds, bare.name)
+    cloud.kubectl(clouds, "wait", "--for=condition=Ready", f"--timeout={LONG:.0f}s", f"node/{bare.name}")
+    behind.start()

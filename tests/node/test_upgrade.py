@@ -1,5 +1,5 @@
-"""Upgrades that fail, that are killed at each of their steps, and that a reboot cuts short: the guard of a real systemd
-goes back to the former hub without a cloud."""
+"""Upgrades that fail, that are killed at each of their steps, and that a reboot cuts short: the guard, which a real
+systemd or a real kubelet runs, goes back to the former hub without a cloud."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from dataclasses import dataclass
 
 import pytest
 
+from kube.option import VERSION
 from scripts.node_machine import cloud, lifecycle, network
 from scripts.node_machine.commands import until
 from scripts.node_machine.instances import Instance
 from scripts.node_machine.machine import Machine
 from scripts.node_machine.network import Cut
 from scripts.node_machine.userland import HUB
-from tests.node.support import hub
+from tests.node.support import hub, hub_image
 from tests.node.support.callers import LONG
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(1800)]
@@ -55,9 +56,13 @@ class Upgrades:
     """Upgrades of the hub of a node, by its way of installation."""
 
     node: Machine
-    target: Sequence[str]
-    """The flags of another version that is well."""
-    bad: Sequence[Sequence[str]]
+    file: str
+    """The unit or the static pod."""
+    former: str
+    """The flag of the version that runs."""
+    target: str
+    """The flag of another version that is well."""
+    bad: Sequence[str]
     """The flags of versions that are not."""
 
     def command(self, *flags: str) -> list[str]:
@@ -78,8 +83,8 @@ class Upgrades:
 
     def meet_bad_versions(self) -> None:
         before = self.files()
-        for flags in self.bad:
-            done = self.node.try_run(*self.command("--timeout=15", *flags))
+        for flag in self.bad:
+            done = self.node.try_run(*self.command("--timeout=15", flag))
             assert done.returncode == 1, done.stdout + done.stderr
             assert "the former program runs again" in done.stderr, done.stderr
             assert self.files() == before, "byte for byte, the ledger too"
@@ -88,7 +93,7 @@ class Upgrades:
         """Kill upgrades before their first step, their second, and so on, until one comes to its end."""
         before, outcomes = self.files(), list[str]()
         for step in itertools.count(1):
-            flags = ("upgrade", "--healthy=1", *self.target)
+            flags = ("upgrade", "--healthy=1", self.target)
             began = time.monotonic()
             done = self.node.try_run(f"{HUB}/bin/python", "-Bc", KILLED, str(step), *flags)
             if not done.returncode:
@@ -102,7 +107,7 @@ class Upgrades:
             outcomes.append("former" if self.files() == before else "new")
             print(f"killed before step {step}: the {outcomes[-1]} one, {time.monotonic() - began:.0f} s")
             if outcomes[-1] == "new":
-                assert self.target[0].partition("=")[2] in self.node.run("cat", UNIT)
+                assert self.target.partition("=")[2] in self.node.run("cat", self.file)
                 break
         assert outcomes.count("former") >= 5, outcomes
 
@@ -114,7 +119,7 @@ class Upgrades:
     def reboot_amid(self, instance: Instance) -> None:
         """The node reboots without a link while an upgrade watches the new hub."""
         before = self.files()
-        flags = self.command("--healthy=600", *self.target)
+        flags = self.command("--healthy=600", self.target)
         self.node.run("systemd-run", "--unit=trial", *flags)
         until("the new hub runs", lambda: "watching the hub" in self.log("trial"), LONG)
         assert self.files() != before
@@ -132,8 +137,25 @@ def test_systemd_goes_back_to_the_former_hub(
         node.write(f"/opt/{name}", text)
         node.run("chmod", "755", f"/opt/{name}")
     node.run("cp", "/usr/local/bin/edgehub", "/opt/good")
-    upgrades = Upgrades(node, ["--program=/opt/good"], [["--program=/opt/ends"], ["--program=/opt/never"]])
+    upgrades = Upgrades(
+        node,
+        UNIT,
+        "--program=/usr/local/bin/edgehub",
+        "--program=/opt/good",
+        ["--program=/opt/ends", "--program=/opt/never"],
+    )
     check(upgrades, instance, clouds)
+
+
+def test_kubelet_goes_back_to_the_former_hub(instance: Instance, bare: Machine, clouds: Machine) -> None:
+    for version in (hub_image.OTHER, hub_image.BAD):
+        hub_image.import_image(bare, version)
+    former, target, bad, missing = (
+        f"--static-pod={hub_image.named(version)}"
+        for version in (VERSION, hub_image.OTHER, hub_image.BAD, hub_image.MISSING)
+    )
+    bare.run("edgehub", "install", former, f"--node={bare.name}")
+    check(Upgrades(bare, hub.MANIFEST, former, target, [bad, missing]), instance, clouds)
 
 
 def check(upgrades: Upgrades, instance: Instance, clouds: Machine) -> None:
@@ -142,7 +164,7 @@ def check(upgrades: Upgrades, instance: Instance, clouds: Machine) -> None:
     network.cut(clouds, node.name, Cut.HOLE)
     upgrades.meet_bad_versions()
     upgrades.die_at_each_step()
-    node.run(*upgrades.command("--healthy=1", "--program=/usr/local/bin/edgehub"))
+    node.run(*upgrades.command("--healthy=1", upgrades.former))
     upgrades.reboot_amid(instance)
     network.heal(clouds, node.name)
     cloud.kubectl(clouds, "wait", "--for=condition=Ready", f"--timeout={LONG:.0f}s", f"node/{node.name}")

@@ -21,6 +21,10 @@ RELEASE = "/srv/release"
 OFFLINE = f"export PIP_NO_INDEX=1 PIP_FIND_LINKS={WHEELS} PIP_DISABLE_PIP_VERSION_CHECK=1"
 """The environment of a node without a package index."""
 MANAGER = "edgehub-manager.service"
+POOL = "labelled"
+"""The pool whose nodes get their hubs by a label."""
+MANIFEST = "/etc/kubernetes/manifests/edgehub.yaml"
+"""The static pod."""
 
 
 def start_manager(clouds: Machine) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from kube.option import VERSION
@@ -19,23 +21,49 @@ PACKAGES = ("edgehub", "kube", "addons", "controllers")
 ARCHIVE = "/srv/hub-image.tar"
 
 
-def import_image(node: Machine) -> None:
-    """Make the image, and import it on a node."""
-    write_archive(Path(f"/proc/{node.pid}/root{ARCHIVE}"), [_image()])
+OTHER, BAD, MISSING = "9.1.0", "9.2.0", "9.3.0"
+"""Versions, and tags of the image: one that is well, one whose hub ends at once, and one that no registry has."""
+ENDS = "raise SystemExit('this version is broken')\n"
+
+
+def named(version: str) -> str:
+    """The image of a version."""
+    return f"{NAME.rpartition(':')[0]}:{version}"
+
+
+def import_image(node: Machine, version: str = VERSION) -> None:
+    """Make the image of a version, and import it on a node."""
+    with tempfile.TemporaryDirectory() as folder:
+        changed = _changed(Path(folder), version)
+        write_archive(Path(f"/proc/{node.pid}/root{ARCHIVE}"), [_image(named(version), changed)])
     node.run("ctr", "--namespace=k8s.io", "images", "import", ARCHIVE)
     node.run("rm", ARCHIVE)
 
 
-def _image() -> Image:
+def _changed(folder: Path, version: str) -> dict[str, Path]:
+    """The files, by their path in the checkout, in which a version differs from it."""
+    texts: dict[str, str] = {}
+    if version != VERSION:
+        option = (ROOT / "kube/option.py").read_text()
+        texts["kube/option.py"] = option.replace(f'VERSION = "{VERSION}"', f'VERSION = "{version}"')
+    if version == BAD:
+        texts["addons/hub.py"] = ENDS
+    for number, text in enumerate(texts.values()):
+        (folder / str(number)).write_text(text)
+    return {name: folder / str(number) for number, name in enumerate(texts)}
+
+
+def _image(name: str, changed: Mapping[str, Path]) -> Image:
     hub, base = ensure_userland()
     files: dict[str, Path] = {}
     links: dict[str, str] = {}
     for layer, inside, parts in ((base, "", USERLAND), (hub, "", HUB), (ROOT, CHECKOUT, PACKAGES)):
         for part in parts:
             for path in (layer / part, *(layer / part).rglob("*")):
-                name = f"{inside}/{path.relative_to(layer)}"
+                inner = f"{inside}/{path.relative_to(layer)}"
                 if path.is_symlink():
-                    links[name] = str(path.readlink())
+                    links[inner] = str(path.readlink())
                 elif path.is_file():
-                    files[name] = path
-    return Image([NAME], files, [], links, ["edgehub"])
+                    files[inner] = path
+    files |= {f"{CHECKOUT}/{path}": file for path, file in changed.items()}
+    return Image([name], files, [], links, ["edgehub"])
