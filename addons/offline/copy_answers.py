@@ -19,7 +19,7 @@ from kube.errors import StatusError, unavailable
 from kube.requests.request_info import RequestInfo
 
 DATED_AFTER = timedelta(hours=20)
-"""Seconds after which a warning gives the date as well as the time of day."""
+"""Age from which a warning gives the date as well as the time of day."""
 
 
 class CopyAnswers:

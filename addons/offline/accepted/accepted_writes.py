@@ -43,7 +43,7 @@ WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 NO_WRITES = frozenset({"exec", "attach", "portforward", "proxy", "log", "token"})
 """Subresources that change nothing of their object."""
 NARROW = frozenset({"scale", "binding", "eviction"})
-"""Subresources that are objects of their own, such as `scale`."""
+"""Subresources whose answer is an object of their own kind, not the object that they change."""
 DURABLE_WAIT = 0.25
 """Seconds that a write waits for the disk, before it is sent and before it is answered."""
 SETTLED = 60.0

@@ -1,4 +1,4 @@
-"""Accepts events while the cloud is away: the journal keeps each request, and the client gets its event back."""
+"""Accepts events while the cloud is away: journals each request, and returns the event to the client."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class EventWrites:
             reached("kept events")
 
     async def create(self, request: OfflineRequest, user: str = "") -> Answer:
-        """Journal a POST and answer 201 with its event. StatusError where the body is no event.
+        """Journal a POST and answer 201 with its event; StatusError if the body is no event.
 
-        `user` is the caller with a token of its own, "" for the node.
+        `user` is the caller, if it has a token of its own, or "" for the node.
         """
         codec, obj = request.named(KIND)
         request.check_accepted(codec)

@@ -1,12 +1,12 @@
-"""The journal: writes that the hub accepted in the cloud's place and has yet to replay.
+"""The journal: writes that the hub accepted in the cloud's place and has not replayed yet.
 
-It holds the latest status of each object, and events in the order in which they came, in memory and on disk. A client
-waits up to DURABLE_WAIT for the disk. When the disk takes longer, the client gets its answer, and the journal writes
-the entry as soon as the disk can.
+It holds the latest status of each object, and events in the order of their arrival, in memory and on disk. A client
+waits up to DURABLE_WAIT for the disk. If the disk takes longer, the client gets its answer, and the journal writes the
+entry as soon as the disk can.
 
-An entry that is done, or that a newer one replaces, must leave the disk before a newer write of its object reaches the
-cloud: a hub that is killed between would replay the older over the newer. `is_pending` and `wait_forgotten` see to it,
-and `kube.disk.marks` where the disk is full.
+An entry that is replayed, or that a newer one replaces, must leave the disk before a newer write of its object reaches
+the cloud: otherwise a hub that is killed in between would replay the older over the newer. `is_pending` and
+`wait_forgotten` ensure that, and `kube.disk.marks` if the disk is full.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ MAX_EVENTS = 2000
 MAX_USER_EVENTS = 100
 """Events of one user with a token that the journal holds. They never displace the node's own."""
 MAX_EVENT_BYTES = 16 * 1024 * 1024
-"""Bytes of the events that the journal holds; the oldest go beyond them too."""
+"""Bytes of the events that the journal holds; beyond them the oldest are dropped too."""
 MAX_STATUS_BYTES = 16 * 1024 * 1024
-"""Bytes of all statuses as written to disk: a node and 110 pods come to some 2 MB. Beyond them, writes are refused."""
+"""Bytes of all statuses as written to disk: a node and 110 pods have some 2 MB. Beyond them writes are refused."""
 DURABLE_WAIT = 1.0
 """Seconds that a client waits for the disk."""
 
@@ -45,15 +45,15 @@ logger = logging.getLogger(__name__)
 
 
 class Journal:
-    """The entries that wait for the cloud. `added` is notified when one comes."""
+    """The entries that wait for the cloud. `added` is notified of each new one."""
 
     def __init__(self, access: DiskAccess) -> None:
         self.statuses: dict[str, StatusEntry] = {}
-        """By the object's path."""
+        """Pending statuses by the object's path."""
         self.events: OrderedDict[int, EventEntry] = OrderedDict()
         self.added = Notifier()
         self.on_status: list[Callable[[StatusEntry], None]] = []
-        """Called with each status that comes, also from an earlier process."""
+        """Called with each new status, and those of an earlier process."""
         # Wall time, so that events of this process come after those of an earlier one that are still unread on disk.
         self._next_sequence = time.time_ns()
         self._event_bytes = 0
@@ -63,11 +63,11 @@ class Journal:
         access.on_loss.append(self._write_anew)
 
     async def open(self) -> None:
-        """Read the entries that an earlier process left. A slow disk delivers them later."""
+        """Load the entries of an earlier process. A slow disk delivers them later."""
         await self._rows.open(self._take)
 
     def _take(self, rows: Mapping[str, bytes | None]) -> Collection[str]:
-        """Load the entries of an earlier process. Returns the names of unreadable ones."""
+        """Load the entries of an earlier process; return the names of unreadable ones."""
         unreadable = []
         new = self.events
         self.events = OrderedDict()
@@ -100,8 +100,8 @@ class Journal:
     ) -> StatusEntry:
         """Replace the object's pending entry and return the new one.
 
-        `was_sent`: the cloud may have this one already. `patch`: as the client sent it. `before` and `sent` stay those
-        of the pending entry: the cloud has seen no other since.
+        `was_sent`: the cloud may already have this one. `patch`: the client's patch. `before` and `sent` stay those of
+        the pending entry: the cloud has seen no other since.
         """
         waiting = self.statuses.get(entry.path)
         if waiting is not None and waiting.uid == entry.uid:
@@ -146,7 +146,7 @@ class Journal:
         return sent
 
     def events_of(self, path: str) -> list[EventEntry]:
-        """The requests for one event that wait, in their order."""
+        """Return the pending requests for one event, in their order."""
         return [event for event in self.events.values() if event.path == path]
 
     def is_pending(self, path: str) -> bool:
@@ -165,7 +165,7 @@ class Journal:
             self._rows.assume_deleted(path)
 
     def remove(self, entry: JournalEntry) -> None:
-        """Remove an entry that the cloud has taken or refused. A newer entry for the same object stays."""
+        """Remove an entry that the cloud has accepted or refused. A newer entry for the same object stays."""
         if isinstance(entry, StatusEntry):
             if self.statuses.get(entry.path) is not entry:
                 return
@@ -179,7 +179,7 @@ class Journal:
         self._count()
 
     def describe(self) -> dict[str, Any]:
-        """The waiting entries by name, for the debug page. Their contents stay private."""
+        """Return the pending entries by name, for the debug page, without their contents."""
         return {
             "statuses": sorted(self.statuses),
             "events": len(self.events),
@@ -206,7 +206,7 @@ class Journal:
             tell(entry)
 
     def _trim(self, user: str = "") -> None:
-        """Drop the oldest events beyond the bounds, of users with tokens first; `user` has just got one more."""
+        """Drop the oldest events beyond the bounds, of users with tokens first. `user` has just added one."""
         if (
             user
             and len(own := [event for event in self.events.values() if event.user == user]) > MAX_USER_EVENTS

@@ -18,17 +18,18 @@ from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 
 UNKNOWN = "\0"
-"""A value that no field has."""
+"""A value that differs from every field's value."""
 STATUS, EVENT = "status", "event"
 """The kinds of entries, as metrics name them."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatusEntry:
-    """Metadata and status of the object at `path`: `before` as the cloud had them, `after` as the node has them.
+    """Metadata and status of the object at `path`: `before` is the cloud's version, `after` the node's.
 
-    `sent`: as the cloud may have them too, because the answer to a patch was lost, or because the copy from which the
-    hub took `before` was older than the cloud. It differs from `before` in every field that a patch has set.
+    `sent`: the version that the cloud may have as well, because the answer to a patch was lost, or because the copy
+    from which the hub took `before` was older than the cloud. It differs from `before` in every field that a patch has
+    set.
     """
 
     path: str
@@ -46,8 +47,8 @@ class StatusEntry:
     def patch(self) -> Json:
         """The patch that sets `after`, whichever of the earlier patches the cloud has applied.
 
-        It leaves out other writers' changes between the copies of `before` and `after`, and the version: with it the
-        cloud would refuse the patch after their next write.
+        It omits other writers' changes between the copies of `before` and `after`, and the resourceVersion, with which
+        the cloud would refuse the patch after their next write.
         """
         difference = strategic_diff(
             self.before, self.after, self.kind, [self.sent] if self.sent is not None else []
@@ -57,13 +58,13 @@ class StatusEntry:
         return {"metadata": metadata, **status} if metadata else status
 
     def body(self) -> bytes:
-        """The patch as a strategic merge patch of this very object: not of another one of its name."""
+        """The patch as a strategic merge patch of exactly this object, by its uid."""
         patch = self.patch
         patch.setdefault("metadata", {})["uid"] = self.uid
         return orjson.dumps(patch)
 
     def laid_on(self, item: Item) -> Item:
-        """The object with the node's writes to it; unchanged where it is another object of this name."""
+        """Return the object with the node's writes applied; unchanged if it is another object of this name."""
         store = item.store
         form = store.codec.encoding, store.api_version, store.kind, item.raw
         try:
@@ -73,11 +74,11 @@ class StatusEntry:
         return Item(store, item.key, item.version, item.labels, raw)
 
     def as_sent(self) -> StatusEntry:
-        """The entry when its patch may be in the cloud."""
+        """Return the entry with the mark that the cloud may have its patch."""
         return self._may_have(strategic_diff(self.before, self.after, self.kind))
 
     def asked_by(self, patch: Json) -> StatusEntry:
-        """The entry when a client's patch made it: each field that this sets goes to the cloud."""
+        """Return the entry after a client's patch: each field that the patch sets is sent to the cloud."""
         return self._may_have(emptied(patch, self.kind))
 
     def _may_have(self, changes: Json) -> StatusEntry:
@@ -89,7 +90,8 @@ class StatusEntry:
 
 
 def _retained(known: Json, changes: Json) -> Json:
-    """Changes that take away no object: a patch before them, which the cloud took, may have set fields in it."""
+    """Return the changes with each removal of an object replaced by unknown values of its fields: the cloud may have
+    accepted an earlier patch that set fields in it."""
     retained: Json = {}
     for name, change in changes.items():
         match known.get(name), change:
@@ -103,7 +105,7 @@ def _retained(known: Json, changes: Json) -> Json:
 
 
 def _unknown(value: Json) -> Json:
-    """The fields of an object, with values that differ from every real one."""
+    """Return the fields of an object, each with a value that differs from every real one."""
     return {name: _unknown(field) if isinstance(field, dict) else UNKNOWN for name, field in value.items()}
 
 
@@ -116,9 +118,9 @@ class EventEntry(NamedTuple):
     content_type: str
     body: bytes
     path: str
-    """The path of the event; "" where the body names none."""
+    """The path of the event; "" if the body names none."""
     user: str = ""
-    """Whose it is, of whom no token is kept; "" for the node's own."""
+    """The user who sent it, without a token; "" for the node."""
 
     @classmethod
     def of(
@@ -141,7 +143,7 @@ type JournalEntry = StatusEntry | EventEntry
 
 
 def parsed(value: bytes) -> JournalEntry:
-    """The entry that `dump` wrote; ValueError for anything else."""
+    """Parse the output of `dump`; ValueError for anything else."""
     head, _, body = value.partition(b"\n")
     match orjson.loads(head):
         case [int(sequence), str(method), str(target), str(content_type)]:
@@ -154,7 +156,7 @@ def parsed(value: bytes) -> JournalEntry:
 
 
 def path_of_event(method: str, target: str, content_type: str, body: bytes) -> str:
-    """The path of the event that a request creates or patches; "" where its body names none."""
+    """Return the path of the event that a request creates or patches; "" if its body names none."""
     path = target.partition("?")[0]
     if method != "POST":
         return path

@@ -1,7 +1,8 @@
-"""Patches this node's status so that the cloud's answer is its head: the event that the patch makes brings the object.
+"""Patches this node's status with an answer of metadata only, and takes the object from the watch event of the same
+patch.
 
-kubelet writes a status every five minutes at least, and reads the node in the answer. Its watch of the node gets the
-same over the same link.
+kubelet writes a status every five minutes at least, and reads the node in the answer. Its watch of the node receives
+the same object over the same link.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from kube.store.store import Item, Store
 from kube.wire.encoded_objects import Encoded
 
 EVENT_WAIT = 1.0
-"""Seconds for the event. It leaves the cloud with the head of the answer, and by the same link."""
+"""Seconds to wait for the event. The cloud sends it together with the metadata, over the same link."""
 IN_LOOP = 64 * 1024
-"""Bytes of a node, and of a patch, up to which both are compared in the event loop: some milliseconds."""
+"""Maximum bytes of a node, and of a patch, that are compared in the event loop: that takes some milliseconds."""
 OF_A_BODY = frozenset({"content-type", "content-length", "content-encoding"})
 
 logger = logging.getLogger(__name__)
@@ -44,14 +45,15 @@ class MinimalStatusPatches:
         self._sources = sources
 
     def takes(self, info: RequestInfo) -> bool:
-        """Whether a write is one of these, and there is a copy that will hear of it."""
+        """Whether a write is a patch of this node's status, and a copy will get its event."""
         is_own = info.type == NODES and ("", info.name) == self._key
         return is_own and info.verb == "patch" and is_status_write(info) and any(self._copies())
 
     async def relay(
         self, client: Client, request: OfflineRequest, headers: list[tuple[str, str]]
     ) -> RawResponse:
-        """The cloud's answer to such a write, with the object as the copy has it. Unreachable as `Client.relay`."""
+        """Return the cloud's answer to such a write, with the object from the copy; Unreachable as in
+        `Client.relay`."""
         send = partial(client.relay, "PATCH", request.target, body=request.body)
         store = self._copy_for(request)
         if store is None:
@@ -85,7 +87,7 @@ class MinimalStatusPatches:
                 yield store
 
     def _copy_for(self, request: OfflineRequest) -> Store | None:
-        """The copy in the encoding of the cloud's answer; None if only the cloud can answer."""
+        """Return the copy in the encoding of the cloud's answer; None if only the cloud can answer."""
         encodings = request.encodings()
         query = parse_qs(request.target.partition("?")[2], keep_blank_values=True)
         # All others ask for more than a write, such as a dry run, or do more when they are applied again.
@@ -99,9 +101,10 @@ class MinimalStatusPatches:
         return next(iter(copies), None)
 
     async def _written(self, store: Store, before: int, request: OfflineRequest) -> Item | None:
-        """Wait for the object newer than `before` in which the patch changes nothing; None if it does not come in time.
+        """Wait for an object newer than `before` that already has all values of the patch; None if it does not arrive
+        in time.
 
-        It may have other writers' changes, too: the cloud has this form, and the patch is in it.
+        It may have other writers' changes, too: the cloud has this state, and the patch is part of it.
         """
         try:
             async with asyncio.timeout(EVENT_WAIT):
@@ -116,7 +119,7 @@ class MinimalStatusPatches:
 
 
 def _has(item: Item, request: OfflineRequest) -> bool:
-    """Whether an object is as a patch makes it."""
+    """Whether an object already has all values of the patch."""
     store = item.store
     form = store.codec.encoding, store.api_version, store.kind, item.raw
     try:

@@ -1,7 +1,7 @@
-"""Creations while the cloud is away: answered from the cloud's answer to a former one, or refused.
+"""Answers creations while the cloud is away from the cloud's answer to an earlier one, or refuses them.
 
-A service account's token is given again to the same pod, while it is valid. kubelet creates its Node and CSINode at
-each start: the hub answers 409 when it knows that they exist. A mirror pod is echoed, because kubelet repeats it.
+A service account's token is returned again to the same pod while it is valid. kubelet creates its Node and CSINode at
+each start: the hub answers 409 if it knows that they exist. A mirror pod is echoed, because kubelet repeats it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from kube.wire.encoding import Encoding
 MIN_VALIDITY = 10.0
 """Seconds that a token must still be valid when the hub answers with it."""
 MIRROR = "kubernetes.io/config.mirror"
-"""The annotation of a mirror pod, which shows a static pod of kubelet to the cloud."""
+"""The annotation of a mirror pod, which represents a static pod of kubelet in the cloud."""
 
 
 class OfflineCreates:
-    """Keeps the cloud's answers to creations, and answers later ones."""
+    """Stores the cloud's answers to creations, and answers later ones."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class OfflineCreates:
         clock: Callable[[], float] = time.time,
         given: Callable[[str], None] = lambda _token: None,
     ) -> None:
-        """`clock` gives wall time in seconds: tokens expire by it.
+        """`clock` returns wall time in seconds, by which tokens expire.
 
         `given` is called with each token that the cloud issues to kubelet with the cloud as audience.
         """
@@ -51,7 +51,7 @@ class OfflineCreates:
     def cache_created(
         self, identity: str, request: OfflineRequest, headers: Mapping[str, str], body: bytes
     ) -> None:
-        """Cache the cloud's answer: a created object as if it were the answer to a GET."""
+        """Store the cloud's answer: a created object is stored as the answer to a GET."""
         if is_token_request(request.info):
             # The request names its pod in its body, which the key covers.
             self._answers.cache_response(request.key(identity), headers, body)
@@ -62,7 +62,8 @@ class OfflineCreates:
             self._answers.cache_response(request.read_key(identity, path), headers, body)
 
     async def token(self, identity: str, request: OfflineRequest) -> Answer:
-        """The last token that the cloud gave for the same request; StatusError 503 where it is no longer valid."""
+        """Return the last token that the cloud issued for the same request; StatusError 503 if it is no longer
+        valid."""
         answer = await self._answers.get(request.key(identity))
         if answer is None or _expiry(answer) < self._clock() + MIN_VALIDITY:
             raise unavailable(
@@ -71,7 +72,7 @@ class OfflineCreates:
         return Answer(answer.body, {**answer.headers, **HEADERS}, 201)
 
     async def refusal(self, identity: CloudIdentity, request: OfflineRequest) -> StatusError:
-        """409 where the hub has a copy of the object, after which kubelet reads the object; 503 otherwise."""
+        """Return 409 if the hub has a copy of the object, which kubelet then reads; 503 otherwise."""
         assert request.info.type is not None
         resource = request.info.type.group_resource
         if path := _created_path(request):
@@ -83,7 +84,7 @@ class OfflineCreates:
 
 
 def mirrored(request: OfflineRequest) -> Answer:
-    """The echo of a mirror pod; StatusError 503 for any other pod."""
+    """Return the echo of a mirror pod; StatusError 503 for any other pod."""
     codec, obj = request.named("Pod")
     if MIRROR not in obj.annotations:
         raise unavailable("the cloud cannot be reached, and only it creates pods")
@@ -91,7 +92,7 @@ def mirrored(request: OfflineRequest) -> Answer:
 
 
 def _created_path(request: OfflineRequest) -> str:
-    """The path of the object in the body; "" where there is none."""
+    """Return the path of the object in the body; "" if there is none."""
     assert request.info.type is not None
     try:
         codec = codec_for(Encoding(request.content_type))
@@ -102,7 +103,7 @@ def _created_path(request: OfflineRequest) -> str:
 
 
 def _is_for_the_cloud(request: OfflineRequest) -> bool:
-    """Whether a request for a token names no audience of its own: then the token is for kube-apiserver."""
+    """Whether a token request names no audience: then the token is for kube-apiserver."""
     try:
         _, obj = request.decoded("TokenRequest")
         return not obj.fields.child("spec").texts("audiences")
@@ -111,7 +112,7 @@ def _is_for_the_cloud(request: OfflineRequest) -> bool:
 
 
 def _token_in(answer: CachedResponse) -> str:
-    """The token in an answer; "" where it cannot be read."""
+    """Return the token in an answer; "" if it is unreadable."""
     try:
         return answer.single().decode().fields.child("status").text("token")
     except ValueError:
@@ -119,10 +120,10 @@ def _token_in(answer: CachedResponse) -> str:
 
 
 def _expiry(answer: CachedResponse) -> float:
-    """When the token in an answer expires, in seconds since the epoch; 0 where the answer cannot be read.
+    """Return when the token in an answer expires, in Unix seconds; 0 if the answer is unreadable.
 
-    The token itself has it. The status has the time at which kubelet should request the next one: kube-apiserver lets
-    such a token live for a year.
+    The time comes from the token itself. The status has the time at which kubelet should request the next one:
+    kube-apiserver lets such a token live for a year.
     """
     try:
         document = answer.single()

@@ -1,11 +1,11 @@
-"""Leases by which the pods of this node elect a leader: while the cloud is away, the holder renews at the hub.
+"""Leases by which pods of this node elect a leader: while the cloud is away, the holder renews its Lease at the hub.
 
-Only Leases that the rules name (`offline_leases`). The hub elects no leader: the holder at the time of the cut goes on.
-It gives no new version, so the cloud answers 409 later where another client took the Lease.
+Only Leases that the rules name (`offline_leases`). The hub elects no leader: the holder at the beginning of the outage
+stays. The hub issues no new version, so the cloud later answers 409 if another client has acquired the Lease.
 
-The disk has each Lease as of the last change of its holder: writing each renewal would wear it out. So after a restart
-without the cloud the hub knows the holder, but neither the time nor the version of the last renewal: the holder names
-that version, and has the duration of the Lease, from the start on, to renew it.
+The disk has each Lease as of the last change of its holder: writing each renewal would wear out the disk. So after a
+restart in an outage the hub knows the holder, but neither the time nor the version of the last renewal: the holder
+names that version, and has the duration of the Lease, from the start on, to renew it.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from kube.wire.encoded_objects import Encoded
 from kube.wire.encoding import Encoding
 
 MAX_LEASE = 16 * 1024
-"""The most bytes of one Lease: a hundred times a leader's."""
+"""Maximum bytes of one Lease: a hundred times a leader's."""
 TABLE = table_of("leases")
 """The table on disk: Leases by namespace and name."""
 
 
 class Held(NamedTuple):
-    """A Lease as the cloud had it last, or as its holder renewed it since."""
+    """A Lease as the cloud last had it, or as its holder renewed it since."""
 
     lease: Encoded
     version: int
     writer: str | None
-    """The user who wrote it last through this hub; None for a client of another server."""
+    """The user who last wrote it through this hub; None if a client of another server wrote it."""
     renewed: float
 
     @property
@@ -58,7 +58,7 @@ class Held(NamedTuple):
 
     @classmethod
     def load(cls, row: bytes, now: float) -> Held:
-        """Read the output of `dump`, as a Lease that is renewed `now`; ValueError for anything else."""
+        """Parse the output of `dump`, as a Lease renewed `now`; ValueError for anything else."""
         head, _, raw = row.partition(b"\n")
         match orjson.loads(head):
             case [int(version), str() | None as writer, str(encoding), str(api_version), str(kind)]:
@@ -80,11 +80,11 @@ class OfflineLeases:
         access.on_loss.append(self._write_all)
 
     async def open(self) -> None:
-        """Read an earlier process's Leases."""
+        """Load an earlier process's Leases."""
         await self._rows.open(self._take)
 
     def cache_lease(self, user: str, request: OfflineRequest, answer: RawResponse) -> None:
-        """Take the cloud's answer to a user's read or write of a Lease."""
+        """Store the Lease in the cloud's answer to a user's read or write."""
         key = self._key(request.info)
         if key is None:
             return
@@ -111,7 +111,7 @@ class OfflineLeases:
             self._drop(name)
 
     def answer(self, user: str, request: OfflineRequest) -> Answer | None:
-        """Return the offline answer; None if the hub does not know the Lease, and to a dry run.
+        """Return the offline answer; None if the hub does not know the Lease, and for a dry run.
 
         StatusError 503 for a write by another client than its holder, 409 for one of an older version.
         """
@@ -144,7 +144,7 @@ class OfflineLeases:
         return object_answer(lease)
 
     def forget_all(self) -> None:
-        """Forget the Leases from before the cloud was restored from a backup: its versions may be lower now."""
+        """Drop the Leases from before a restore of the cloud from a backup: its versions may be lower now."""
         for key in list(self._held):
             self._drop(key)
 
@@ -172,7 +172,7 @@ class OfflineLeases:
         return unwanted
 
     def _key(self, info: RequestInfo) -> Key | None:
-        """The Lease that a request is about, where the rules name it."""
+        """Return the Lease that a request is about, if the rules name it."""
         if info.type is None or (info.type.group, info.type.resource) != (LEASES.group, LEASES.resource):
             return None
         key = info.namespace, info.name

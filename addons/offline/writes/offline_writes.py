@@ -1,6 +1,6 @@
-"""Decides which writes the hub accepts while the cloud is away: kubelet's reports and events alone.
+"""Decides which writes the hub accepts while the cloud is away: kubelet's reports and events only.
 
-The hub replays each write that it accepts. The one exception is the creation of a mirror pod, which kubelet repeats.
+The hub replays each write that it accepts, except the creation of a mirror pod, which kubelet repeats.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_WRITE = 3 * 1024 * 1024
 
 
 class OfflineWrites:
-    """Hands each write to the module that accepts it, and knows which writes wait for the cloud."""
+    """Passes each write to the component that accepts it, and knows which writes wait for the cloud."""
 
     def __init__(
         self, status: StatusWrites, creations: OfflineCreates, journal: Journal, replay: Replay
@@ -43,12 +43,12 @@ class OfflineWrites:
         self._replay = replay
 
     def is_pending(self, info: RequestInfo) -> bool:
-        """Whether the journal holds writes of this object. The cloud must get those before this one."""
+        """Whether the journal holds writes of this object, which the cloud must get before this one."""
         is_journalled = is_status_write(info) or (is_event(info) and info.verb == "patch")
         return is_journalled and self._journal.is_pending(_path(info))
 
     async def flush(self, info: RequestInfo) -> bool:
-        """Replay the object's pending writes now, if there are any; False when the cloud did not take them."""
+        """Replay the object's pending writes now; return False if the cloud did not accept them."""
         if self.is_pending(info):
             try:
                 await self._replay.flush(_path(info))
@@ -67,9 +67,9 @@ class OfflineWrites:
     async def answer(
         self, caller: Caller, identity: CloudIdentity, request: OfflineRequest, *, was_sent: bool = False
     ) -> Answer:
-        """The hub's own answer; StatusError 503 where only the cloud can answer.
+        """Return the hub's own answer; StatusError 503 if only the cloud can answer.
 
-        `was_sent`: a server may have taken the write, and its answer was lost.
+        `was_sent`: a server may have accepted the write, and its answer was lost.
         """
         info = request.info
         if len(request.body) > MAX_WRITE:

@@ -1,7 +1,7 @@
-"""Reports to the cloud after an outage the conditions that kubelet reported last, as long as kubelet lives.
+"""Reports to the cloud after an outage the Node conditions that kubelet reported last, if kubelet is alive.
 
-kube-controller-manager sets a node's conditions to Unknown while its Lease is late. kubelet looks at its own copy of
-the Node every 10 s, and would report no sooner.
+kube-controller-manager sets a node's conditions to Unknown while its Lease is late. kubelet compares its own copy of
+the Node every 10 s, and would not report earlier.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NODES = ResourceType("", "v1", "nodes")
 TRIES = 3
 """Attempts to send the conditions: other writers, such as the journal, write the Node at the same time."""
 TIMEOUT = 10.0
-"""Seconds for a request: by then kubelet has reported to the cloud itself."""
+"""Seconds for a request; after that time kubelet has reported to the cloud itself."""
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class PostOutageSync:
         cloud: Cloud,
         is_alive: Callable[[], bool],
     ) -> None:
-        """`is_alive`: whether kubelet renews its Lease."""
+        """`is_alive` returns whether kubelet renews its Lease."""
         self._path = NODES.path("", node)
         self._client = client
         self._objects = objects
@@ -86,7 +86,7 @@ class PostOutageSync:
                 return
 
     async def _reported(self) -> Json:
-        """The Node as kubelet reported it; {} where the hub has no copy."""
+        """Return the Node as kubelet reported it; {} if the hub has no copy."""
         for item in await self._objects.find(HUB_IDENTITY, parse_request("GET", self._path)):
             codec = item.store.codec
             return status_document(codec.encoding, item.store.api_version, "Node", item.raw)
@@ -94,7 +94,7 @@ class PostOutageSync:
 
 
 def return_patch(node: Json, reported: Json, now: datetime.datetime) -> Json:
-    """The strategic merge patch that sets each Unknown condition to the reported one; {} for none."""
+    """Return the strategic merge patch that sets each Unknown condition to the reported one; {} if there is none."""
     known = {
         condition["type"]: condition
         for condition in _conditions(reported)

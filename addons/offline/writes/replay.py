@@ -1,11 +1,11 @@
 """Replays the journal when the cloud is back: a status as a patch of its changes, an event as the client sent it.
 
-The entries of one object are sent in their order. Each object is replayed by itself, so one that the cloud refuses does
-not hold up the others. A refusal of the hub's identity is no refusal of an entry: credentials that expired during a
+The entries of one object are sent in their order. Each object is replayed independently, so one that the cloud refuses
+does not delay the others. A refusal of the hub's identity is no refusal of an entry: credentials that expired during a
 long outage must not cost the journal.
 
-An event of a caller with a token of its own is sent with a token of that very user alone. Tokens are in memory alone:
-after a restart such an event waits for its caller, which comes back within minutes, or not at all.
+An event of a caller with a token of its own is sent only with a token of the same user. Tokens are in memory only:
+after a restart such an event waits for its caller, which returns within minutes, or not at all.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from kube.wire.encoding import Encoding
 from kube.wire.json_fields import parse_object
 
 EVENT_PAUSE = 0.05
-"""Seconds between events. 2,000 events take 100 s, so nodes that come back together do not overload their cluster."""
+"""Seconds between events. 2,000 events take 100 s, so nodes that reconnect together do not overload their cluster."""
 PATIENCE_FOR_CALLERS = 600.0
-"""Seconds with a cloud for which an event waits for a caller to show a token. Open watches end within ten minutes."""
+"""Seconds online for which an event waits for a caller to send a token. Open watches end within ten minutes."""
 MAX_CONFLICTS = 5
 """Attempts to send a status in one replay, while other writers change the object."""
 
@@ -42,11 +42,11 @@ logger = logging.getLogger(__name__)
 
 
 class RetryLater(Exception):
-    """The cloud has not taken an entry, and may take it another time."""
+    """The cloud has not accepted an entry, and may accept it later."""
 
 
 class NotNow(RetryLater):
-    """The cloud takes no entry now: it asks for `retry_after` seconds, or refuses the hub's identity."""
+    """The cloud accepts no entry now: it asks to wait `retry_after` seconds, or refuses the hub's identity."""
 
     def __init__(self, error: StatusError, path: str) -> None:
         super().__init__(f"{path}: {error}")
@@ -55,7 +55,7 @@ class NotNow(RetryLater):
 
 
 class Replay:
-    """Replays entries whenever there is a cloud and the journal holds any."""
+    """Replays entries whenever the cloud is reachable and the journal holds any."""
 
     def __init__(
         self,
@@ -67,16 +67,16 @@ class Replay:
         client_of_user: Callable[[str], Client | None] = lambda _user: None,
     ) -> None:
         """`take_back` is called when no event will bring the cloud's form of an object in place of the node's: the
-        cloud has refused its status, or has it already. It may raise Unreachable: then the status goes again.
+        cloud has refused its status, or has it already. It may raise Unreachable: then the status is sent again.
 
-        `ended` is called when a status waits no longer, and no newer one of its object does: with the version that the
-        cloud's object has by it, 0 where the cloud did not take it.
+        `ended` is called when an object has no pending status any more, with the resourceVersion of the cloud's object
+        after it, or 0 if the cloud did not accept it.
 
-        `client_of_user` sends with a token that a user has shown; None where it has shown none.
+        `client_of_user` returns a client with a token that a user has sent; None if there is none.
         """
         self._client_of_user = client_of_user
         self._up_since = math.inf
-        """Since when there is a cloud, in seconds of the loop."""
+        """When the cloud became reachable, in seconds of the loop."""
         self._journal = journal
         self._client = client
         self._cloud = cloud
@@ -85,7 +85,7 @@ class Replay:
         self._lock = asyncio.Lock()
         """Held while an entry is replayed: `run` and `flush` must not send the same entry at once."""
         self._is_refused = False
-        """Whether the cloud refused the hub's identity when it was last asked."""
+        """Whether the cloud refused the hub's identity at the last attempt."""
 
     async def run(self) -> None:
         """Replay until cancelled."""
@@ -119,7 +119,7 @@ class Replay:
         await self._journal.wait_forgotten(path)
 
     async def _replay_all(self) -> bool:
-        """Try each entry once; False if an entry stays in the journal.
+        """Try each entry once; return False if one stays in the journal.
 
         NotNow at the first answer with a Retry-After.
         """
@@ -239,7 +239,7 @@ class Replay:
     async def _send(
         self, method: str, path: str, body: bytes, content_type: str
     ) -> ApiResponse | StatusError:
-        """Send one write: the cloud's answer when it took it, or with which it refused. RetryLater otherwise."""
+        """Send one write; return the cloud's answer if the cloud accepted or refused it. RetryLater otherwise."""
         try:
             return await self._client.request(method, path, body=body, content_type=content_type)
         except Unreachable as error:
@@ -255,9 +255,9 @@ class Replay:
             return error
 
     async def _check_right(self, method: str, path: str, refusal: StatusError) -> None:
-        """Return when the hub has the right to a write, so that a 403 was for this one write; RetryLater otherwise.
+        """Return if the hub has the right to a write, so that a 403 concerned only this write; RetryLater otherwise.
 
-        The cloud answers 403 for two reasons. Its authorizer refuses when the identity lacks the right, which new
+        The cloud answers 403 for two reasons. Its authorizer refuses an identity without the right, which new
         credentials or a repaired role cure. An admission plugin refuses one write of an identity that has the right: a
         node that reports on a foreign pod, an event in a namespace that is being deleted.
         """
@@ -273,7 +273,7 @@ class Replay:
         raise RetryLater(f"{path}: {refusal}") from refusal
 
     async def _uid(self, path: str) -> str:
-        """The uid of the cloud's object; "" when the cloud has none."""
+        """Return the uid of the cloud's object; "" if the cloud has none."""
         try:
             answer = await self._client.request("GET", path)
             found: Json = parse_object(answer.body)
@@ -301,7 +301,7 @@ class Replay:
 
 
 def _version_in(answer: ApiResponse) -> int:
-    """The version of the object in an answer; 0 where it cannot be read."""
+    """Return the resourceVersion of the object in an answer; 0 if it is unreadable."""
     codec = codec_for(Encoding.JSON)
     try:
         return codec.peek(codec.decode_single(answer.body)[2]).version

@@ -39,29 +39,29 @@ KUBELETS = frozenset(
         *("node.kubernetes.io/instance-type", "node.kubernetes.io/windows-build"),
     }
 )
-"""Labels of its Node that kubelet compares with its own at each start, and repairs."""
+"""Labels of its Node that kubelet sets and repairs at each start."""
 
 logger = logging.getLogger(__name__)
 
 
 class ObjectCopy(NamedTuple):
-    """One copy of an object: an item of a store, or (if `store` is None) the cloud's cached answer to a GET."""
+    """A copy of an object: an item of a store, or (if `store` is None) the cloud's cached answer to a GET."""
 
     object: Encoded
     store: Store | None = None
 
     @property
     def form(self) -> tuple[Encoding, str, str, bytes]:
-        """The object as the functions of `kube.objects.status_update` take it."""
+        """Return the object in the form that the functions of `kube.objects.status_update` accept."""
         return self.object.codec.encoding, self.object.api_version, self.object.kind, self.object.raw
 
     def written(self, request: OfflineRequest) -> ObjectCopy:
-        """The copy after a write; StatusError where kube-apiserver would refuse the write."""
+        """Return the copy after a write; StatusError if kube-apiserver would refuse the write."""
         raw = updated(*self.form, request.info.method, request.content_type, request.body)
         return ObjectCopy(self.object._replace(raw=raw), self.store)
 
     def entry(self, path: str, after: ObjectCopy) -> StatusEntry:
-        """The journal's entry for a write that made `after` of this copy."""
+        """Return the journal's entry for a write that made `after` of this copy."""
         before, now = status_document(*self.form), status_document(*after.form)
         return StatusEntry(path, self.object.kind, after.object.decode().uid, before, now)
 
@@ -72,7 +72,7 @@ class StatusWrites:
     def __init__(
         self, node: str, objects: OfflineReads, answers: CachedResponses, journal: Journal, client: Client
     ) -> None:
-        """`client` reads an object from the cloud whose form the node takes back."""
+        """`client` reads an object from the cloud whose form replaces the node's."""
         self._node = node
         self._objects = objects
         self._answers = answers
@@ -82,11 +82,11 @@ class StatusWrites:
         """Held during a write: the next one must start from its result."""
 
     async def accept(self, request: OfflineRequest, *, was_sent: bool = False) -> Answer:
-        """The answer to a PATCH or PUT of a status. `was_sent`: the cloud may have taken it.
+        """Return the answer to a PATCH or PUT of a status. `was_sent`: the cloud may have accepted it.
 
-        StatusError 503 if the hub has no copy of the object, if the object is neither this node nor one of its pods,
-        or if the write changes labels that a kubelet may not decide: watchers on this node must not see that before
-        the cloud has decided.
+        StatusError 503 if the hub has no copy of the object, if the object is neither this node nor one of its pods, or
+        if the write changes labels that a kubelet may not decide: watchers on this node must not see that before the
+        cloud has decided.
         """
         path = request.object_path
         async with self._lock:
@@ -115,9 +115,9 @@ class StatusWrites:
         return object_answer(next(accepted, None) or recoded(newest, encodings[0]))
 
     async def take_back(self, entry: StatusEntry) -> None:
-        """Replace the copies of an object by the cloud's, which no event brings; Unreachable as `Client.request`.
+        """Replace the copies of an object by the cloud's, which no event brings; Unreachable as in `Client.request`.
 
-        A newer status that waits is no reason to show the cloud's form.
+        If a newer status is pending, the copies stay.
         """
         for item in await self._objects.find(HUB_IDENTITY, parse_request("GET", entry.path)):
             codec = item.store.codec
@@ -183,14 +183,15 @@ def _encoded(item: Item) -> Encoded:
 
 
 def _patch_in(request: OfflineRequest) -> Json | None:
-    """The fields that a client's patch sets; None for a PUT and a JSON patch, whose difference to the copy counts."""
+    """Return the fields that a client's patch sets; None for a PUT and a JSON patch, for which the difference to the
+    copy counts."""
     if request.content_type not in (MERGE_PATCH, STRATEGIC_MERGE_PATCH):
         return None
     return parse_object(request.body)
 
 
 def _written(copies: list[ObjectCopy], request: OfflineRequest) -> tuple[list[ObjectCopy], StatusEntry]:
-    """The copies after a write, and the journal's entry for it; StatusError as `StatusWrites.accept`."""
+    """Return the copies after a write, and the journal's entry for it; StatusError as in `StatusWrites.accept`."""
     path = request.object_path
     written = [copy.written(request) for copy in copies]
     for before, after in zip(copies, written, strict=True):
@@ -206,6 +207,6 @@ def _check_labels(before: ApiObject, after: ApiObject, path: str) -> None:
 
 
 def labels_of_others(kind: str, before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """The changed labels that kubelet may not decide: all of a Pod, most of a Node."""
+    """Return the changed labels that kubelet may not decide: all of a Pod, most of a Node."""
     changed = {key for key, _ in before.items() ^ after.items()}
     return sorted(changed - KUBELETS if kind == "Node" else changed)
