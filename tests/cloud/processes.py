@@ -7,7 +7,7 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -76,6 +76,14 @@ class Process:
                 if remaining <= 0:
                     raise self.failure(f"said nothing that matches {pattern!r} in {timeout:g} s")
                 self._changed.wait(remaining)
+
+    def wait_until(self, condition: Callable[[], object], what: str, timeout: float) -> None:
+        """Poll until a condition holds; ProcessFailedError if the program ends, or `timeout` seconds pass."""
+        deadline = time.monotonic() + timeout
+        while not condition():
+            if not self.running or time.monotonic() > deadline:
+                raise self.failure(f"did not {what}")
+            time.sleep(0.02)
 
     def failure(self, what: str) -> ProcessFailedError:
         """Return an error with the fault, the exit status if there is one, and the last lines."""

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -35,8 +34,6 @@ machine."""
 START_TIMEOUT = 120.0
 """Seconds to readiness, 4 on idle cores; many times that on busy ones."""
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-READY_INTERVAL = 0.05
-"""Seconds between two looks at /readyz, which offers nothing to wait on."""
 APISERVER_GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL. It needs one to end in order, but with a watch open it would take sixty,
 in which its port refuses and the watch stays."""
@@ -113,11 +110,7 @@ class RealCloud:
         """Starts kube-apiserver, on the same port each time, and returns when it is ready."""
         apiserver = self._run("kube-apiserver", self._apiserver_flag_list())
         apiserver.wait_for_line("Serving securely", START_TIMEOUT)
-        deadline = time.monotonic() + START_TIMEOUT
-        while not self._ready():
-            if not apiserver.running or time.monotonic() > deadline:
-                raise apiserver.failure("did not become ready")
-            time.sleep(READY_INTERVAL)
+        apiserver.wait_until(self._ready, "become ready", START_TIMEOUT)
 
     def stop_apiserver(self, *, crash: bool = False) -> None:
         """Ends kube-apiserver by SIGTERM or, as a crash, by SIGKILL; its port refuses until the next start."""

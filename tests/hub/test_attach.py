@@ -7,7 +7,6 @@ import json
 import shlex
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -24,6 +23,7 @@ from tests.cloud.scriptable import ScriptableCloud
 from tests.hub.support.mitmweb import Mitmweb, flags, flows_in
 from tests.hub.support.process import ROOT, SLACK, Hub, started
 from tests.hub.support.streams import watching
+from tests.support.polling import eventually
 from tests.support.terminal import Terminal
 
 CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
@@ -82,11 +82,7 @@ async def ask(hub: Hub, path: str, **headers: str) -> None:
 
 
 def wait_until_written(file: Path, what: bytes) -> None:
-    """Poll until another process has written a text to a file."""
-    end = time.monotonic() + SLACK
-    while what not in file.read_bytes():
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    eventually(lambda: what in file.read_bytes(), str(what), SLACK)
 
 
 async def test_the_flows_of_a_running_hub_are_written_to_a_file(

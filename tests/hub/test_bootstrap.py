@@ -29,8 +29,8 @@ from tests.hub.support.bootstrap import (
     requests_of,
 )
 from tests.hub.support.machine import Machine, edgehub
-from tests.hub.support.pool_site import eventually
 from tests.hub.support.process import SLACK, Hub
+from tests.support.polling import eventually
 
 LIFE = "24s"
 """The life of each certificate that this cluster signs; kube-controller-manager lets it begin five minutes earlier."""

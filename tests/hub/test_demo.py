@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 import urllib3
 
 from tests.cloud.processes import Process
+from tests.support.polling import eventually
 
 ROOT = Path(__file__).parents[2]
 SHOWN = (
@@ -140,10 +140,11 @@ def test_the_demos_own_outage_is_right_in_every_line(tmp_path: Path) -> None:
 
 def until_shown(url: str, text: str) -> None:
     """Return when a page has a text, which may come later, without a notification."""
-    deadline, shown = time.monotonic() + 60, ""
-    while text not in shown:
-        assert time.monotonic() < deadline, shown
-        time.sleep(0.1)
+
+    def shown() -> bool:
         with contextlib.suppress(urllib3.exceptions.HTTPError):
             headers = {"Accept": "application/json"}
-            shown = urllib3.request("GET", url, headers=headers, retries=False).data.decode()
+            return text in urllib3.request("GET", url, headers=headers, retries=False).data.decode()
+        return False
+
+    eventually(shown, text)

@@ -21,8 +21,9 @@ from tests.cloud.kubelet import Kubelet
 from tests.cloud.real import RealCloud
 from tests.hub.support.objects import services
 from tests.hub.support.outage import STARTED, Outage
-from tests.hub.support.pool_site import Site, eventually, talking_site
+from tests.hub.support.pool_site import Site, talking_site
 from tests.hub.test_local_pods import CONTROLLERS, new_pod, path_of, web
+from tests.support.polling import eventually
 
 OUTAGE = float(os.environ.get("EDGEHUB_OUTAGE", "20"))
 WEB = "default/web:http"

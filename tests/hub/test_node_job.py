@@ -32,7 +32,7 @@ from tests.hub.support.job_container import (
     run_container,
 )
 from tests.hub.support.machine import LIMIT, Machine, edgehub
-from tests.hub.support.pool_site import eventually
+from tests.support.polling import eventually
 
 pytestmark = [pytest.mark.real]
 

@@ -22,9 +22,9 @@ from tests.cloud.processes import Process
 from tests.cloud.real import RealCloud
 from tests.cloud.rights import account, rights, rule, user
 from tests.hub.support.outage import STARTED, Outage
-from tests.hub.support.pool_site import eventually
 from tests.hub.support.process import Hub
 from tests.hub.test_offline_components import is_running
+from tests.support.polling import eventually
 
 pytestmark = pytest.mark.since(31, "the kubelet is of the pinned version")
 

@@ -15,8 +15,9 @@ from kube.wire.encoding import Encoding
 from tests.cloud.real import RealCloud
 from tests.hub.support.objects import endpoint_slice, slices
 from tests.hub.support.pool_scene import followed, goes_on, leader_of, leads, one_more
-from tests.hub.support.pool_site import ENDPOINTS, SERVICES, SHARED, SLICES, Member, Site, eventually
+from tests.hub.support.pool_site import ENDPOINTS, SERVICES, SHARED, SLICES, Member, Site
 from tests.hub.support.streams import WAIT, listed, watching
+from tests.support.polling import eventually
 
 
 @pytest.fixture(scope="module")

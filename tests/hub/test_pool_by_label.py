@@ -10,7 +10,8 @@ import pytest
 
 from tests.cloud.real import RealCloud
 from tests.hub.support.pool_scene import followed, goes_on
-from tests.hub.support.pool_site import SLICES, Member, Site, eventually
+from tests.hub.support.pool_site import SLICES, Member, Site
+from tests.support.polling import eventually
 
 
 @pytest.fixture(scope="module")

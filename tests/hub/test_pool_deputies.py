@@ -12,8 +12,9 @@ import pytest
 
 from tests.cloud.real import RealCloud
 from tests.hub.support.pool_scene import changing, followed, goes_on, has_each_once, leads
-from tests.hub.support.pool_site import SLICES, Member, Site, eventually
+from tests.hub.support.pool_site import SLICES, Member, Site
 from tests.hub.support.streams import Events
+from tests.support.polling import eventually
 
 
 @pytest.fixture(scope="module")

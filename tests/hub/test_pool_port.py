@@ -18,7 +18,8 @@ from kube.wire.encoding import Encoding
 from tests.cloud.pki import Credential
 from tests.cloud.real import RealCloud
 from tests.hub.support.objects import endpoint_slice, slices
-from tests.hub.support.pool_site import SHARED, SLICES, Member, Site, eventually
+from tests.hub.support.pool_site import SHARED, SLICES, Member, Site
+from tests.support.polling import eventually
 
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 LIFE = timedelta(hours=1)

@@ -14,7 +14,7 @@ from kube.wire.encoding import Encoding
 from tests.cloud.real import RealCloud
 from tests.hub.support.objects import services, slices
 from tests.hub.support.outage import STARTED, Outage
-from tests.hub.support.pool_site import Site, eventually, talking_site
+from tests.hub.support.pool_site import Site, talking_site
 from tests.hub.test_local_pods import (
     CONTROLLERS,
     cloud_has,
@@ -27,6 +27,7 @@ from tests.hub.test_local_pods import (
     tell,
     web,
 )
+from tests.support.polling import eventually
 
 
 @pytest.fixture

@@ -19,10 +19,11 @@ from tests.cloud.pki import Authority, Credential
 from tests.cloud.real import RealCloud
 from tests.hub.support.objects import endpoint_slice, slices
 from tests.hub.support.pool_scene import followed, goes_on, leads
-from tests.hub.support.pool_site import SERVICES, SLICES, Member, Site, eventually
+from tests.hub.support.pool_site import SERVICES, SLICES, Member, Site
 from tests.hub.support.streams import Events
 from tests.hub.support.yurthub import YurtHub
 from tests.hub.support.yurthub_follower import ACCEPT, LIST, YurtHubFollower, connected
+from tests.support.polling import eventually
 
 ADDRESS = "127.0.37.9"
 LEADER = "lock-9"

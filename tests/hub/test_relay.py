@@ -16,10 +16,11 @@ from tests.cloud.ports import ReservedPort
 from tests.cloud.real import RealCloud
 from tests.cloud.rights import account, rights, rule
 from tests.hub.support.objects import endpoint_slice, set_rules, slices
-from tests.hub.support.pool_site import PATIENCE, SLICES, eventually
+from tests.hub.support.pool_site import SLICES
 from tests.hub.support.process import Hub
 from tests.hub.support.site import hub_before
 from tests.hub.support.streams import listed, watching
+from tests.support.polling import PATIENCE, eventually
 
 ADDRESS = "127.0.34.1"
 EDGE = "127.0.34.2"

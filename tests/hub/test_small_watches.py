@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -21,6 +20,7 @@ from tests.cloud.real import RealCloud
 from tests.hub.support.process import Hub, started
 from tests.hub.support.site import hub_before
 from tests.hub.support.streams import Seen, watching
+from tests.support.polling import eventually
 
 
 @pytest.fixture
@@ -49,20 +49,17 @@ async def test_a_small_watch_has_one_bookmark_and_outlasts_a_restart_of_kube_api
             and event.uri.startswith(drivers)
         ]
 
-    # Seconds between looks into the audit log. The first bookmark comes after a minute, or after two.
-    look = 0.5
-
-    async def goes_on_without_bookmarks(cloud: RealCloud) -> None:
-        until = time.monotonic() + 240
-        while all("allowWatchBookmarks" in event.uri for event in asked(cloud, 0, "watch")):
-            assert time.monotonic() < until
-            await asyncio.sleep(look)
+    def goes_on_without_bookmarks() -> bool:
+        return any("allowWatchBookmarks" not in event.uri for event in asked(own_cloud, 0, "watch"))
 
     hub = await asyncio.to_thread(hub_before, own_cloud, tmp_path / "hub", node)
     await asyncio.to_thread(make, own_cloud, "first")
     async with started(hub), watching(hub.url, drivers, component="kubelet", resourceVersion="0") as events:
         await events.first("ADDED", "first")
-        await goes_on_without_bookmarks(own_cloud)
+        # The first bookmark comes after a minute, or after two.
+        await asyncio.to_thread(
+            eventually, goes_on_without_bookmarks, "the watch without bookmarks", 240, 0.5
+        )
         await asyncio.to_thread(make, own_cloud, "second")
         await events.first("ADDED", "second")
         mark = own_cloud.audit_mark()

@@ -18,10 +18,11 @@ from tests.hub.support.checkouts import RELEASED, checked_out
 from tests.hub.support.objects import endpoint_slice, service, services
 from tests.hub.support.outage import Outage
 from tests.hub.support.pool_scene import assert_uninterrupted, followed, leads
-from tests.hub.support.pool_site import SLICES, Member, Site, eventually
+from tests.hub.support.pool_site import SLICES, Member, Site
 from tests.hub.support.process import ROOT, Hub
 from tests.hub.test_local_pods import CONTROLLERS, new_pod, path_of, reading, see, status, tell, web
 from tests.hub.test_older_folders import shown, status_of
+from tests.support.polling import eventually
 
 
 @pytest.fixture(scope="module", params=RELEASED)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from scripts.benchmark.freshness import BREAK, QUIET, listed
 from tests.cloud.real import RealCloud
-from tests.hub.support.pool_site import Member, Site, eventually
+from tests.hub.support.pool_site import Member, Site
+from tests.support.polling import eventually
 
 NETS = {200: 42, 1000: 43}
 """The hubs have the addresses 127.0.NET.1 and so on, by the size."""

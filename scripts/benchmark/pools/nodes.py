@@ -41,9 +41,10 @@ from scripts.benchmark.load import (
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
 from tests.hub.support.node_pools import POOLS
-from tests.hub.support.pool_site import PATIENCE, Member, Site, eventually
+from tests.hub.support.pool_site import Member, Site
 from tests.hub.support.process import Hub
 from tests.support.background import beside
+from tests.support.polling import PATIENCE, eventually
 
 HUBS = 6
 """Nodes of the pool with a real hub; the first two can lead."""

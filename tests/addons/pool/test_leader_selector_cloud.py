@@ -10,6 +10,7 @@ import pytest
 from addons.pool.leader_selector import NEWS_INTERVAL, NEWS_WAIT
 from addons.pool.pool_config import PoolConfig, Role
 from tests.addons.pool.test_leader_selector import PATIENCE, SERVICES, A, Scene
+from tests.addons.support.observed import until
 from tests.support.background import beside
 
 pytestmark = pytest.mark.looptime
@@ -44,10 +45,8 @@ async def test_a_leader_that_lost_the_cloud_too_has_time_to_find_it_again(
 
     async def until_asked(before: int) -> None:
         """Return when a further probe has its answer, while the clock that the selector reads stands still."""
-        async with asyncio.timeout(PATIENCE):
-            while len(scene.probes.asked) == before:  # noqa: ASYNC110 - the client has no notification
-                await asyncio.sleep(0.02)
-            await asyncio.sleep(0.02)
+        await until(lambda: len(scene.probes.asked) > before, PATIENCE)
+        await asyncio.sleep(0.02)
 
     scene.cloud_is_up, scene.probes.ages = False, {"a": 5.0}
     pool = PoolConfig((A,), (SERVICES,), is_shared=True)

@@ -39,6 +39,7 @@ from kube.http.kubeconfig import Credentials, DataOrFile, User
 from kube.peers import LeaderHub
 from kube.requests.request_info import ResourceType
 from tests.addons.support.hub_world import HUB_TOKEN, HubWorld
+from tests.addons.support.observed import until
 from tests.addons.support.scripted_client import Asked, ScriptedClient
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User as KnownUser
@@ -46,8 +47,6 @@ from tests.support.background import beside
 
 SERVICES = ResourceType("", "v1", "services")
 A, B = LeaderHub("a", "10.0.0.1"), LeaderHub("b", "10.0.0.2")
-PATIENCE = 20.0
-"""Seconds that a test waits for what takes some milliseconds."""
 
 
 class Facts:
@@ -143,11 +142,6 @@ class Hub:
             raise self.port_error
         self.port.append(wanted)
 
-    async def until(self, check: Callable[[], object]) -> None:
-        async with asyncio.timeout(PATIENCE):
-            while not check():  # noqa: ASYNC110 - the parts notify no listener
-                await asyncio.sleep(0.01)
-
 
 @pytest.fixture
 async def hub() -> AsyncIterator[Hub]:
@@ -177,9 +171,9 @@ async def test_until_there_is_a_certificate_a_hub_follows_and_then_it_leads(hub:
     assert hub.pool.describe()["whyNot"] == "no certificate yet"
     assert not hub.port
     give(hub, tmp_path)
-    await hub.until(hub.pool.leads)
+    await until(hub.pool.leads)
     assert hub.port == [True]
-    await hub.until(lambda: hub.announced)
+    await until(lambda: hub.announced)
     assert shown_role() == ["leader"]
     shown = hub.pool.describe()
     assert (shown["role"], shown["canLead"], shown["leaders"]) == (
@@ -192,12 +186,12 @@ async def test_until_there_is_a_certificate_a_hub_follows_and_then_it_leads(hub:
 async def test_a_leader_holds_sources_of_shared_resources(hub: Hub, tmp_path: Path) -> None:
     give(hub, tmp_path)
     hub.facts.say(A)
-    await hub.until(lambda: [each for each in hub.parts.sources if PEER_KEY in each.views])
+    await until(lambda: [each for each in hub.parts.sources if PEER_KEY in each.views])
     (source,) = hub.parts.sources
     assert (source.list_watch.type, source.users) == (SERVICES, 1)
     hub.facts.say(B)
     assert hub.pool.role is Role.FOLLOWER
-    await hub.until(lambda: not source.users)
+    await until(lambda: not source.users)
 
 
 async def test_a_deputy_serves_the_pool_and_holds_sources_of_shared_resources(
@@ -206,27 +200,27 @@ async def test_a_deputy_serves_the_pool_and_holds_sources_of_shared_resources(
     caplog.set_level("INFO")
     give(hub, tmp_path)
     hub.facts.say(B)
-    await hub.until(lambda: hub.port)
+    await until(lambda: hub.port)
     assert not hub.pool.selector.serves
     [leader] = hub.pool.selector._order
     hub.deputies = "a/10.0.0.1"
     hub.pool.selector.peers._take(leader, PeerAnswer(deputies=(A,)))
     assert hub.pool.selector.serves
     assert (hub.pool.role, hub.pool.describe()["isDeputy"]) == (Role.FOLLOWER, True)
-    await hub.until(lambda: [each.users for each in hub.parts.sources] == [1])
+    await until(lambda: [each.users for each in hub.parts.sources] == [1])
     assert DEPUTIES_HEADER not in hub.pool.headers()
     assert caplog.messages.count("pool p1: this hub is a deputy") == 1
     # The leader names it no longer.
     hub.deputies = ""
     hub.pool.selector.peers._take(leader, PeerAnswer())
-    await hub.until(lambda: [each.users for each in hub.parts.sources] == [0])
+    await until(lambda: [each.users for each in hub.parts.sources] == [0])
     assert not hub.pool.selector.serves
 
 
 async def test_a_leader_names_its_deputies_in_each_answer(hub: Hub, tmp_path: Path) -> None:
     give(hub, tmp_path)
     hub.facts.say(A)
-    await hub.until(hub.pool.leads)
+    await until(hub.pool.leads)
     hub.pool.port.admission.deputies.announce("b", "10.0.0.2", "10.0.0.9")
     hub.pool.port.admission.deputies.announce("c", "10.0.0.3", "10.0.0.9")
     assert hub.pool.headers() == {AGE_HEADER: "0", DEPUTIES_HEADER: "b/10.0.0.2"}
@@ -237,11 +231,11 @@ async def test_a_leader_names_its_deputies_in_each_answer(hub: Hub, tmp_path: Pa
 async def test_a_pool_that_shares_nothing_needs_no_port(hub: Hub, tmp_path: Path) -> None:
     give(hub, tmp_path)
     hub.facts.say(A)
-    await hub.until(hub.pool.leads)
+    await until(hub.pool.leads)
     hub.facts.config = NOTHING_SHARED
     hub.facts._changed()
     assert hub.pool.role is Role.NONE
-    await hub.until(lambda: hub.port == [True, False])
+    await until(lambda: hub.port == [True, False])
     assert not hub.certificate.wanted
 
 
@@ -258,13 +252,13 @@ async def test_a_peer_port_that_fails_to_open_is_reported_and_announced_as_close
     hub.port_error = OSError(98, "hub_peer_port: cannot listen on 10269: Address already in use")
     give(hub, tmp_path)
     hub.facts.say(A, B)
-    await hub.until(lambda: announced(hub) == ["0"])
+    await until(lambda: announced(hub) == ["0"])
     assert hub.pool.role is Role.FOLLOWER
     assert "10269: Address already in use: this hub cannot lead its pool" in caplog.text
     assert hub.pool.closed() == [hub.pool.describe()["whyNot"]] == [hub.port_error.strerror]
     hub.port_error = None
     hub.facts.say(A)
-    await hub.until(lambda: announced(hub) == ["0", "10269"])
+    await until(lambda: announced(hub) == ["0", "10269"])
     assert hub.pool.closed() == []
 
 
@@ -272,12 +266,12 @@ async def test_without_a_certificate_nothing_is_announced_and_only_once_it_is_kn
     hub: Hub, tmp_path: Path
 ) -> None:
     hub.facts.say(A)
-    await hub.until(lambda: hub.certificate.wanted)
+    await until(lambda: hub.certificate.wanted)
     assert announced(hub) == [], "the certificate of an earlier process may be on the disk"
     hub.certificate.changed()
-    await hub.until(lambda: announced(hub) == ["0"])
+    await until(lambda: announced(hub) == ["0"])
     give(hub, tmp_path)
-    await hub.until(lambda: announced(hub) == ["0", "10269"])
+    await until(lambda: announced(hub) == ["0", "10269"])
     assert hub.pool.closed() == []
 
 
@@ -285,17 +279,17 @@ async def test_a_leader_reports_the_time_without_a_cloud(hub: Hub) -> None:
     assert hub.pool.age() == 0
     hub.is_up = False
     hub.changed.notify()
-    await hub.until(hub.pool.age)
+    await until(hub.pool.age)
     assert hub.pool.age() >= 1
     hub.is_up = True
     hub.changed.notify()
-    await hub.until(lambda: not hub.pool.age())
+    await until(lambda: not hub.pool.age())
 
 
 async def test_a_leader_names_lenders_and_borrows_of_those_it_knows(hub: Hub, tmp_path: Path) -> None:
     hub.facts.say(A, LeaderHub("c", "10.0.0.3"), members="a b c d")
     give(hub, tmp_path)
-    await hub.until(hub.pool.leads)
+    await until(hub.pool.leads)
     assert LENDERS_HEADER not in hub.pool.headers()
     hub.pool.port.admission.lenders.announce("b", "10.0.0.2", "10.0.0.9")
     hub.pool.port.admission.lenders.announce("stranger", "10.0.0.8", "10.0.0.9")
@@ -317,7 +311,7 @@ async def test_a_hub_lends_its_uplink_while_its_peer_port_is_open(hub: Hub, tmp_
     hub.facts.say(A)
     assert not hub.lent.has_path
     give(hub, tmp_path)
-    await hub.until(hub.pool.leads)
+    await until(hub.pool.leads)
     assert hub.lent.has_path
     hub.lending.failed("refused")
     assert not hub.lent.has_path

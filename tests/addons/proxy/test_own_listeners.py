@@ -23,7 +23,7 @@ from addons.proxy.own_listeners import OPTIONS, OwnListeners
 from addons.telemetry import metrics
 from tests.addons.support.hub_of import hub_of
 from tests.addons.support.listening import address_of
-from tests.addons.support.observed import value_of
+from tests.addons.support.observed import until, value_of
 from tests.cloud.ports import LOOPBACK, free_port
 
 
@@ -90,12 +90,6 @@ async def test_a_change_is_refused_before_anything_closes(
 async def test_options_beside_the_listeners_may_be_changed(world: World) -> None:
     world.options.update(rawtcp=False)
     assert not world.options.rawtcp
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 - no notification
-            await asyncio.sleep(0.01)
 
 
 async def close_by_mitmproxy(world: World) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from addons.rules.admission_policy import NAMESPACE, manifest, policy
 from addons.rules.table import MAX_VALUE_BYTES, parse_rules
 from kube.json_type import Json
 from tests.cloud.real import RealCloud
+from tests.support.polling import eventually
 
 FILTERS = build_filters(health=True)
 HERE = "rules-admission"
@@ -49,10 +49,7 @@ def edit(real_cloud: RealCloud) -> Iterator[Edit]:
         answer = real_cloud.admin.request("POST", f"{MAPS}?dryRun=All", body=body)
         return answer.status, "" if answer.status == 201 else answer.json()["message"]
 
-    deadline = time.monotonic() + 60
-    while dry_run({"filter_nonsense": "x"})[0] == 201:
-        assert time.monotonic() < deadline, "the policy is not in force"
-        time.sleep(0.1)
+    eventually(lambda: dry_run({"filter_nonsense": "x"})[0] != 201, "the policy is in force")
     yield dry_run
     for each in made:
         plural = "validatingadmissionpolic" + ("ies" if each["kind"].endswith("Policy") else "ybindings")

@@ -94,9 +94,7 @@ async def test_a_body_is_held_for_a_bounded_time(is_streamed: bool, monkeypatch:
         fields = {":method": "POST", ":path": "/", ":scheme": "http", ":authority": "hub"}
         stream = streams.send(fields, end=False)
         streams.more(stream, b"x" * 100)
-        async with asyncio.timeout(10):
-            while held_bodies() < 100:  # noqa: ASYNC110 - a piece of a body has no notification
-                await asyncio.sleep(0.01)
+        await until(lambda: held_bodies() >= 100)
         await until(lambda: held_bodies() == 0)
         if is_streamed:
             streams.more(stream, b"x" * 100, end=True)
@@ -133,8 +131,7 @@ async def test_the_requests_of_one_address_are_bounded(monkeypatch: pytest.Monke
         assert await ask(streams) == 429
         streams.cancel(watches[0])
         layer = proxy.layer
-        while layer.count > 2:  # noqa: ASYNC110 - the end of a stream has no notification
-            await asyncio.sleep(0.01)
+        await until(lambda: layer.count <= 2)
         assert await ask(streams) == 200
         long = streams.get("/", {"x-long": "x" * client_addresses.COMMON_HEAD * 2})
         await streams.until(lambda: long in streams.ended)
@@ -212,9 +209,7 @@ async def test_the_answers_that_are_held_have_a_bound_over_all_requests(
         await server.until(lambda: server.streams == [2])
         server.tell_much(0, 1, 40_000)
         layer = proxy.layer
-        async with asyncio.timeout(10):
-            while layer.address.answers.size < 40_000:  # noqa: ASYNC110 - a piece of a body has no notification
-                await asyncio.sleep(0.01)
+        await until(lambda: layer.address.answers.size >= 40_000)
         server.tell_much(0, 3, 20_000)
         await streams.until(lambda: other in streams.status)
         assert streams.status[other] == (502 if must_be_complete else 200)

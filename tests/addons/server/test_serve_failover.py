@@ -13,11 +13,11 @@ from mitmproxy.test import taddons
 
 from addons.offline.cached_response import MAX_CACHED
 from addons.server import respond
-from addons.server.limits.client_addresses import STREAM_UNREAD, ClientAddress
+from addons.server.limits.client_addresses import STREAM_UNREAD
 from addons.telemetry import metrics
 from tests.addons.support.answering import REQUEST
 from tests.addons.support.lasting_parts import connected
-from tests.addons.support.observed import value_of
+from tests.addons.support.observed import until, value_of
 from tests.addons.support.proxied import ANSWER, FROM_NODE, Endless, Proxy, Raw, watching_proxy
 from tests.hub.support.http2 import Streams
 
@@ -214,21 +214,15 @@ async def test_a_client_that_reads_gets_all_of_many_lists() -> None:
 
 
 async def test_unread_answers_count_as_held_until_their_stream_ends() -> None:
-    async def until_held(address: ClientAddress, size: int) -> None:
-        """Return when the hub holds so much of answers for the clients at an address, and all has come."""
-        async with asyncio.timeout(10):
-            while address.answers.size != size:  # noqa: ASYNC110 - a piece of a body has no notification
-                await asyncio.sleep(0.01)
-
     async with holding() as (proxy, streams):
         streams.reads = False
         asked = [streams.get("/", {}) for _ in range(LISTS)]
         await streams.until(lambda: streams.status.keys() >= {*asked})
         layer = proxy.layer
-        await until_held(layer.address, LISTS * MAX_CACHED)
+        await until(lambda: layer.address.answers.size == LISTS * MAX_CACHED)
         assert layer.unread <= LISTS * 2 * STREAM_UNREAD
         streams.cancel(asked[0])
-        await until_held(layer.address, (LISTS - 1) * MAX_CACHED)
+        await until(lambda: layer.address.answers.size == (LISTS - 1) * MAX_CACHED)
         assert "error" not in proxy.hooks, "the addons have seen the whole answer"
         streams.reads = True
         for each in asked:

@@ -40,7 +40,7 @@ from kube.wire.encoding import Encoding
 from tests.addons.support.copying import settled
 from tests.addons.support.filter_plugins import Hiding
 from tests.addons.support.hub_world import SERVICES_LIST_WATCH, HubWorld
-from tests.addons.support.observed import value_of
+from tests.addons.support.observed import until, value_of
 from tests.addons.support.refusals import refuses
 from tests.addons.support.samples import cloud_service, endpoint_slice, service
 from tests.addons.support.source_parts import DISCARD, DISCARDING, KEY, names
@@ -184,9 +184,7 @@ async def test_nothing_of_a_source_outlives_it(parts: HubWorld, cloud: Scriptabl
     left = [weakref.ref(each) for each in watched]
     parts.sources._drop(source)
     del source, view, watched
-    async with asyncio.timeout(20):
-        while any(each() is not None for each in left):  # noqa: ASYNC110 - garbage collection has no notification
-            await asyncio.sleep(0.01)
+    await until(lambda: all(each() is None for each in left), 20)
 
 
 @pytest.mark.usefixtures("uncollected")
@@ -199,9 +197,7 @@ async def test_nothing_of_a_refused_source_outlives_it(parts: HubWorld, cloud: S
     left = [weakref.ref(each) for each in (source, source.reflector)]
     parts.sources._drop(source)
     del source
-    async with asyncio.timeout(20):
-        while any(each() is not None for each in left):  # noqa: ASYNC110 - garbage collection has no notification
-            await asyncio.sleep(0.01)
+    await until(lambda: all(each() is None for each in left), 20)
 
 
 async def test_a_request_has_the_objects_of_a_source_that_ends_under_it(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 
 import pytest
@@ -12,6 +11,7 @@ from tests.cloud.real import RealCloud
 from tests.cloud.rest import RestClient
 from tests.cloud.rights import role, rule
 from tests.cloud.versions import chosen, minor_of
+from tests.support.polling import eventually
 
 SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
 POOLS = "/apis/apps.openyurt.io/v1beta2/nodepools"
@@ -36,8 +36,6 @@ ALLOWED = {200, 404}
 """Statuses of a request that passed authorization: the object or its kind may not exist."""
 DEADLINE = 60.0
 """Seconds for a change of RBAC to reach the authorizer, milliseconds on idle cores."""
-INTERVAL = 0.02
-"""Seconds between two looks, for what offers nothing to wait on."""
 
 
 def status(client: RestClient, path: str, query: Mapping[str, str]) -> int:
@@ -46,14 +44,8 @@ def status(client: RestClient, path: str, query: Mapping[str, str]) -> int:
     return client.request("GET", path, query={**query, **more}).status
 
 
-def becomes(client: RestClient, path: str, query: Mapping[str, str], allowed: bool) -> bool:
-    """Whether the answer turns to allowed, or to forbidden, within the deadline."""
-    deadline = time.monotonic() + DEADLINE
-    while (status(client, path, query) in ALLOWED) is not allowed:
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(INTERVAL)
-    return True
+def becomes(client: RestClient, path: str, query: Mapping[str, str], allowed: bool) -> None:
+    eventually(lambda: (status(client, path, query) in ALLOWED) is allowed, path, DEADLINE)
 
 
 def test_the_role_is_applied_twice_and_adds_exactly_the_permissions_of_hubs(
@@ -66,11 +58,13 @@ def test_the_role_is_applied_twice_and_adds_exactly_the_permissions_of_hubs(
     itself = real_cloud.client(real_cloud.authority.issue_node(node))
     for manifest in (HUB_NODES, HUB_RBAC):
         real_cloud.kubectl("delete", "-f", str(manifest), "--ignore-not-found")
-    assert [each for each in ADDED if not becomes(itself, *each, allowed=False)] == []
+    for each in ADDED:
+        becomes(itself, *each, allowed=False)
 
     assert set(verbs(real_cloud.apply(HUB_RBAC))) == {"created"}
     assert set(verbs(real_cloud.apply(HUB_RBAC))) == {"unchanged"}
-    assert [each for each in ADDED if not becomes(itself, *each, allowed=True)] == []
+    for each in ADDED:
+        becomes(itself, *each, allowed=True)
     # The minor version from which on the Node authorizer looks at selectors.
     selectors_authorized = 32
     # Rights that a node must not get by being a hub.
@@ -87,7 +81,7 @@ def test_the_role_is_applied_twice_and_adds_exactly_the_permissions_of_hubs(
     if minor_of(chosen()) >= selectors_authorized:
         assert status(itself, "/api/v1/nodes", {}) == 403
     real_cloud.apply(HUB_NODES)
-    assert becomes(itself, "/api/v1/nodes", {}, allowed=True)
+    becomes(itself, "/api/v1/nodes", {}, allowed=True)
 
 
 @pytest.mark.usefixtures("hub_rbac")
@@ -112,7 +106,7 @@ def test_a_leaders_role_of_the_manager_is_bound_and_survives_another_apply(
     real_cloud.apply([role("edgehub:leader-hubs", [only], "kube-system")])
     real_cloud.apply(HUB_RBAC)
     selected = {"fieldSelector": "metadata.name=leader-hub-beijing"}
-    assert becomes(itself, CONFIG_MAPS, selected, allowed=True)
+    becomes(itself, CONFIG_MAPS, selected, allowed=True)
     assert status(itself, f"{CONFIG_MAPS}/leader-hub-hangzhou", {}) == 403
 
 

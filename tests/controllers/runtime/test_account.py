@@ -7,7 +7,6 @@ import os
 import ssl
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,6 +19,7 @@ from kube.json_type import Json
 from tests.cloud.pki import Authority
 from tests.cloud.ports import LOOPBACK
 from tests.controllers.support.process import PROGRAM, interpreter
+from tests.support.polling import eventually
 from tests.support.server_thread import Answering, HttpServer
 
 PATIENCE = 60.0
@@ -107,13 +107,12 @@ class Asking:
 
     def sees(self, kubeconfig: Path | None, expected: str, pod: Path | None = None) -> None:
         """Ask until the server got this Authorization header."""
-        deadline = time.monotonic() + PATIENCE
-        while True:
+
+        def sees() -> bool:
             answer = self(kubeconfig, pod=pod)
-            if answer.get("status") == 200 and authorization(answer) == expected:
-                return
-            assert time.monotonic() < deadline, answer
-            time.sleep(0.02)
+            return answer.get("status") == 200 and authorization(answer) == expected
+
+        eventually(sees, expected, PATIENCE)
 
     def close(self) -> None:
         self._process.communicate(timeout=30)
@@ -302,10 +301,7 @@ def test_certificates_rotate_and_the_server_name_is_that_of_the_kubeconfig(
     certificate.write_bytes(second.certificate)  # torn: its key comes later
     assert [subject(ask(config)) for _ in range(5)] == ["first"] * 5
     second.write(tmp_path, "client")
-    deadline = time.monotonic() + PATIENCE
-    while subject(ask(config)) != "second":
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    eventually(lambda: subject(ask(config)) == "second", "the second certificate is shown", PATIENCE)
 
 
 def subject(answer: Json) -> str:

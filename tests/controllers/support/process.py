@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -94,11 +93,7 @@ class ManagerProcess:
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
         """Ask until a condition, a function of nothing, holds."""
-        deadline = time.monotonic() + START_TIMEOUT
-        while not condition():
-            if not self.process.running or time.monotonic() > deadline:
-                raise self.process.failure(f"is not {what}")
-            time.sleep(0.02)
+        self.process.wait_until(condition, f"become {what}", START_TIMEOUT)
 
     def _start(self) -> Process:
         return Process(self.name, self._command, self._folder)

@@ -26,6 +26,7 @@ from tests.cloud.processes import Process
 from tests.cloud.real import RealCloud
 from tests.deploy.support.boot import SYSTEMD
 from tests.hub.support.process import ROOT, SLACK
+from tests.support.polling import eventually
 from tests.support.relay import end, file_listener, relay
 
 PROXY = "/lib/systemd/systemd-socket-proxyd"
@@ -249,10 +250,10 @@ class BootedNode:
         self.write(f"{home}/lib/{version}/site-packages/dependencies.pth", f"{PACKAGES}\n".encode())
 
     def _remove_cgroups(self) -> None:
-        deadline = time.monotonic() + SLACK
-        while self._cgroup.exists():
+        def removed() -> bool:
             for folder, _, _ in self._cgroup.walk(top_down=False):
                 with contextlib.suppress(OSError):  # what was killed ends in a moment
                     folder.rmdir()
-            assert time.monotonic() < deadline, f"{self._cgroup} cannot be removed"
-            time.sleep(0.02)
+            return not self._cgroup.exists()
+
+        eventually(removed, f"{self._cgroup} is removed", SLACK)

@@ -8,7 +8,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -101,11 +100,9 @@ class Pod:
     def wait_until_ready(self) -> None:
         """Until `/readyz` of its admin port says so."""
         assert self._process is not None
-        deadline = time.monotonic() + START_TIMEOUT
-        while self.status("/readyz?exclude=node") != 200:
-            if not self._process.running or time.monotonic() > deadline:
-                raise self._process.failure("is not ready")
-            time.sleep(0.05)
+        self._process.wait_until(
+            lambda: self.status("/readyz?exclude=node") == 200, "become ready", START_TIMEOUT
+        )
 
     def wait_for_line(self, pattern: str) -> str:
         """The first line of its log that the pattern is found in."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,6 @@ SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
 SERVICES = "/api/v1/services"
 ENDPOINTS = "/api/v1/endpoints"
 SHARED = "/v1/services,discovery.k8s.io/v1/endpointslices"
-PATIENCE = 90.0
-"""Seconds that a test waits for an event that takes one to ten, and up to twenty after many failures of a leader."""
 
 
 class Member:
@@ -205,12 +202,3 @@ def talking_site(cloud: RealCloud, folder: Path, net: int, members: int) -> Iter
         yield made
     finally:
         made.close()
-
-
-def eventually(check: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
-    """Poll until `check` returns something true: another process sends no notification."""
-    deadline = time.monotonic() + patience
-    while not (found := check()):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{what}: {found!r} after {patience:g} s")
-        time.sleep(0.05)

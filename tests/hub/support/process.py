@@ -7,8 +7,8 @@ import contextlib
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Self
@@ -18,6 +18,7 @@ import urllib3
 from kube.json_type import Json
 from tests.cloud.ports import LOOPBACK, free_port
 from tests.cloud.processes import Process, ProcessFailedError, sum_of_samples
+from tests.support.polling import eventually
 
 START_TIMEOUT = 60.0
 """Seconds to readiness; 1.5 on idle cores."""
@@ -131,22 +132,11 @@ class Hub:
 
     def wait_until_ready(self, path: str = READY) -> None:
         """Return when the admin port answers 200 to this path."""
-        deadline = time.monotonic() + START_TIMEOUT
-        while not self._answers(path):
-            if not self.process.running or time.monotonic() > deadline:
-                raise self.process.failure("did not become ready")
-            time.sleep(0.02)
+        self.process.wait_until(lambda: self._answers(path), "become ready", START_TIMEOUT)
 
     async def started_elsewhere(self) -> None:
         """Return when the hub is ready, which another program has started."""
-
-        def wait() -> None:
-            deadline = time.monotonic() + START_TIMEOUT
-            while not self._answers(READY):
-                assert time.monotonic() < deadline, "it did not become ready"
-                time.sleep(0.1)
-
-        await asyncio.to_thread(wait)
+        await asyncio.to_thread(eventually, partial(self._answers, READY), "it is ready", START_TIMEOUT)
 
     def stop(self) -> int:
         """SIGTERM; the exit status."""
@@ -183,19 +173,11 @@ class Hub:
 
     def wait_for_metric(self, name: str, wanted: float, timeout: float, **labels: str) -> None:
         """Poll until a metric has a value: another process sends no notification."""
-        deadline = time.monotonic() + timeout
-        while (found := self.metric(name, **labels)) != wanted:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{name} is {found:g} after {timeout:g} s, not {wanted:g}")
-            time.sleep(0.05)
+        eventually(lambda: self.metric(name, **labels) == wanted, f"{name} is {wanted:g}", timeout)
 
     def wait_until_stored(self, text: str, count: int, timeout: float = SLACK) -> None:
         """Poll until so many values on the disk contain this text: another process sends no notification."""
-        deadline = time.monotonic() + timeout
-        while (found := self._count_stored(text)) < count:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{found} values hold {text} after {timeout:g} s, not {count}")
-            time.sleep(0.02)
+        eventually(lambda: self._count_stored(text) >= count, f"{count} values hold {text}", timeout)
 
     def _count_stored(self, text: str) -> int:
         database = (self.state / "cache" / "cache.db").as_uri()

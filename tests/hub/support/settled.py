@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 from kube.json_type import Json
 from tests.cloud.real import RealCloud
 from tests.hub.support.process import Hub
 from tests.hub.support.streams import WAIT
+from tests.support.polling import eventually
 
 
 def caught_up(cloud: RealCloud, hub: Hub) -> None:
@@ -16,10 +15,11 @@ def caught_up(cloud: RealCloud, hub: Hub) -> None:
     Objects that the cloud has deleted do not count: the cloud does not list deletions.
     """
     wanted = {_key(each): _newest(cloud, each) for each in hub.sources()}
-    deadline = time.monotonic() + WAIT
-    while late := [each for each in hub.sources() if each["version"] < wanted.get(_key(each), 0)]:
-        assert time.monotonic() < deadline, late
-        time.sleep(0.02)
+    eventually(
+        lambda: all(each["version"] >= wanted.get(_key(each), 0) for each in hub.sources()),
+        f"the hub has {wanted}",
+        WAIT,
+    )
 
 
 def _newest(cloud: RealCloud, source: Json) -> int:

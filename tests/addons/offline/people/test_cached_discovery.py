@@ -30,6 +30,7 @@ from kube.store.store import Store
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.addons.support.copying import copies_in
+from tests.addons.support.observed import until
 from tests.addons.support.offline_parts import JSON, asked
 from tests.addons.support.samples import fill, metadata, read_of
 from tests.kube.support import recorded
@@ -165,8 +166,7 @@ async def test_a_restart_and_a_break_of_the_link_do_not_fetch_discovery_again(tm
     async with copies_in(tmp_path) as copies:
         answers = CachedResponses(copies.access)
         await answers.open()
-        while len(answers.index) < len(DISCOVERY_PATHS):  # noqa: ASYNC110 - the disk's thread works in real time
-            await asyncio.sleep(0.01)
+        await until(lambda: len(answers.index) >= len(DISCOVERY_PATHS), INTERVAL)
         second = DiscoveryScene(answers)
         await asyncio.sleep(INTERVAL / 2)
         assert second.api.answered == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any, cast
 
 import orjson
@@ -24,7 +24,7 @@ from kube.peers import LeaderHub
 from tests.addons.inputs.test_filter_inputs import Cluster
 from tests.addons.inputs.test_kubelet_reports import slices
 from tests.addons.pool.remote_reports.test_remote_pod_reports import CUT_AT, KEY, REPORT, on_n2
-from tests.addons.support.observed import value_of
+from tests.addons.support.observed import until, value_of
 from tests.addons.support.scripted_client import Asked, ScriptedClient
 
 pytestmark = pytest.mark.looptime
@@ -127,11 +127,6 @@ class Scene(Cluster):
     def asked(self) -> set[str]:
         return {each.server for each in self.client.asked}
 
-    async def until(self, check: Callable[[], object]) -> None:
-        async with asyncio.timeout(PATIENCE):
-            while not check():  # noqa: ASYNC110 - the parts notify no listener
-                await asyncio.sleep(0.1)
-
 
 @pytest.fixture
 async def scene() -> AsyncIterator[Scene]:
@@ -151,16 +146,16 @@ async def test_no_neighbour_is_called_while_there_is_a_cloud(scene: Scene) -> No
 
 async def test_all_neighbours_are_called_until_their_last_report_has_ended(scene: Scene) -> None:
     scene.lose_cloud()
-    await scene.until(lambda: scene.report)
+    await until(lambda: scene.report, PATIENCE)
     assert scene.asked() == {"https://10.0.0.2:10269", "https://10.0.0.3:10269"}
     assert set(scene.peers.healths) == scene.asked()
     scene.find_cloud()
-    await scene.until(lambda: "https://10.0.0.3:10269" not in scene.peers.healths)
+    await until(lambda: "https://10.0.0.3:10269" not in scene.peers.healths, PATIENCE)
     await asyncio.sleep(PATIENCE)
     assert scene.report is not None, "the cloud has not heard it"
     scene.speaking.say(REPORT._replace(version=20))
     scene.stores[:] = [slices(on_n2("10.0.0.2", 21))]
-    await scene.until(lambda: not scene.peers.healths)
+    await until(lambda: not scene.peers.healths, PATIENCE)
     assert not scene.inputs.reports
     asked = len(scene.client.asked)
     await asyncio.sleep(PATIENCE)
@@ -169,17 +164,17 @@ async def test_all_neighbours_are_called_until_their_last_report_has_ended(scene
 
 async def test_a_silent_neighbour_is_cut_and_called_again(scene: Scene) -> None:
     scene.lose_cloud()
-    await scene.until(lambda: scene.report)
+    await until(lambda: scene.report, PATIENCE)
     scene.speaking.is_mute = True
-    await scene.until(lambda: scene.cuts)
+    await until(lambda: scene.cuts, PATIENCE)
     scene.speaking.is_mute = False
     scene.speaking.say(REPORT._replace(addresses=("10.0.0.9",)))
-    await scene.until(lambda: scene.report is not None and scene.report.addresses == ("10.0.0.9",))
+    await until(lambda: scene.report is not None and scene.report.addresses == ("10.0.0.9",), PATIENCE)
 
 
 async def test_a_silent_hub_ends_nothing_until_the_cloud_has_written_since(scene: Scene) -> None:
     scene.lose_cloud()
-    await scene.until(lambda: scene.report)
+    await until(lambda: scene.report, PATIENCE)
     del scene.speaking.said["10.0.0.2"]
     scene.speaking.hang_up()
     await asyncio.sleep(PATIENCE)
@@ -191,19 +186,19 @@ async def test_a_silent_hub_ends_nothing_until_the_cloud_has_written_since(scene
     assert scene.report is not None
     assert scene.report.version == CUT_AT + 1
     scene.stores[:] = [slices(on_n2("10.0.0.1", CUT_AT + 1))]
-    await scene.until(lambda: not scene.peers.healths)
+    await until(lambda: not scene.peers.healths, PATIENCE)
 
 
 async def test_nothing_stays_of_a_node_that_leaves_the_pool_with_the_cloud_there(scene: Scene) -> None:
     scene.lose_cloud()
-    await scene.until(lambda: scene.report)
+    await until(lambda: scene.report, PATIENCE)
     scene.neighbours.update(HUBS[1:])
     await asyncio.sleep(PATIENCE)
     assert scene.report is not None
     scene.find_cloud()
     await asyncio.sleep(FRESH / 2)
     assert scene.report is not None, "the hub may not know its pool for a moment"
-    await scene.until(lambda: not scene.peers.healths)
+    await until(lambda: not scene.peers.healths, PATIENCE)
     assert scene.report is None
 
 
@@ -211,7 +206,7 @@ async def test_a_hub_that_lists_without_end_is_left(scene: Scene) -> None:
     before = value_of(metrics.BOUNDS_REACHED.labels("words of another node"))
     scene.speaking.say(REPORT._replace(labels={"x": "y" * MAX_REPORT_BYTES}))
     scene.lose_cloud()
-    await scene.until(lambda: value_of(metrics.BOUNDS_REACHED.labels("words of another node")) > before)
+    await until(lambda: value_of(metrics.BOUNDS_REACHED.labels("words of another node")) > before, PATIENCE)
     asked = sum(each.server == "https://10.0.0.2:10269" for each in scene.client.asked)
     await asyncio.sleep(PATIENCE)
     assert sum(each.server == "https://10.0.0.2:10269" for each in scene.client.asked) == asked
@@ -233,5 +228,5 @@ async def test_a_hub_of_another_make_is_left_in_peace(scene: Scene) -> None:
 async def test_the_first_of_two_hubs_at_one_address_is_called(scene: Scene) -> None:
     scene.neighbours.update((*HUBS, LeaderHub("n4", "10.0.0.2")))
     scene.lose_cloud()
-    await scene.until(lambda: scene.report)
+    await until(lambda: scene.report, PATIENCE)
     assert {each["node"] for each in scene.neighbours.describe()} == {"n2", "n3"}

@@ -105,9 +105,7 @@ def alive(parts: list[weakref.ref[object]]) -> list[object]:
 
 async def gone(parts: list[weakref.ref[object]]) -> None:
     """Wait until none is alive; what is part of a cycle is for good."""
-    async with asyncio.timeout(20):
-        while alive(parts):  # noqa: ASYNC110 - garbage collection has no notification
-            await asyncio.sleep(0.01)
+    await until(lambda: not alive(parts), 20)
 
 
 @pytest.mark.usefixtures("uncollected")

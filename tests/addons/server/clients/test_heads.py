@@ -162,8 +162,7 @@ async def test_a_body_that_comes_too_slowly_is_refused_and_its_rest_waited_for(
         handler = accepted[proxy.handlers[0].client.id]
         assert handler.waits_since(1.0) is None
         writer.write(b"POST http://hub/ HTTP/1.1\r\nHost: hub\r\nContent-Length: 9\r\n\r\n1234")
-        while held_bodies() < 4:  # noqa: ASYNC110 - a piece of a body has no notification
-            await asyncio.sleep(0.01)
+        await until(lambda: held_bodies() >= 4)
         assert handler.waits_since(1.0) is None
         assert b" 408 " in await reader.readuntil(b"\r\n\r\n")
         assert held_bodies() == 0
