@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -20,13 +22,15 @@ def write_kubeconfig(
     token: str = "",
     namespace: str = "default",
     user: str = "test",
+    more: Mapping[str, str] = MappingProxyType({}),
 ) -> Path:
     """Writes a kubeconfig (0600) with all data inline and returns its path.
 
     `server` is a URL; `authority` the PEM of the CA to trust. Without credential and token the client is
-    anonymous, as a node component is that speaks to the hub's plaintext port. `user` is the name of its entry.
+    anonymous, as a node component is that speaks to the hub's plaintext port. `user` is the name of its entry,
+    and `more` further fields of the cluster.
     """
-    cluster: dict[str, Any] = {"server": server}
+    cluster: dict[str, Any] = {"server": server, **more}
     if authority:
         cluster["certificate-authority-data"] = _inline(authority)
     identity: dict[str, Any] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -58,6 +59,14 @@ class Authority:
         """A server certificate for these DNS names and IP addresses."""
         names = x509.SubjectAlternativeName([*map(general_name, hosts)])
         return self._issue(_name(name, groups), _SERVER, *([names] if hosts else []))
+
+    def server_context(self, folder: Path, hosts: Sequence[str], name: str = "cloud") -> ssl.SSLContext:
+        """The context of such a server, which accepts client certificates of this authority, and requires none."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*self.issue_server(name, hosts).write(folder, "server"))
+        context.load_verify_locations(cadata=self.certificate.decode())
+        context.verify_mode = ssl.CERT_OPTIONAL
+        return context
 
     def sign_request(self, request: bytes, life: timedelta, age: timedelta = timedelta(0)) -> bytes:
         """A certificate (PEM) as a signer of the cluster makes one of a request (PEM). It began `age` ago."""

@@ -18,6 +18,7 @@ from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.hollow import is_ready
 from tests.cloud.real import RealCloud
 from tests.deploy.support.booted import PROGRAM, PYTHON, SERVER, BootedNode, why_not
+from tests.support.objects import obj
 
 NODE = "booted"
 HUB = "edgehub.service"
@@ -240,12 +241,7 @@ def test_the_five_minute_diagnosis_works_without_a_restart(
 
     person, hub = Person(installed), pid_of_hub(installed)
     spec = {"type": "LoadBalancer", "ports": [{"port": 80}]}
-    shop = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": "shop", "namespace": "default"},
-        "spec": spec,
-    }
+    shop = obj("Service", "shop", "default", spec=spec)
     rules = {
         "apiVersion": "v1",
         "kind": "ConfigMap",

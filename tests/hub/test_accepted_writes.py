@@ -14,6 +14,7 @@ from tests.cloud.real import RealCloud
 from tests.cloud.rights import account, rights, rule, user
 from tests.hub.support.outage import JSON, PROTOBUF, Outage
 from tests.hub.support.process import Hub, started
+from tests.support.objects import obj
 
 
 @pytest.mark.parametrize("is_killed", [False, True], ids=["", "kill -9"])
@@ -24,12 +25,7 @@ async def test_the_second_driver_of_a_first_boot_is_there_in_the_outage(
 
     def csi_node(name: str, *drivers: str) -> dict[str, Any]:
         specs = [{"name": driver, "nodeID": name, "topologyKeys": []} for driver in drivers]
-        return {
-            "apiVersion": "storage.k8s.io/v1",
-            "kind": "CSINode",
-            "metadata": {"name": name},
-            "spec": {"drivers": specs},
-        }
+        return obj("CSINode", name, apiVersion="storage.k8s.io/v1", spec={"drivers": specs})
 
     hub, link = linked
     csinodes = "/apis/storage.k8s.io/v1/csinodes"

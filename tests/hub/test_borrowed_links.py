@@ -23,6 +23,7 @@ from tests.hub.support.process import SLACK, run_scene
 from tests.hub.support.process_memory import holds
 from tests.hub.support.streams import executed, watching
 from tests.support.background import beside
+from tests.support.objects import obj
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -45,9 +46,7 @@ class Renewals:
 async def renewing(cloud: ScriptableCloud, member: Member) -> AsyncIterator[Renewals]:
     """Renew a kubelet's lease through the member's hub, and read the cloud's state of it."""
     seen, number = Renewals(), 0
-    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {}}
-    lease["metadata"] = {"name": member.name, "namespace": "kube-node-lease"}
-    cloud.store.create(lease)
+    cloud.store.create(obj("Lease", member.name, "kube-node-lease", spec={}))
 
     async def renew() -> None:
         nonlocal number
@@ -101,7 +100,7 @@ async def test_a_node_with_a_cut_link_borrows_that_of_another_hub(tmp_path: Path
             await until(lambda: borrower.via(lender.name), "the link is borrowed")
             assert await executed(borrower.hub.url) == b"\x00LS"
             await until(lambda: servers_of(borrower, services) == {lender.name}, "the leader is read from")
-            pool.cloud.store.create({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}})
+            pool.cloud.store.create(obj("Service", "web"))
             await events.first("ADDED", "web")
             await until(lambda: servers_of(borrower, services) == {lender.name}, "it is read from further")
             readiness = await asyncio.to_thread(borrower.hub.admin, "/readyz?exclude=node")
@@ -144,8 +143,7 @@ async def test_the_lender_learns_neither_token_nor_object(tmp_path: Path) -> Non
     async with lone_links(tmp_path, (), ()) as pool:
         lender, borrower = pool.members
         pool.cloud.access.tokens[token] = User("system:serviceaccount:default:pod")
-        made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "default"}}
-        pool.cloud.store.create({**made, "data": {"x": text}})
+        pool.cloud.store.create(obj("ConfigMap", "x", "default", data={"x": text}))
         await asyncio.to_thread(borrower.link.refuse)
         await until(lambda: borrower.via(lender.name), "the link is borrowed")
         async with aiohttp.ClientSession() as session:

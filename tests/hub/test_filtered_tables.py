@@ -22,6 +22,7 @@ from tests.cloud.rights import group, rights, rule
 from tests.hub.support.objects import service, services, set_rules
 from tests.hub.support.process import SLACK, Hub
 from tests.hub.support.site import hub_before
+from tests.support.objects import obj
 
 KIND = """
 apiVersion: apiextensions.k8s.io/v1
@@ -71,9 +72,8 @@ FILTERS = (Hidden(),)
 
 
 def widget(name: str, tier: str, **labels: str) -> Json:
-    metadata = {"name": name, "labels": labels}
     spec = {"tier": tier, "size": 3, "owner": "people"}
-    return {"apiVersion": "acme.example/v1", "kind": "Widget", "metadata": metadata, "spec": spec}
+    return obj("Widget", name, labels=labels, apiVersion="acme.example/v1", spec=spec)
 
 
 def widgets(namespace: str) -> str:

@@ -14,6 +14,7 @@ from tests.cloud.fixtures import OpenLink
 from tests.cloud.scriptable import ScriptableCloud
 from tests.hub.support.lone_links import until
 from tests.hub.support.process import Hub, started
+from tests.support.objects import obj
 
 LARGE = 300_000
 SPENT = "edgehub_link_budget_spent_bytes"
@@ -36,14 +37,8 @@ async def test_a_spent_budget_is_reported_once_and_cuts_no_traffic(
             assert answer.status == 200
             assert len(await answer.read()) > LARGE
 
-    named = {"name": "large", "namespace": "default"}
-    large = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": named,
-        "data": {"x": random.Random(1).randbytes(LARGE // 2).hex()},
-    }
-    cloud.store.create(large)
+    incompressible = random.Random(1).randbytes(LARGE // 2).hex()
+    cloud.store.create(obj("ConfigMap", "large", "default", data={"x": incompressible}))
     url = urlsplit(cloud.url)
     opened = link(url.hostname or "", url.port or 0)
     server = f"http://{opened.host}:{opened.port}"

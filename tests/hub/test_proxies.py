@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from pathlib import Path
 
 import aiohttp
@@ -49,10 +48,7 @@ async def test_a_hub_reaches_its_cloud_through_a_proxy_alone(tmp_path: Path, by:
     authority = Authority()
     kubeconfig = kubeconfig_of(authority, tmp_path)
     (tmp_path / "ca.pem").write_bytes(authority.certificate)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*authority.issue_server("127.0.0.1", ["127.0.0.1"]).write(tmp_path, "server"))
-    context.load_verify_locations(cadata=authority.certificate.decode())
-    context.verify_mode = ssl.CERT_OPTIONAL
+    context = authority.server_context(tmp_path, ["127.0.0.1"])
     services = "/api/v1/services"
     basic = "Basic dTpwdw=="
     async with (

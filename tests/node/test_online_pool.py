@@ -14,6 +14,7 @@ from scripts.node_machine.machine import Machine
 from scripts.node_machine.network import Cut
 from tests.node.support import callers, hub, status
 from tests.node.support.callers import LONG, Caller
+from tests.support.objects import obj
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
 POOL, POOL_LABEL = "site", "apps.openyurt.io/nodepool"
@@ -62,20 +63,15 @@ def test_a_follower_goes_on_when_the_leader_dies(node: Machine, second: Machine,
         """Give a Service without a selector an endpoint."""
         apply(
             clouds,
-            {
-                "apiVersion": "v1",
-                "kind": "Service",
-                "metadata": {"name": SHARED},
-                "spec": {"ports": [{"port": 80}]},
-            },
-            {
-                "apiVersion": "discovery.k8s.io/v1",
-                "kind": "EndpointSlice",
-                "metadata": {"name": SHARED, "labels": {"kubernetes.io/service-name": SHARED}},
-                "addressType": "IPv4",
-                "ports": [{"port": 80}],
-                "endpoints": [{"addresses": [OTHER]}],
-            },
+            obj("Service", SHARED, spec={"ports": [{"port": 80}]}),
+            obj(
+                "EndpointSlice",
+                SHARED,
+                labels={"kubernetes.io/service-name": SHARED},
+                addressType="IPv4",
+                ports=[{"port": 80}],
+                endpoints=[{"addresses": [OTHER]}],
+            ),
         )
 
     dead, follower = (node, second) if leader(clouds) == node.name else (second, node)

@@ -19,6 +19,7 @@ from kube.wire.encoding import Encoding
 from tests.addons.inputs.test_filter_inputs import NODE, WEB, Cluster
 from tests.addons.support.samples import endpoint_slice, fill, raw, service
 from tests.kube.support.recorded import body
+from tests.support.objects import obj
 
 PATH = "/api/v1/namespaces/default/pods/web-0"
 REPORT, OF_POD = (InputKind.POD_REPORT, "default"), (InputKind.POD_REPORT, "default", "web-0")
@@ -63,12 +64,12 @@ async def site() -> AsyncIterator[Site]:
 
 def pod(*addresses: str, version: int = 0, ready: str = "True", uid: str = "u", **more: Any) -> Json:
     """A pod whose status is so; `more` goes into its metadata."""
-    metadata: Json = {"name": "web-0", "namespace": "default", "uid": uid, "labels": {"app": "web"}, **more}
     status: Json = {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]}
     if addresses:
         status |= {"podIP": addresses[0], "podIPs": [{"ip": each} for each in addresses]}
-    metadata["resourceVersion"] = str(version)
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": status}
+    made = obj("Pod", "web-0", "default", version, uid=uid, labels={"app": "web"}, status=status)
+    made["metadata"] |= more
+    return made
 
 
 def marked(address: str, version: int) -> Json:

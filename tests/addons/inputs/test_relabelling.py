@@ -19,6 +19,7 @@ from tests.addons.inputs.test_filter_inputs import BUCKETS_NAME, NODE, Cluster
 from tests.addons.support.samples import node
 from tests.cloud.ports import LOOPBACK
 from tests.support.background import beside
+from tests.support.objects import obj
 
 ZONES = {
     NODE: {"zone": "stale"},
@@ -31,8 +32,7 @@ def bucket(name: str, nodes: Mapping[str, Mapping[str, str]], version: int) -> J
     groups = [
         {"labels": dict(labels), "nodes": [each]} for each, labels in nodes.items() if bucket_of(each) == name
     ]
-    metadata = {"name": name, "resourceVersion": str(version)}
-    return {"apiVersion": "edgehub.io/v1", "kind": "NodeLabels", "metadata": metadata, "groups": groups}
+    return obj("NodeLabels", name, "", version, apiVersion="edgehub.io/v1", groups=groups)
 
 
 def buckets(nodes: Mapping[str, Mapping[str, str]] = ZONES, version: int = 1) -> Iterable[Json]:

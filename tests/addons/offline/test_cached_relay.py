@@ -36,6 +36,7 @@ from tests.addons.support.offline_world import OfflineWorld, open_world
 from tests.addons.support.samples import HUB, POD, fill, raw, read_of
 from tests.addons.support.samples import node as node_object
 from tests.kube.support.answering import AnsweringClient
+from tests.support.objects import obj
 
 OBJECT = "/api/v1/namespaces/a/secrets/s"
 NODE = "/api/v1/nodes/n1"
@@ -279,8 +280,7 @@ async def test_a_write_joins_the_one_that_the_cloud_could_not_take_yet(node: Nod
 
 
 def pod_at(version: int) -> Json:
-    metadata = {"namespace": "a", "name": "p", "resourceVersion": str(version)}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+    return obj("Pod", "p", "a", version)
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ from tests.addons.support.offline_world import OfflineWorld
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.sessions import new_session
 from tests.kube.support.recorded import single
+from tests.support.objects import obj
 
 NODE = "n1"
 SERVICES = ListWatch(ResourceType("", "v1", "services"), encoding=Encoding.JSON)
@@ -219,12 +220,7 @@ async def test_a_clock_that_is_set_drops_nothing_that_is_asked_for(node: Node) -
 def pod(name: str, mounts: str, node: str = NODE) -> dict[str, Any]:
     volumes = [{"name": "v", "secret": {"secretName": mounts}}]
     spec = {"nodeName": node, "containers": [{"name": "c", "image": "i"}], "volumes": volumes}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": spec,
-    }
+    return obj("Pod", name, "default", spec=spec)
 
 
 async def test_the_secret_of_a_deleted_pod_is_removed_once_the_pods_of_the_cloud_are_known(

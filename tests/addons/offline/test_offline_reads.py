@@ -24,8 +24,9 @@ from kube.wire.encoding import Encoding
 from tests.addons.support.copying import copies_in, settled
 from tests.addons.support.offline_parts import JSON, QueuedAnswers, asked, read
 from tests.addons.support.offline_world import OfflineWorld, open_world
-from tests.addons.support.samples import fill, metadata, raw, read_of, service
+from tests.addons.support.samples import fill, raw, read_of, service
 from tests.addons.support.unfiltered import unfiltered
+from tests.support.objects import obj
 
 PODS = ResourceType("", "v1", "pods")
 EVERYWHERE = ListWatch(PODS)
@@ -97,8 +98,7 @@ TARGET = "/api/v1/namespaces/a/pods"
 
 
 def pod(name: str, version: int, *, phase: str = "", namespace: str = "a") -> Json:
-    made: Json = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata(name, namespace, version)}
-    return {**made, "status": {"phase": phase}} if phase else made
+    return obj("Pod", name, namespace, version, **({"status": {"phase": phase}} if phase else {}))
 
 
 def listed(version: int, *items: Json, token: str = "", kind: str = "PodList") -> Json:

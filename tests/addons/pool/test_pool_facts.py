@@ -23,6 +23,7 @@ from tests.addons.support.hand_source import HandSource
 from tests.addons.support.samples import fill, node, node_pool
 from tests.cloud.pki import Authority
 from tests.support.background import beside
+from tests.support.objects import obj
 
 NODE = "n1"
 POOL = POOL_LABEL.replace("/", "__")
@@ -34,9 +35,8 @@ CLIENT_CA = "metadata.name=extension-apiserver-authentication"
 
 
 def config_map(version: int, **data: str) -> Json:
-    metadata = {"namespace": "kube-system", "name": "x", "resourceVersion": str(version)}
     named = {key.replace("__", "-"): text for key, text in data.items()}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": named}
+    return obj("ConfigMap", "x", "kube-system", version, data=named)
 
 
 def published(version: int, leaders: str = "n2/10.0.0.2") -> Json:

@@ -14,6 +14,7 @@ from kube.errors import StatusError
 from kube.json_type import Json
 from tests.addons.support.offline_parts import JSON, QueuedAnswers, asked, body_of, in_protobuf
 from tests.support.background import beside
+from tests.support.objects import obj
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 LEASE = f"{LEASES}/n1"
@@ -21,15 +22,9 @@ GONE = StatusError(404, "NotFound", "no lease")
 
 
 def lease(name: str = "n1", version: int = 0, duration: int = 40) -> Json:
-    metadata: Json = {"name": name, "namespace": "kube-node-lease", "uid": "u"}
-    if version:
-        metadata["resourceVersion"] = str(version)
-    spec = {
-        "holderIdentity": name,
-        "leaseDurationSeconds": duration,
-        "renewTime": "2026-01-02T03:04:05.000000Z",
-    }
-    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+    time = "2026-01-02T03:04:05.000000Z"
+    spec = {"holderIdentity": name, "leaseDurationSeconds": duration, "renewTime": time}
+    return obj("Lease", name, "kube-node-lease", version, uid="u", spec=spec)
 
 
 def protobuf_lease(name: str = "n1") -> bytes:

@@ -33,12 +33,7 @@ def credentials(*, token: str = "", trusted: Authority = AUTHORITY) -> Credentia
 
 
 def server_context(folder: Path, *, alpn: tuple[str, ...] = ("h2",)) -> ssl.SSLContext:
-    """The context of a server at 127.0.0.1 with the authority's certificate. It accepts client certificates, and
-    requires none."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*AUTHORITY.issue_server("cloud", ["127.0.0.1"]).write(folder, "server"))
-    context.load_verify_locations(cadata=AUTHORITY.certificate.decode())
-    context.verify_mode = ssl.CERT_OPTIONAL
+    context = AUTHORITY.server_context(folder, ["127.0.0.1"])
     context.set_alpn_protocols(list(alpn))
     return context
 

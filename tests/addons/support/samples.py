@@ -17,6 +17,7 @@ from kube.requests.request_info import parse_request
 from kube.store.store import Store
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
+from tests.support.objects import obj
 
 SERVICES = "/api/v1/services"
 SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
@@ -29,24 +30,11 @@ POD = Caller(CredentialSource.OWN, "Bearer pod")
 NOBODY = Caller(CredentialSource.NONE)
 
 
-def metadata(name: str, namespace: str = "", version: int = 0, **more: Mapping[str, str]) -> Json:
-    found: Json = {"name": name, **{key: dict(value) for key, value in more.items() if value}}
-    if namespace:
-        found["namespace"] = namespace
-    if version:
-        found["resourceVersion"] = str(version)
-    return found
-
-
 def service(
     name: str = "web", version: int = 0, annotations: Mapping[str, str] | None = None, **spec: Any
 ) -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": metadata(name, "default", version, annotations=annotations or {}),
-        "spec": {"ports": [{"name": "http", "port": 80, "protocol": "TCP"}], **spec},
-    }
+    spec = {"ports": [{"name": "http", "port": 80, "protocol": "TCP"}], **spec}
+    return obj("Service", name, "default", version, annotations=dict(annotations or {}), spec=spec)
 
 
 def cloud_service(name: str = "lb", version: int = 0) -> Json:
@@ -58,45 +46,31 @@ def endpoint_slice(
     name: str, nodes: Iterable[str], version: int = 0, service_name: str = "web", ready: bool = True
 ) -> Json:
     """One endpoint on each of these nodes."""
-    return {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": metadata(name, "default", version, labels={"kubernetes.io/service-name": service_name}),
-        "addressType": "IPv4",
-        "endpoints": [
-            {"addresses": [f"10.0.0.{number}"], "conditions": {"ready": ready}, "nodeName": node}
-            for number, node in enumerate(nodes, 1)
-        ],
-        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
-    }
+    endpoints = [
+        {"addresses": [f"10.0.0.{number}"], "conditions": {"ready": ready}, "nodeName": node}
+        for number, node in enumerate(nodes, 1)
+    ]
+    made = obj("EndpointSlice", name, "default", version, labels={"kubernetes.io/service-name": service_name})
+    ports = [{"name": "http", "port": 8080, "protocol": "TCP"}]
+    return {**made, "addressType": "IPv4", "endpoints": endpoints, "ports": ports}
 
 
 def node(name: str, version: int = 0, **labels: str) -> Json:
     found = {key.replace("__", "/"): value for key, value in labels.items()}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata(name, "", version, labels=found)}
+    return obj("Node", name, "", version, labels=found)
 
 
 def node_pool(name: str, nodes: Iterable[str], version: int = 0) -> Json:
-    return {
-        "apiVersion": "apps.openyurt.io/v1beta2",
-        "kind": "NodePool",
-        "metadata": metadata(name, "", version),
-        "status": {"nodes": list(nodes)},
-    }
+    return obj("NodePool", name, "", version, status={"nodes": list(nodes)})
 
 
 def config_map(data: Mapping[str, str], version: int = 0, name: str = "yurt-hub-cfg") -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": metadata(name, "kube-system", version),
-        "data": dict(data),
-    }
+    return obj("ConfigMap", name, "kube-system", version, data=dict(data))
 
 
 def secret(name: str = "s", namespace: str = "default", **data: str) -> Json:
     """The texts of `data` are in base64."""
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata(name, namespace), "data": data}
+    return obj("Secret", name, namespace, data=data)
 
 
 def raw(value: Json) -> bytes:

@@ -19,10 +19,11 @@ from addons.ui.running_hub import Readiness, RunningHub
 from tests.addons.support.admin_client import AdminClient, served
 from tests.addons.support.hub_world import HubWorld
 from tests.addons.support.offline_process import Process
-from tests.addons.support.samples import POD, SERVICES, metadata
+from tests.addons.support.samples import POD, SERVICES
 from tests.cloud.ports import free_port
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
+from tests.support.objects import obj
 
 
 async def test_alive_as_soon_as_it_answers(pages: AdminClient) -> None:
@@ -144,7 +145,7 @@ async def test_pods_are_those_that_kubelet_has(
 ) -> None:
     assert (await pages.ask("/pods"))[0] == 404
     node = hub.settings.node
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata("web"), "spec": {"nodeName": node}}
+    pod = obj("Pod", "web", spec={"nodeName": node})
     cloud.store.create(pod)
     await parts.names(f"/api/v1/pods?fieldSelector=spec.nodeName%3D{node}&resourceVersion=0", "kubelet")
     found = await pages.json("/pods")

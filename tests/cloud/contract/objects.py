@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from kube.json_type import Json
 from tests.cloud.caller import Caller
+from tests.support.objects import obj
 
 
 def config_map(name: str, labels: dict[str, str] | None = None, **data: str) -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": name, "labels": labels or {}},
-        "data": data,
-    }
+    return obj("ConfigMap", name, labels=labels or {}, data=data)
 
 
 def names(answer: Json) -> list[str]:

@@ -23,14 +23,10 @@ from kube.requests.request_info import ResourceType
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.sessions import new_session
 from tests.controllers.support.plain_account import PlainAccount
+from tests.support.objects import obj
 
 CONFIG_MAPS = ResourceType("", "v1", "configmaps")
-OBJECT = {
-    "apiVersion": "v1",
-    "kind": "ConfigMap",
-    "metadata": {"namespace": "default", "name": "a"},
-    "data": {"x": "1"},
-}
+OBJECT = obj("ConfigMap", "a", "default", data={"x": "1"})
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from kube.json_type import Json
 from tests.cloud.rest import STRATEGIC_PATCH
 from tests.controllers.support.scene import Scene, condition
 from tests.controllers.support.workloads import DEPLOYMENT
+from tests.support.objects import obj
 
 POOL_NAME = "apps.openyurt.io/pool-name"
 RECORD = "apps.openyurt.io/config-bindings"
@@ -47,12 +48,7 @@ class BindingScene:
         spec |= {"patches": [each["patch"] for each in patches]} if patches else {}
         self.scene.admin.post(
             self.path,
-            {
-                "apiVersion": "apps.openyurt.io/v1alpha1",
-                "kind": "YurtAppConfigBinding",
-                "metadata": {"name": name},
-                "spec": spec,
-            },
+            obj("YurtAppConfigBinding", name, apiVersion="apps.openyurt.io/v1alpha1", spec=spec),
         )
         return name
 

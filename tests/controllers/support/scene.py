@@ -12,6 +12,7 @@ from tests.cloud.audit import AuditEvent
 from tests.cloud.real import RealCloud
 from tests.cloud.rest import RestClient, RestError
 from tests.controllers.support.process import ManagerProcess
+from tests.support.objects import obj
 
 POOLS = "/apis/apps.openyurt.io/v1beta2/nodepools"
 NODES = "/api/v1/nodes"
@@ -73,12 +74,7 @@ class Scene:
         name = name or self.name("pool")
         self.admin.post(
             POOLS,
-            {
-                "apiVersion": "apps.openyurt.io/v1beta2",
-                "kind": "NodePool",
-                "metadata": {"name": name},
-                "spec": spec,
-            },
+            obj("NodePool", name, spec=spec),
         )
         return name
 
@@ -119,12 +115,13 @@ class Scene:
         name = name or self.name("grid")
         self.admin.post(
             self.grids,
-            {
-                "apiVersion": "superedge.io/v1",
-                "kind": "ServiceGrid",
-                "metadata": {"name": name, "labels": {"team": "a"}},
-                "spec": {"gridUniqKey": key, "template": {**TEMPLATE, **template}},
-            },
+            obj(
+                "ServiceGrid",
+                name,
+                labels={"team": "a"},
+                apiVersion="superedge.io/v1",
+                spec={"gridUniqKey": key, "template": {**TEMPLATE, **template}},
+            ),
         )
         return name
 

@@ -4,25 +4,61 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tests.cloud.connect_proxy import ConnectProxy
+from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.link import Link
 from tests.cloud.pki import Authority
 from tests.cloud.ports import LOOPBACK, ReservedPort
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
 from tests.hub.support.process import SLACK, Hub
+from tests.support.objects import obj
 
 SERVER = "https://cloud.example:6443"
 """A name that the proxy at the end of each link alone can resolve, so that all hubs have the same server."""
 POOL = "islands"
+
+
+def peer_flags(authority: Authority, folder: Path, node: str, address: str, port: int) -> tuple[str, ...]:
+    """A hub's flags for its peer port in the pool, with a certificate."""
+    certificate, key = authority.issue_server(f"system:node:{node}", [address]).write(folder, "peer")
+    return (
+        *("--pool", POOL, "--peer-port", str(port), "--peer-address", address),
+        *("--peer-cert", str(certificate), "--peer-key", str(key)),
+    )
+
+
+def register(cloud: ScriptableCloud, node: str) -> None:
+    user = f"system:node:{node}"
+    cloud.access.certificates[user] = User(user, ("system:nodes",))
+    cloud.store.create(obj("Node", node))
+
+
+def enrol(cloud: ScriptableCloud, *nodes: str) -> None:
+    """Set the pool's members to these nodes."""
+    cloud.store.put(obj("NodePool", POOL, spec={"type": "Edge"}))
+    cloud.store.update(obj("NodePool", POOL, status={"nodes": [*nodes]}), subresource="status")
+
+
+def publish(cloud: ScriptableCloud, nodes: Mapping[str, str]) -> None:
+    """Write what manager and kubelets write: the nodes, of these names and addresses, and the pool that the first leads."""
+    for each in nodes:
+        register(cloud, each)
+    enrol(cloud, *nodes)
+    leader, address = next(iter(nodes.items()))
+    data = {
+        "leaders": f"{leader}/{address}",
+        "pool-scoped-metadata": "/v1/services",
+        "interconnectivity": "true",
+        "enable-leader-election": "true",
+    }
+    cloud.store.create(obj("ConfigMap", f"leader-hub-{POOL}", "kube-system", data=data))
 
 
 class Member:
@@ -35,36 +71,15 @@ class Member:
         self.credential = pool.authority.issue_node(self.name)
         folder = pool.folder / self.name
         folder.mkdir()
-        node_files = self.credential.write(folder, "node")
-        peer_files = pool.authority.issue_server(f"system:node:{self.name}", [self.address]).write(
-            folder, "peer"
-        )
-        kubeconfig = folder / "node.conf"
-        cluster = {
-            "server": SERVER,
-            "certificate-authority": str(pool.folder / "ca.pem"),
-            "tls-server-name": LOOPBACK,
-            "proxy-url": f"http://{LOOPBACK}:{self.link.port}",
-        }
-        user = dict(zip(("client-certificate", "client-key"), map(str, node_files), strict=True))
-        document = {
-            "clusters": [{"name": "c", "cluster": cluster}],
-            "users": [{"name": "u", "user": user}],
-            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-            "current-context": "x",
-        }
-        kubeconfig.write_text(json.dumps(document))
-        self.hub = Hub(
-            folder,
+        kubeconfig = write_kubeconfig(
+            folder / "node.conf",
             SERVER,
-            node=self.name,
-            kubeconfig=kubeconfig,
-            flags=(
-                *("--pool", POOL, "--peer-port", str(pool.port), "--peer-address", self.address),
-                *("--peer-cert", str(peer_files[0]), "--peer-key", str(peer_files[1])),
-                *flags,
-            ),
+            authority=pool.authority.certificate,
+            credential=self.credential,
+            more={"tls-server-name": LOOPBACK, "proxy-url": f"http://{LOOPBACK}:{self.link.port}"},
         )
+        flags = (*peer_flags(pool.authority, folder, self.name, self.address, pool.port), *flags)
+        self.hub = Hub(folder, SERVER, node=self.name, kubeconfig=kubeconfig, flags=flags)
 
     def pool_report(self) -> dict[str, Any]:
         found = self.hub.debug("pool")
@@ -92,27 +107,11 @@ class LoneLinks:
         self.members: list[Member] = []
 
     def enrol(self, *names: str) -> None:
-        """Set the pool's members to these nodes."""
-        pool = {"apiVersion": "apps.openyurt.io/v1beta2", "kind": "NodePool", "metadata": {"name": POOL}}
-        self.cloud.store.put({**pool, "spec": {"type": "Edge"}})
-        self.cloud.store.update({**pool, "status": {"nodes": list(names)}}, subresource="status")
+        enrol(self.cloud, *names)
 
     def prepare(self, flags: tuple[tuple[str, ...], ...]) -> None:
         self.members = [Member(self, number, each) for number, each in enumerate(flags, 1)]
-        for each in self.members:
-            user = f"system:node:{each.name}"
-            self.cloud.access.certificates[user] = User(user, ("system:nodes",))
-            self.cloud.store.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": each.name}})
-        self.enrol(*(each.name for each in self.members))
-        first = self.members[0]
-        data = {
-            "leaders": f"{first.name}/{first.address}",
-            "pool-scoped-metadata": "/v1/services",
-            "interconnectivity": "true",
-            "enable-leader-election": "true",
-        }
-        named = {"name": f"leader-hub-{POOL}", "namespace": "kube-system"}
-        self.cloud.store.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": named, "data": data})
+        publish(self.cloud, {each.name: each.address for each in self.members})
 
     def start(self) -> None:
         """Start the hubs side by side."""
@@ -132,10 +131,7 @@ async def lone_links(folder: Path, *flags: tuple[str, ...]) -> AsyncIterator[Lon
     """A pool with one member for each entry of `flags`, all of which run and know each other."""
     authority = Authority()
     (folder / "ca.pem").write_bytes(authority.certificate)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*authority.issue_server("cloud", [LOOPBACK]).write(folder, "server"))
-    context.load_verify_locations(cadata=authority.certificate.decode())
-    context.verify_mode = ssl.CERT_OPTIONAL
+    context = authority.server_context(folder, [LOOPBACK])
     async with AsyncExitStack() as stack:
         cloud = await stack.enter_async_context(ScriptableCloud(tls=context))
         proxy = await stack.enter_async_context(ConnectProxy(int(cloud.url.rpartition(":")[2])))

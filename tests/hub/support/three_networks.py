@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import itertools
 import os
-import ssl
 import subprocess
 import sys
 import threading
@@ -28,11 +27,12 @@ from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.pki import Authority
 from tests.cloud.ports import LOOPBACK
 from tests.cloud.scriptable import ScriptableCloud
-from tests.cloud.scriptable.access import User
+from tests.hub.support.lone_links import peer_flags, publish
 from tests.hub.support.process import Hub
 from tests.hub.support.streams import executed
+from tests.support.objects import obj
 
-CLOUD, PORT, PEER_PORT, POOL = "10.0.0.1", 6443, 10269, "islands"
+CLOUD, PORT, PEER_PORT = "10.0.0.1", 6443, 10269
 PATIENCE = 60.0
 EACH, LOOK = 0.25, 0.02
 """Seconds between two renewals of a lease, and between two looks at it."""
@@ -55,46 +55,60 @@ def run(command: str) -> None:
     subprocess.run(command.split(), check=True)
 
 
-class Node:
-    """A thread whose network is the node's, and the node's hub, which it starts."""
+class Network:
+    """A thread whose network is a node's, and the node's hub, which it starts."""
+
+    hub: Hub
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._thread = ThreadPoolExecutor(1, initializer=os.unshare, initargs=(os.CLONE_NEWNET,))
+        self._tid = self.do(threading.get_native_id)
+
+    def do[T](self, what: Callable[[], T]) -> T:
+        """Do something in the node's network."""
+        return self._thread.submit(what).result()
+
+    def run(self, command: str) -> None:
+        self.do(partial(run, command))
+
+    def connect(self, outer: str, inner: str, net: str) -> None:
+        """Add a link to the router, which is .1 in the net, and the node .2."""
+        run(f"ip link add {outer} type veth peer name {inner} netns {self._tid}")
+        run(f"ip addr add {net}.1/24 dev {outer}")
+        run(f"ip link set {outer} up")
+        self.run(f"ip addr add {net}.2/24 dev {inner}")
+        self.run(f"ip link set {inner} up")
+
+    def close(self) -> None:
+        self.do(self.hub.stop)
+        self._thread.shutdown()
+
+
+class Node(Network):
+    """A node with a link to the cloud, and one to the other nodes."""
 
     def __init__(self, number: int, authority: Authority, folder: Path) -> None:
-        self.number, self.name, self.address = number, f"island-{number}", f"10.2.{number}.2"
-        self._thread = ThreadPoolExecutor(1, initializer=os.unshare, initargs=(os.CLONE_NEWNET,))
-        tid = self._thread.submit(threading.get_native_id).result()
+        super().__init__(f"island-{number}")
+        self.number, self.address = number, f"10.2.{number}.2"
         for kind, net in (("wan", 1), ("lan", 2)):
-            run(f"ip link add {kind}{number} type veth peer name {kind} netns {tid}")
-            run(f"ip addr add 10.{net}.{number}.1/24 dev {kind}{number}")
-            run(f"ip link set {kind}{number} up")
-            self.do(partial(self._join, kind, net))
+            self.connect(f"{kind}{number}", kind, f"10.{net}.{number}")
         for each in ("ip link set lo up", f"ip route add {CLOUD} via {{router}}"):
             self.alter(each)
         self.alter(f"ip route add 10.2.0.0/16 via 10.2.{number}.1")
         folder = folder / self.name
         folder.mkdir()
-        files = authority.issue_server(f"system:node:{self.name}", [self.address]).write(folder, "peer")
         credential = authority.issue_node(self.name)
         server = f"https://{CLOUD}:{PORT}"
         kubeconfig = write_kubeconfig(
             folder / "node.conf", server, authority=authority.certificate, credential=credential
         )
-        flags = (
-            *("--pool", POOL, "--peer-port", str(PEER_PORT), "--peer-address", self.address),
-            *("--peer-cert", str(files[0]), "--peer-key", str(files[1])),
-        )
+        flags = peer_flags(authority, folder, self.name, self.address, PEER_PORT)
         self.hub = Hub(folder, server, node=self.name, kubeconfig=kubeconfig, flags=flags)
-
-    def _join(self, kind: str, net: int) -> None:
-        run(f"ip addr add 10.{net}.{self.number}.2/24 dev {kind}")
-        run(f"ip link set {kind} up")
 
     def alter(self, command: str) -> None:
         """Run a command in the node's network, which knows the router on its link to the cloud."""
-        self.do(partial(run, command.format(router=f"10.1.{self.number}.1")))
-
-    def do[T](self, what: Callable[[], T]) -> T:
-        """Do something in the node's network."""
-        return self._thread.submit(what).result()
+        self.run(command.format(router=f"10.1.{self.number}.1"))
 
     async def until(self, what: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE):
@@ -112,8 +126,7 @@ class Node:
         """Renew the node's lease as kubelet does; the status of the answer."""
         # The hub renews the cloud's as often in this time as a kubelet does.
         spec = {"holderIdentity": holder, "leaseDurationSeconds": 2}
-        named = {"name": self.name, "namespace": "kube-node-lease"}
-        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": named, "spec": spec}
+        body = obj("Lease", self.name, "kube-node-lease", spec=spec)
         http = urllib3.PoolManager(retries=False, timeout=5, headers={"User-Agent": "kubelet/v1.34.0"})
         with contextlib.suppress(urllib3.exceptions.HTTPError):
             return http.request("PUT", f"{self.hub.url}{LEASES}/{self.name}", json=body).status
@@ -139,10 +152,6 @@ class Node:
     def executed(self) -> bytes:
         """Return the answer to an exec through the node's hub."""
         return asyncio.run(executed(self.hub.url))
-
-    def close(self) -> None:
-        self.do(self.hub.stop)
-        self._thread.shutdown()
 
 
 class Door:
@@ -176,12 +185,7 @@ async def in_the_cloud(
     door = door or Door()
     for each in ("ip link set lo up", f"ip addr add {CLOUD}/32 dev lo", "sysctl -q -w net.ipv4.ip_forward=1"):
         run(each)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*authority.issue_server("cloud", [CLOUD]).write(folder, "server"))
-    context.load_verify_locations(cadata=authority.certificate.decode())
-    context.verify_mode = ssl.CERT_OPTIONAL
-
-    async with ScriptableCloud(tls=context) as cloud:
+    async with ScriptableCloud(tls=authority.server_context(folder, [CLOUD])) as cloud:
 
         async def lead(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             theirs, to_them = await asyncio.open_connection(LOOPBACK, int(cloud.url.rpartition(":")[2]))
@@ -195,27 +199,6 @@ async def in_the_cloud(
         server = await asyncio.start_server(lead, CLOUD, PORT)
         yield cloud
         server.close()
-
-
-def publish(cloud: ScriptableCloud, nodes: list[Node]) -> None:
-    """Write the manager's and kubelets' objects: the pool, its leader, the nodes and their leases."""
-    for each in nodes:
-        user = f"system:node:{each.name}"
-        cloud.access.certificates[user] = User(user, ("system:nodes",))
-        cloud.store.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": each.name}})
-        lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {}}
-        cloud.store.create({**lease, "metadata": {"name": each.name, "namespace": "kube-node-lease"}})
-    pool = {"apiVersion": "apps.openyurt.io/v1beta2", "kind": "NodePool", "metadata": {"name": POOL}}
-    cloud.store.put({**pool, "spec": {"type": "Edge"}})
-    cloud.store.update({**pool, "status": {"nodes": [each.name for each in nodes]}}, subresource="status")
-    data = {
-        "leaders": f"{nodes[0].name}/{nodes[0].address}",
-        "pool-scoped-metadata": "/v1/services",
-        "interconnectivity": "true",
-        "enable-leader-election": "true",
-    }
-    named = {"name": f"leader-hub-{POOL}", "namespace": "kube-system"}
-    cloud.store.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": named, "data": data})
 
 
 def holder(cloud: ScriptableCloud, node: Node) -> str:
@@ -250,7 +233,9 @@ async def main(folder: Path) -> None:
         nodes = [Node(number, authority, folder) for number in (1, 2, 3)]
         for each in nodes:
             stack.push_async_callback(asyncio.to_thread, each.close)
-        publish(cloud, nodes)
+        publish(cloud, {each.name: each.address for each in nodes})
+        for each in nodes:
+            cloud.store.create(obj("Lease", each.name, "kube-node-lease", spec={}))
         await asyncio.gather(*(asyncio.to_thread(each.do, each.hub.start) for each in nodes))
         for each in nodes:
             await each.until(each.can_serve)

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -22,10 +20,11 @@ import urllib3
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.pki import Authority
 from tests.cloud.scriptable import ScriptableCloud
-from tests.cloud.scriptable.access import User
 from tests.cloud.scriptable.request_log import matching
+from tests.hub.support.lone_links import register
 from tests.hub.support.process import Hub
-from tests.hub.support.three_networks import CLOUD, LEASES, PATIENCE, PORT, Door, in_the_cloud, run
+from tests.hub.support.three_networks import CLOUD, LEASES, PATIENCE, PORT, Door, Network, in_the_cloud
+from tests.support.objects import obj
 
 NODE, PREFERRED, OTHER = "island-1", "wan1", "wan2"
 ADDRESS = "10.1.1.2"
@@ -42,18 +41,13 @@ DROPPED = (
 DOWN = (f"ip link set {PREFERRED} down", f"ip link set {PREFERRED} up")
 
 
-class Node:
-    """A thread whose network is the node's, the node's hub, and a watch through it."""
+class Node(Network):
+    """The node, and a watch through its hub."""
 
     def __init__(self, authority: Authority, folder: Path) -> None:
-        self._thread = ThreadPoolExecutor(1, initializer=os.unshare, initargs=(os.CLONE_NEWNET,))
-        tid = self._thread.submit(threading.get_native_id).result()
+        super().__init__(NODE)
         for number in (1, 2):
-            run(f"ip link add out{number} type veth peer name wan{number} netns {tid}")
-            run(f"ip addr add 10.1.{number}.1/24 dev out{number}")
-            run(f"ip link set out{number} up")
-            self.run(f"ip addr add 10.1.{number}.2/24 dev wan{number}")
-            self.run(f"ip link set wan{number} up")
+            self.connect(f"out{number}", f"wan{number}", f"10.1.{number}")
         self.run("ip link set lo up")
         self.run(ROUTE)
         self.run(f"ip route add {CLOUD} via 10.1.2.1 dev {OTHER} metric 2")
@@ -65,13 +59,6 @@ class Node:
         self.hub = Hub(folder, server, node=NODE, kubeconfig=kubeconfig, flags=uplinks)
         self.events: list[str] = []
         self.has_ended = False
-
-    def run(self, command: str) -> None:
-        self.do(partial(run, command))
-
-    def do[T](self, what: Callable[[], T]) -> T:
-        """Do something in the node's network."""
-        return self._thread.submit(what).result()
 
     def watch(self) -> None:
         """Watch Services as kube-proxy does, from now on."""
@@ -119,10 +106,6 @@ class Node:
         named = self.hub.metric("edgehub_link", via=f"uplink {status['cloud']['uplink']}") == 1
         return named, self.hub.admin("/readyz?exclude=node").strip(), status["cloud"]["uplink"]
 
-    def close(self) -> None:
-        self.do(partial(self.hub.stop))
-        self._thread.shutdown()
-
 
 def received() -> dict[str, int]:
     """The bytes that came by each uplink of this thread's network."""
@@ -145,7 +128,7 @@ async def goes_by(node: Node, cloud: ScriptableCloud, uplink: str, how: str) -> 
     await until(node, partial(node.says), (True, f"ok, by the uplink {uplink}", uplink))
     await until(node, partial(node.renew, how), 200)
     await until(node, partial(node.fetch), {uplink})
-    cloud.store.create({"apiVersion": "v1", "kind": "Service", "metadata": {"name": how.replace(" ", "-")}})
+    cloud.store.create(obj("Service", how.replace(" ", "-")))
     await until(node, partial(lambda: node.events[-1:]), [how.replace(" ", "-")])
     print(f"{how}: everything goes by {uplink}", flush=True)
 
@@ -154,14 +137,9 @@ async def main(folder: Path) -> None:
     authority = Authority()
     door = Door()
     async with in_the_cloud(authority, folder, door) as cloud:
-        user = f"system:node:{NODE}"
-        cloud.access.certificates[user] = User(user, ("system:nodes",))
-        cloud.store.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
-        lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {}}
-        cloud.store.create({**lease, "metadata": {"name": NODE, "namespace": "kube-node-lease"}})
-        named = {"name": "large", "namespace": "default"}
-        large = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": named, "data": {"x": "x" * LARGE}}
-        cloud.store.create(large)
+        register(cloud, NODE)
+        cloud.store.create(obj("Lease", NODE, "kube-node-lease", spec={}))
+        cloud.store.create(obj("ConfigMap", "large", "default", data={"x": "x" * LARGE}))
         node = await asyncio.to_thread(Node, authority, folder)
         try:
             await asyncio.to_thread(node.do, partial(node.hub.start))

@@ -20,6 +20,7 @@ from kube.wire.codec_base import ListMeta
 from kube.wire.encoding import Encoding
 from tests.cloud.scriptable import ScriptableCloud
 from tests.kube.support.reflecting import LISTS, WATCHES, Start, reflecting, service, until
+from tests.support.objects import obj
 
 JSON = codec_for(Encoding.JSON)
 
@@ -232,8 +233,7 @@ async def test_a_leader_that_is_behind_what_clients_were_given_proves_nothing(
 
 
 def event(kind: str, version: int, **fields: str) -> Json:
-    metadata = {"name": "a", "resourceVersion": str(version)}
-    return {"type": kind, "object": {"kind": "Service", "apiVersion": "v1", "metadata": metadata, **fields}}
+    return {"type": kind, "object": obj("Service", "a", "", version, **fields)}
 
 
 async def versions_seen(upstream: Bursting, last: int) -> set[int]:

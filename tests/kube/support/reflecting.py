@@ -19,6 +19,7 @@ from kube.wire.encoding import Encoding
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.request_log import LoggedRequest, matching
 from tests.cloud.sessions import new_session
+from tests.support.objects import obj
 
 SERVICES = ResourceType("", "v1", "services")
 LISTS = matching(verb="list", resource="services", full_objects=True)
@@ -73,9 +74,8 @@ async def until(reflector: Reflector, store: Store, condition: Callable[[], bool
 
 
 def service(name: str, namespace: str = "default", text: str = "", **labels: str) -> dict[str, Any]:
-    metadata = {"name": name, "namespace": namespace, "labels": labels, "annotations": {"text": text}}
     spec = {"ports": [{"port": 80}], "type": "ClusterIP"}
-    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
+    return obj("Service", name, namespace, labels=labels, annotations={"text": text}, spec=spec)
 
 
 def equal(store: Store, cloud: ScriptableCloud) -> bool:

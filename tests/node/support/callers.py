@@ -13,6 +13,7 @@ from kube.json_type import Json
 from scripts.node_machine import cloud
 from scripts.node_machine.commands import until
 from scripts.node_machine.machine import Machine
+from tests.support.objects import obj
 
 LONG = 180.0
 """Seconds for steps that take some on idle cores."""
@@ -75,17 +76,17 @@ class Caller:
             "command": ["sh", "-c", LOOP, self.name],
             "volumeMounts": [{"name": SETTINGS, "mountPath": f"/{SETTINGS}"}],
         }
-        return {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": self.name, "labels": {LABEL: ""}},
-            "spec": {
+        return obj(
+            "Pod",
+            self.name,
+            labels={LABEL: ""},
+            spec={
                 "nodeSelector": {"kubernetes.io/hostname": self.node.name},
                 "terminationGracePeriodSeconds": 1,
                 "containers": [container],
                 "volumes": [{"name": SETTINGS, "configMap": {"name": SETTINGS}}],
             },
-        }
+        )
 
     def calls(self) -> list[Call]:
         """Return the calls in the logs of its containers, as far as they exist."""
@@ -140,25 +141,20 @@ def image(node: Machine, name: str) -> str:
 def prepare(clouds: Machine, setting: str) -> None:
     """Create the objects that callers read, and their permission."""
     for role in ROLES:
-        rights = {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": f"{LABEL}-{role.rpartition(':')[2]}"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-            "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": "default"}],
-        }
+        rights = obj(
+            "ClusterRoleBinding",
+            f"{LABEL}-{role.rpartition(':')[2]}",
+            apiVersion="rbac.authorization.k8s.io/v1",
+            roleRef={"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            subjects=[{"kind": "ServiceAccount", "name": "default", "namespace": "default"}],
+        )
         cloud.kubectl(clouds, "apply", "-f", "-", stdin=json.dumps(rights))
     set_value(clouds, setting)
 
 
 def set_value(clouds: Machine, setting: str) -> None:
     """Change the setting that callers mount."""
-    settings = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": SETTINGS},
-        "data": {"value": setting},
-    }
+    settings = obj("ConfigMap", SETTINGS, data={"value": setting})
     cloud.kubectl(clouds, "apply", "-f", "-", stdin=json.dumps(settings))
 
 

@@ -16,6 +16,7 @@ from scripts.node_machine.userland import CHECKOUT, WHEELS
 from tests.node.support import hub_image
 from tests.node.support.callers import LONG
 from tests.node.support.page import blocks
+from tests.support.objects import obj
 
 RELEASE = "/srv/release"
 OFFLINE = f"export PIP_NO_INDEX=1 PIP_FIND_LINKS={WHEELS} PIP_DISABLE_PIP_VERSION_CHECK=1"
@@ -45,12 +46,7 @@ def prepare_pool(clouds: Machine, name: str) -> None:
     """Make a pool that elects a leader, by the page of pools."""
     cloud.kubectl(clouds, "apply", "-f", f"{CHECKOUT}/controllers/manifests/nodepools.yaml")
     cloud.kubectl(clouds, "wait", "--for=condition=Established", "crd/nodepools.apps.openyurt.io")
-    pool = {
-        "apiVersion": "apps.openyurt.io/v1beta2",
-        "kind": "NodePool",
-        "metadata": {"name": name},
-        "spec": {"type": "Edge", "interConnectivity": True},
-    }
+    pool = obj("NodePool", name, spec={"type": "Edge", "interConnectivity": True})
     cloud.kubectl(clouds, "apply", "-f", "-", stdin=json.dumps(pool))
 
 

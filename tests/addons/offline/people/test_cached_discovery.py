@@ -32,9 +32,10 @@ from kube.wire.encoding import Encoding
 from tests.addons.support.copying import copies_in
 from tests.addons.support.observed import until
 from tests.addons.support.offline_parts import JSON, asked
-from tests.addons.support.samples import fill, metadata, read_of
+from tests.addons.support.samples import fill, read_of
 from tests.kube.support import recorded
 from tests.kube.support.answering import AnsweringClient, Asked
+from tests.support.objects import obj
 
 KUBECTL = f"{AGGREGATED},{AGGREGATED.replace('v=v2;', 'v=v2beta1;')},{JSON}"
 
@@ -289,9 +290,7 @@ PODS = ListWatch(ResourceType("", "v1", "pods"))
 
 
 def pod(name: str, version: int, namespace: str = "a", phase: str = "Running") -> Json:
-    labels = {"app": name}
-    about = metadata(name, namespace, version, labels=labels)
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": about, "status": {"phase": phase}}
+    return obj("Pod", name, namespace, version, labels={"app": name}, status={"phase": phase})
 
 
 def store_of(version: int, *pods: Json) -> Store:

@@ -25,6 +25,7 @@ from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.addons.support.offline_parts import JSON, MERGE, PROTOBUF, STRATEGIC, asked, body_of, in_protobuf
 from tests.addons.support.samples import fill, raw
+from tests.support.objects import obj
 
 STATUS = "/api/v1/nodes/n1/status?timeout=10s"
 """The target of kubelet's status patches."""
@@ -35,10 +36,8 @@ pytestmark = pytest.mark.looptime
 
 
 def node(version: int, **status: Any) -> Json:
-    metadata = {"name": "n1", "uid": "u", "resourceVersion": str(version)}
     ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}
-    shown = {"conditions": [ready], **status}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": shown}
+    return obj("Node", "n1", "", version, uid="u", status={"conditions": [ready], **status})
 
 
 WRITTEN = node(7, conditions=[BEAT])

@@ -18,17 +18,15 @@ from tests.addons.support.observed import value_of
 from tests.addons.support.offline_parts import JSON, PROTOBUF, asked, body_of, in_protobuf, read
 from tests.addons.support.refusals import refuses
 from tests.addons.support.samples import raw
+from tests.support.objects import obj
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/shop/leases/web"
 OWN, OTHER = "system:serviceaccount:shop:web", "system:serviceaccount:shop:other"
 
 
 def lease(version: int = 7, holder: str = "pod-1", filler: str = "") -> Json:
-    metadata: Json = {"name": "web", "namespace": "shop", "resourceVersion": str(version)}
     spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": "2026-01-02T03:04:05.000000Z"}
-    if filler:
-        metadata["annotations"] = {"filler": filler}
-    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+    return obj("Lease", "web", "shop", version, annotations=filler and {"filler": filler}, spec=spec)
 
 
 class World:

@@ -19,6 +19,7 @@ from tests.addons.support.copying import copies_in
 from tests.addons.support.offline_parts import JSON, STRATEGIC, asked, read
 from tests.addons.support.offline_world import OfflineWorld, open_world
 from tests.addons.support.samples import HUB, POD, node, raw
+from tests.support.objects import obj
 
 NODE = "/api/v1/nodes/n1"
 EVENTS = "/api/v1/namespaces/a/events"
@@ -65,11 +66,7 @@ def event(name: str = "e") -> Json:
     return {"apiVersion": "v1", "kind": "Event", "metadata": {"name": name}}
 
 
-MIRROR_POD: Json = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"name": "p", "annotations": {"kubernetes.io/config.mirror": "x"}},
-}
+MIRROR_POD: Json = obj("Pod", "p", annotations={"kubernetes.io/config.mirror": "x"})
 REPORT: Json = {"status": {"phase": "Running"}}
 
 

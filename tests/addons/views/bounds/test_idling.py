@@ -15,6 +15,7 @@ from addons.views.source import Source
 from tests.addons.support.hub_world import HubWorld
 from tests.addons.support.observed import until, value_of
 from tests.cloud.scriptable import ScriptableCloud
+from tests.support.objects import obj
 
 CONFIG_MAPS = "/api/v1/namespaces/a/configmaps"
 LARGE = 40_000
@@ -22,8 +23,7 @@ WATCHES = 10
 
 
 def config_map(number: int, size: int = LARGE) -> dict[str, Any]:
-    metadata = {"namespace": "a", "name": f"m{number}"}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"key": "x" * size}}
+    return obj("ConfigMap", f"m{number}", "a", data={"key": "x" * size})
 
 
 def of_config_maps(parts: HubWorld) -> list[Source]:

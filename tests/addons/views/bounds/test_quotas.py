@@ -29,6 +29,7 @@ from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
 from tests.cloud.scriptable.faults import Refuse, Silence
 from tests.cloud.scriptable.request_log import matching
+from tests.support.objects import obj
 
 SECRETS = "/api/v1/namespaces/{}/secrets?resourceVersion=0"
 
@@ -39,12 +40,7 @@ def pod(cloud: ScriptableCloud) -> None:
 
 
 def secret(namespace: str, name: str = "s", size: int = 0) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"namespace": namespace, "name": name},
-        "data": {"key": "eA==" * (size // 4)},
-    }
+    return obj("Secret", name, namespace, data={"key": "eA==" * (size // 4)})
 
 
 def beyond(quota: str) -> float:

@@ -16,6 +16,7 @@ from kube.http.client import ApiResponse, Client
 from kube.json_type import Json
 from kube.requests.request_info import parse_request
 from kube.wire.json_fields import write_json
+from tests.support.objects import obj
 
 WIDGETS = "/apis/acme.example/v1/widgets"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -24,8 +25,7 @@ COLUMNS = [{"name": "Name"}, {"name": "Tier"}, {"name": "Age"}]
 
 
 def widget(name: str, version: int, tier: str = "gold") -> Json:
-    metadata = {"name": name, "namespace": "default", "resourceVersion": str(version)}
-    return {"apiVersion": TYPE[0], "kind": TYPE[1], "metadata": metadata, "spec": {"tier": tier}}
+    return obj(TYPE[1], name, "default", version, apiVersion=TYPE[0], spec={"tier": tier})
 
 
 class Printer:
