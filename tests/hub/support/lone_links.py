@@ -47,7 +47,7 @@ def enrol(cloud: ScriptableCloud, *nodes: str) -> None:
 
 
 def publish(cloud: ScriptableCloud, nodes: Mapping[str, str]) -> None:
-    """Write what manager and kubelets write: the nodes, of these names and addresses, and the pool that the first leads."""
+    """Write what manager and kubelets write: the nodes, by name with address, and the pool that the first one leads."""
     for each in nodes:
         register(cloud, each)
     enrol(cloud, *nodes)
