@@ -12,14 +12,34 @@ import sys
 import tempfile
 import textwrap
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 import looptime
 
-from tests.histories.clock import monotonic
+from addons.views.reviews import Reviews
+from kube.concurrency.backoff import Backoff
 from tests.histories.steps import History, made_up, rules, take
 from tests.histories.world import Finding, World, status_of
+
+
+@contextmanager
+def monotonic(clock: Callable[[], float]) -> Iterator[None]:
+    """Replace the monotonic clock by `clock`, also in defaults that were bound at import."""
+    real, bound = time.monotonic, (Backoff.__init__, Reviews.__init__)
+    defaults = [each.__defaults__ or () for each in bound]
+    for each, were in zip(bound, defaults, strict=True):
+        each.__defaults__ = tuple(clock if value is real else value for value in were)
+    try:
+        with patch.object(time, "monotonic", clock):
+            yield
+    finally:
+        for each, were in zip(bound, defaults, strict=True):
+            each.__defaults__ = were
+
 
 LENGTH = 60
 """Steps of a history at most."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import secrets
 import stat
 from collections.abc import Iterator
 from datetime import timedelta
@@ -10,27 +12,98 @@ from pathlib import Path
 
 import pytest
 import urllib3
+import yaml
 from cryptography import x509
 
 from addons.install.cloud import hash_of
+from kube.json_type import Json
 from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.hollow import is_ready
+from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.real import RealCloud
-from tests.hub.support.bootstrap import (
-    APPROVED,
-    CONTROLLERS,
-    FLAG,
-    MAY_ASK,
-    RENEWED,
-    bootstrap_kubeconfig,
-    is_signed,
-    make_token,
-    publish_authority,
-    requests_of,
-)
+from tests.cloud.rights import bound, group, rights, rule, user
 from tests.hub.support.machine import Machine, edgehub
 from tests.hub.support.process import SLACK, Hub
 from tests.support.polling import eventually
+
+CONTROLLERS = (
+    "certificatesigningrequest-approving-controller",
+    "certificatesigningrequest-signing-controller",
+    "bootstrap-signer-controller",
+)
+"""Controllers of kube-controller-manager that answer certificate requests, and sign the published CA for each token."""
+FLAG = "--enable-bootstrap-token-auth=true"
+"""A flag of kube-apiserver, which kubeadm sets."""
+GROUP = "system:bootstrappers:kubeadm:default-node-token"
+REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+
+
+def binding(role: str, *groups: str) -> Json:
+    """A ClusterRoleBinding, as kubeadm makes them."""
+    return bound(role, *map(group, groups), name=f"test-{role.rpartition(':')[2]}")
+
+
+OTHERS = "system:bootstrappers:others"
+MAY_ASK = binding("system:node-bootstrapper", GROUP, OTHERS)
+APPROVED = binding("system:certificates.k8s.io:certificatesigningrequests:nodeclient", GROUP)
+"""The binding by which kube-controller-manager approves the requests of tokens."""
+RENEWED = binding("system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", "system:nodes")
+
+
+def make_token(cloud: RealCloud, group: str = GROUP) -> str:
+    """A new bootstrap token, as `kubeadm token create` makes it. Requests with another group are not approved."""
+    name, secret = secrets.token_hex(3), secrets.token_hex(8)
+    data = {
+        "token-id": name,
+        "token-secret": secret,
+        "usage-bootstrap-authentication": "true",
+        "usage-bootstrap-signing": "true",
+        "auth-extra-groups": group,
+    }
+    metadata = {"name": f"bootstrap-token-{name}"}
+    cloud.admin.post(
+        "/api/v1/namespaces/kube-system/secrets",
+        {"metadata": metadata, "type": "bootstrap.kubernetes.io/token", "stringData": data},
+    )
+    return f"{name}.{secret}"
+
+
+def bootstrap_kubeconfig(cloud: RealCloud, path: Path, token: str) -> Path:
+    return write_kubeconfig(path, cloud.url, authority=cloud.authority.certificate, token=token)
+
+
+def publish_authority(cloud: RealCloud) -> None:
+    """Let everybody read the cluster's CA, as kubeadm does."""
+    authority = base64.b64encode(cloud.authority.certificate).decode()
+    cluster = {"server": cloud.url, "certificate-authority-data": authority}
+    document = {"clusters": [{"name": "", "cluster": cluster}]}
+    named = {"namespace": "kube-public", "name": "cluster-info"}
+    published = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": named}
+    may_read = {**rule("", "configmaps", "get"), "resourceNames": ["cluster-info"]}
+    everybody = user("system:anonymous")
+    cloud.apply(
+        [
+            {**published, "data": {"kubeconfig": yaml.safe_dump(document)}},
+            *rights("cluster-info", [may_read], everybody, namespace="kube-public"),
+        ]
+    )
+
+
+def is_signed(cloud: RealCloud, token: str) -> bool:
+    """Whether kube-controller-manager has signed the published CA for a token, which takes it a moment."""
+    published = cloud.admin.get("/api/v1/namespaces/kube-public/configmaps/cluster-info")
+    return f"jws-kubeconfig-{token[:6]}" in published["data"]
+
+
+def requests_of(cloud: RealCloud, node: str) -> list[Json]:
+    """The requests for a node's identity, the oldest first."""
+    found = [
+        each
+        for each in cloud.admin.get(REQUESTS)["items"]
+        if each["metadata"]["name"].startswith(f"edgehub-client-{node}-")
+    ]
+    return sorted(found, key=lambda each: int(each["metadata"]["resourceVersion"]))
+
 
 LIFE = "24s"
 """The life of each certificate that this cluster signs; kube-controller-manager lets it begin five minutes earlier."""

@@ -20,10 +20,32 @@ from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
 from tests.hub.support.lone_links import Member, lone_links, until
 from tests.hub.support.process import SLACK, run_scene
-from tests.hub.support.process_memory import holds
 from tests.hub.support.streams import executed, watching
 from tests.support.background import beside
 from tests.support.objects import obj
+
+PIECE = 16 * 1024 * 1024
+
+
+def holds(pid: int, wanted: bytes) -> bool:
+    """Whether the writable memory of a process contains these bytes. OSError if the kernel shows none."""
+    with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            span, rights, *_ = line.split()
+            if not rights.startswith("rw"):
+                continue
+            at, end = (int(each, 16) for each in span.split("-"))
+            tail = b""
+            while at < end:
+                memory.seek(at)
+                piece = memory.read(min(PIECE, end - at))
+                if not piece:
+                    break
+                if wanted in tail + piece:
+                    return True
+                tail, at = piece[-len(wanted) :], at + len(piece)
+    return False
+
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"

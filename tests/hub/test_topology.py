@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,13 +20,29 @@ from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
 from tests.cloud.rest import RestClient
-from tests.hub.support.health_service import HealthService
 from tests.hub.support.node_pools import POOL_CRD, POOLS
 from tests.hub.support.objects import endpoint_slice, nodes_of, services, slices
 from tests.hub.support.process import Hub
 from tests.hub.support.settled import caught_up
 from tests.hub.support.site import hub_before
 from tests.hub.support.streams import Events, Seen, watching
+from tests.support.server_thread import Answering, HttpServer
+
+
+class HealthService(HttpServer):
+    """The site's local health: says which nodes are unhealthy."""
+
+    def __init__(self) -> None:
+        self.unhealthy: tuple[str, ...] = ()
+        health = self
+
+        class Handler(Answering):
+            def respond(self) -> None:
+                self.answer(json.dumps({name: {"normal": False} for name in health.unhealthy}).encode())
+
+        super().__init__(Handler)
+        self.url += "/localinfo"
+
 
 NODES = "/api/v1/nodes"
 NEAR, FAR = "topology-near", "topology-far"

@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import ssl
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from kube.json_type import Json
 from tests.cloud.caller import Caller
-from tests.cloud.contract.clouds import Cloud
 from tests.cloud.real import RealCloud
 from tests.cloud.rest import is_true
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.resources import Resource, Trait
+
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Cloud:
+    """One of the two clouds."""
+
+    caller: Caller
+
+    async def make_namespace(self) -> str:
+        """A new namespace, by name."""
+        name = f"contract-{next(_numbers)}"
+        await self.caller.post("/api/v1/namespaces", {"metadata": {"name": name}})
+        return name
+
 
 THINGS = Resource(
     "contract.example.com", "v1", "things", "Thing", Trait.CUSTOM | Trait.STATUS | Trait.PUT_NEEDS_VERSION

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import gzip
 import uuid
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum, auto
 
 from aiohttp import web
 
-from kube.errors import REASONS, StatusError, method_not_supported
+from kube.errors import REASONS, StatusError, expired, method_not_supported
 from kube.json_type import Json
 from kube.requests.request_info import RequestInfo, parse_request
 from kube.requests.resource_versions import parse_version
@@ -20,11 +21,17 @@ from tests.cloud.scriptable.discovery import discovery
 from tests.cloud.scriptable.faults import (
     Delay,
     Disconnect,
+    ExpiredWatch,
     Faults,
+    LostWatch,
     MalformedBody,
+    MalformedFrame,
     Refuse,
     Rule,
+    ShortWatch,
     Silence,
+    StalledWatch,
+    TornFrame,
     TruncatedBody,
 )
 from tests.cloud.scriptable.lists import check_reached, read_list
@@ -34,9 +41,63 @@ from tests.cloud.scriptable.protobuf import speaks_protobuf
 from tests.cloud.scriptable.request_log import LoggedRequest, RequestLog
 from tests.cloud.scriptable.resources import Resource, ResourceTable, Trait
 from tests.cloud.scriptable.selection import select
-from tests.cloud.scriptable.streaming import Ending, stream_watch
-from tests.cloud.scriptable.watch import Watcher, WatchSettings
+from tests.cloud.scriptable.watch import Event, Watcher, WatchSettings
 from tests.cloud.scriptable.writes import Write, Writer
+
+MALFORMED = b'{"type":"ADDED","object":}\n'
+"""No JSON; as protobuf, a length that no client takes (0x7b227479 = 2 GB)."""
+
+type Send = Callable[[bytes], Awaitable[None]]
+
+
+class Ending(Enum):
+    """How a stream ended, for the HTTP side to do."""
+
+    CLEAN = auto()
+    LOST = auto()
+
+
+async def stream_watch(
+    send: Send, watcher: Watcher, presentation: Presentation, rules: Sequence[Rule]
+) -> Ending:
+    """Send frames until the watch or a fault ends the stream."""
+    faults = [rule.fault for rule in rules]
+    if any(isinstance(fault, ExpiredWatch) for fault in faults):
+        await send(presentation.event(Event("ERROR", status=expired("too old resource version, on command"))))
+        return Ending.CLEAN
+    sent = 0
+    events = watcher.events()
+    try:
+        while True:
+            if ending := await _between(send, rules, sent):
+                return ending
+            event = await anext(events, None)
+            if event is None:
+                return Ending.CLEAN
+            frame = presentation.event(event)
+            if TornFrame(sent) in faults:
+                await send(frame[: len(frame) // 2])
+                return Ending.LOST
+            await send(frame)
+            sent += 1
+    finally:
+        await events.aclose()
+
+
+async def _between(send: Send, rules: Sequence[Rule], sent: int) -> Ending | None:
+    """Apply the rules for a stream after so many frames, before the next."""
+    for rule in rules:
+        match rule.fault:
+            case ShortWatch(after=after) if after == sent:
+                return Ending.CLEAN
+            case LostWatch(after=after) if after == sent:
+                return Ending.LOST
+            case StalledWatch(after=after) if after == sent:
+                await rule.lifted.wait()
+            case MalformedFrame(after=after) if after == sent:
+                await send(MALFORMED)
+    return None
+
 
 GZIP_THRESHOLD = 128 * 1024
 """Bytes above which a kube-apiserver packs a body for clients that can unpack it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,8 +16,17 @@ from scripts.node_machine.machine import Machine
 from scripts.node_machine.userland import CHECKOUT, WHEELS
 from tests.node.support import hub_image
 from tests.node.support.callers import LONG
-from tests.node.support.page import blocks
 from tests.support.objects import obj
+
+PAGE = ROOT / "docs" / "install.md"
+
+
+def blocks(section: str) -> list[str]:
+    """The blocks of commands below a heading, up to the next one."""
+    _, found, rest = PAGE.read_text().partition(f"\n{section}\n")
+    assert found, f"{PAGE.name} has no {section!r}"
+    return re.findall(r"^```sh\n(.*?)^```$", re.split(r"\n#+ ", rest)[0], re.MULTILINE | re.DOTALL)
+
 
 RELEASE = "/srv/release"
 OFFLINE = f"export PIP_NO_INDEX=1 PIP_FIND_LINKS={WHEELS} PIP_DISABLE_PIP_VERSION_CHECK=1"
