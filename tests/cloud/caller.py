@@ -24,8 +24,6 @@ PATIENCE = 20.0
 
 
 class EventStream:
-    """An open watch."""
-
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
         self.headers: Mapping[str, str] = response.headers
@@ -41,7 +39,6 @@ class EventStream:
         return event
 
     async def take(self, count: int) -> list[Json]:
-        """So many events."""
         return [await self.next() for _ in range(count)]
 
     async def until(self, event_type: str) -> list[Json]:

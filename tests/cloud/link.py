@@ -124,7 +124,6 @@ class Link:
 
     @property
     def traffic(self) -> Traffic:
-        """The counters now."""
         return Traffic(self._up.moved, self._down.moved, len(self._connections), self._accepted)
 
     def carry(
@@ -139,15 +138,12 @@ class Link:
         self._do(self._set(Mode.PASS))
 
     def refuse(self) -> None:
-        """REFUSE."""
         self._do(self._set(Mode.REFUSE))
 
     def black_hole(self) -> None:
-        """BLACK_HOLE."""
         self._do(self._set(Mode.BLACK_HOLE))
 
     def hang_up(self) -> None:
-        """HANG_UP."""
         self._do(self._set(Mode.HANG_UP))
 
     def cut(self) -> None:

@@ -83,7 +83,6 @@ class Authority:
         return self._issue(_name(f"system:node:{node}", [NODES_GROUP]), _CLIENT, lifetime=lifetime)
 
     def issue_admin(self) -> Credential:
-        """A cluster admin's client certificate."""
         return self.issue_client("admin", [ADMIN_GROUP])
 
     def _issue(

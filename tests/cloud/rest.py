@@ -28,8 +28,6 @@ ANSWER_TIMEOUT = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The server's answer, whatever its status."""
-
     status: int
     headers: Mapping[str, str]
     body: bytes
@@ -52,8 +50,6 @@ class RestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """One event of a watch."""
-
     type: str
     object: Json
 
@@ -87,7 +83,6 @@ class RestClient:
         self.close()
 
     def close(self) -> None:
-        """Closes idle connections."""
         self._pool.clear()
 
     def request(
@@ -109,23 +104,18 @@ class RestClient:
             return _answer(response)
 
     def get(self, path: str, **query: str) -> Json:
-        """An object or a list."""
         return self._json("GET", path, query=query)
 
     def post(self, path: str, body: object) -> Json:
-        """Creates; the path is the collection's."""
         return self._json("POST", path, body=body)
 
     def put(self, path: str, body: object) -> Json:
-        """Replaces."""
         return self._json("PUT", path, body=body)
 
     def patch(self, path: str, body: object, content_type: str = MERGE_PATCH) -> Json:
-        """Changes a part of an object."""
         return self._json("PATCH", path, body=body, headers={"Content-Type": content_type})
 
     def delete(self, path: str) -> Json:
-        """Deletes an object or, given a collection's path, all of it."""
         return self._json("DELETE", path)
 
     def watch(

@@ -31,8 +31,6 @@ type State = dict[Key, Json]
 
 
 class Style(StrEnum):
-    """How a client begins."""
-
     LIST = "a list at resourceVersion=0"
     FRESH = "a consistent list"
     NOT_OLDER = "a list that is not older than what the client has"

@@ -34,8 +34,6 @@ NEVER = 0.0, 0.0
 
 
 class Link(Enum):
-    """The fate of a request."""
-
     UP = "it is answered"
     DOWN = "nothing comes back"
     HALF = "a write is taken, and its answer is lost"
@@ -70,7 +68,6 @@ class Line:
         self.cloud.moved.notify()
 
     def cut(self) -> None:
-        """Break off every watch."""
         self._cuts += 1
         self.cloud.moved.notify()
 

@@ -73,7 +73,6 @@ def label(world: World, pool: str = "") -> None:
 
 
 def rules(world: World, name: str) -> None:
-    """Edit the rules."""
     data = {**AGENTS, **RULE_SETS[name]}
     world.cloud.put("configmaps", "yurt-hub-cfg", namespace="kube-system", data=data)
 

@@ -34,8 +34,6 @@ class Finding(AssertionError):
 
 
 class World:
-    """One running history."""
-
     def __init__(self, folder: Path) -> None:
         self.cloud = Cloud()
         self.leaders = {

@@ -27,14 +27,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="module")
 def node_name(request: pytest.FixtureRequest) -> str:
-    """This module's node."""
     module: str = request.module.__name__
     return "edge-" + module.rpartition("test_")[2].replace("_", "-")
 
 
 @pytest.fixture(scope="module")
 def hub(real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory, node_name: str) -> Iterator[Hub]:
-    """The hub of this module's node."""
     with hub_before(real_cloud, tmp_path_factory.mktemp("hub"), node_name) as made:
         yield made
 
@@ -57,7 +55,6 @@ async def offline(outage: Outage) -> AsyncIterator[Callable[[], Awaitable[None]]
 
 @pytest.fixture
 async def cloud() -> AsyncIterator[ScriptableCloud]:
-    """A small cloud of the test's own."""
     async with ScriptableCloud() as made:
         yield made
 

@@ -59,7 +59,6 @@ class Scene:
         return f"/api/v1/namespaces/{self.namespace}/services"
 
     def set_clock(self, seconds: float) -> None:
-        """Set the clock ahead."""
         with self.clock.open("r+b") as file:
             file.write(struct.pack("d", seconds))
 
@@ -72,7 +71,6 @@ class Scene:
         self.away.append((began, time.monotonic()))
 
     async def make(self, name: str) -> None:
-        """A service, in the cloud."""
         await asyncio.to_thread(self.cloud.admin.post, self.services, headless(name))
 
     async def write(self, reason: str) -> None:

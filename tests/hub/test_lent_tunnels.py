@@ -40,7 +40,6 @@ class Knocker:
             return read_all(conn)
 
     def tunnel(self) -> ssl.SSLSocket:
-        """An open tunnel."""
         conn = self.open(self.borrower.credential)
         conn.sendall(connect())
         assert conn.recv(4096) == b"HTTP/1.1 200 Connection established\r\n\r\n"

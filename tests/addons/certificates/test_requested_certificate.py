@@ -49,8 +49,6 @@ class Cluster(SigningCluster):
 
 
 class Running:
-    """A certificate that is seen to."""
-
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.back = Notifier()
         self.certificate = serving_certificate_of(

@@ -41,8 +41,6 @@ class End(TlsTransport):
 
 
 class Inside(asyncio.Protocol):
-    """Keeps what comes."""
-
     def __init__(self) -> None:
         self.got: list[bytes] = []
         self.transport: asyncio.Transport | None = None

@@ -147,8 +147,6 @@ type Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], object]
 
 
 class Reader(asyncio.Protocol):
-    """Keeps what comes."""
-
     def __init__(self) -> None:
         self.got = b""
         self.has_ended = False

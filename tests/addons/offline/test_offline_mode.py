@@ -81,8 +81,6 @@ SERVICES = ListWatch(ResourceType("", "v1", "services"), encoding=Encoding.JSON)
 
 
 class Beginning:
-    """A source that begins."""
-
     def __init__(self, client: Client, copies: DiskCopies) -> None:
         self.store = Store()
         self.reflector = Reflector(client, SERVICES, self.store)

@@ -108,8 +108,6 @@ def listed(version: int, *items: Json, token: str = "", kind: str = "PodList") -
 
 
 class Node(OfflineWorld):
-    """A node that has pods."""
-
     async def names(self, target: str) -> dict[str, int] | int | None:
         """The names in a list, with versions; or the code of a refusal."""
         found = await self.get(target)

@@ -85,8 +85,6 @@ class Facts:
 
 
 class Given:
-    """A certificate that a test hands out."""
-
     def __init__(self) -> None:
         self.current: Certificate | None = None
         self.wanted = False
@@ -240,7 +238,6 @@ async def test_a_pool_that_shares_nothing_needs_no_port(hub: Hub, tmp_path: Path
 
 
 def announced(hub: Hub) -> list[str]:
-    """The announcements of the node's peer port."""
     writes = [json.loads(each.body) for each in hub.announced if each.method == "PATCH"]
     return [each["metadata"]["annotations"]["edgehub.io/peer"] for each in writes]
 

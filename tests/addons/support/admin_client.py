@@ -21,8 +21,6 @@ from tests.cloud.ports import free_port
 
 
 class AdminClient:
-    """A client of a hub's open admin port."""
-
     def __init__(self, server: AdminServer, hub: RunningHub, session: aiohttp.ClientSession) -> None:
         self.server = server
         self.session = session

@@ -215,8 +215,6 @@ class HubWorld:
 
 
 class Watching:
-    """An open watch."""
-
     def __init__(self, response: Exchange) -> None:
         self.response = response
         encoding = Encoding(response.content_type)

@@ -29,7 +29,6 @@ async def ended(before: Set[asyncio.Task[Any]]) -> None:
 
 
 def value_of(metric: Any) -> float:
-    """The value of a counter or gauge with its labels."""
     value: float = metric._value.get()
     return value
 

@@ -49,12 +49,10 @@ def in_protobuf(api_version: str, kind: str, name: str, namespace: str = "", **m
 
 
 def body_of(obj: ApiObject) -> bytes:
-    """Encode the object as on the wire."""
     return codec_for(obj.encoding).encode_single(obj.api_version, obj.kind, obj.encode())
 
 
 def read(body: bytes, content_type: str = JSON) -> ApiObject:
-    """The object in an answer."""
     codec = codec_for(Encoding(content_type.partition(";")[0]))
     return decode_object(codec.encoding, *codec.decode_single(body))
 

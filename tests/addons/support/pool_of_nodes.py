@@ -45,8 +45,6 @@ CLOUD = ""
 
 
 class Link(Enum):
-    """The fate of a request to a server."""
-
     UP = "it is answered"
     REFUSED = "it is refused at once"
     SWALLOWED = "nothing comes back"
@@ -56,8 +54,6 @@ type Stream = asyncio.Queue[bytes | Exception]
 
 
 class Opened(NamedTuple):
-    """An open watch."""
-
     node: str
     since: int
     """The version after which the watch brings events."""

@@ -35,8 +35,6 @@ FROM_NODE = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnode"
 
 
 class Listening(ABC):
-    """A server on a port of its own."""
-
     port = 0
 
     @asynccontextmanager
@@ -184,7 +182,6 @@ class Http2Server(Listening):
         self._open[which][1].write(frame.serialize())
 
     def close(self, which: int) -> None:
-        """End one of the connections."""
         self._open[which][1].close()
 
     def tell_much(self, which: int, stream: int, size: int) -> None:

@@ -108,7 +108,6 @@ def lead(context: RequestContext, connections: ServerConnections) -> None:
 
 
 def read_of(target: str, accept: str | None = "application/json") -> ObjectRead:
-    """The read that a GET makes."""
     return parse_read(parse_request("GET", target), accept)
 
 

@@ -46,8 +46,6 @@ def list_of(version: int, *items: Json) -> Json:
 
 
 class World(OfflineWorld):
-    """A node's copies of ConfigMaps."""
-
     async def value(
         self, target: str = PATH, accept: str = JSON, identity: CloudIdentity = HUB_IDENTITY
     ) -> object:

@@ -96,8 +96,6 @@ def test_a_malformed_count_is_zero(text: bytes) -> None:
 
 
 class Clock:
-    """A time of day."""
-
     def __init__(self) -> None:
         self.time = datetime.datetime(2026, 3, 1, 22, 0).astimezone()
 

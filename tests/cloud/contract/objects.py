@@ -12,17 +12,14 @@ def config_map(name: str, labels: dict[str, str] | None = None, **data: str) -> 
 
 
 def names(answer: Json) -> list[str]:
-    """Return the names of a list's items."""
     return [item["metadata"]["name"] for item in answer["items"]]
 
 
 def version(value: Json) -> int:
-    """The resourceVersion of an object or list."""
     return int(value["metadata"]["resourceVersion"])
 
 
 def summary(event: Json) -> tuple[str, str]:
-    """An event's type and the name of its object."""
     return event["type"], event["object"]["metadata"].get("name", "")
 
 

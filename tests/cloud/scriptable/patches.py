@@ -40,8 +40,6 @@ product has those of metadata and status alone."""
 
 
 class PatchType(StrEnum):
-    """Media types of patches."""
-
     MERGE = "application/merge-patch+json"
     JSON = "application/json-patch+json"
     STRATEGIC = "application/strategic-merge-patch+json"

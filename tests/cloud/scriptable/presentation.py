@@ -57,11 +57,9 @@ class Presentation:
         return self._json(value), str(Encoding.JSON)
 
     def stored(self, stored: Stored) -> bytes:
-        """One object as it is stored."""
         return self.single(from_storage(self._resource, stored.value))
 
     def page(self, page: Page) -> bytes:
-        """A list, or a part of one."""
         if self._protobuf:
             message = wire.list_message(
                 page.version, map(self._item, page.items), page.continue_token, page.remaining
@@ -77,7 +75,6 @@ class Presentation:
         return self._json({"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": items})
 
     def event(self, event: Event) -> bytes:
-        """One frame of a watch."""
         if event.status is not None:
             return self._frame(event.type, self.status(event.status))
         if event.stored is not None:
@@ -96,7 +93,6 @@ class Presentation:
         return self._encoding is Encoding.PROTOBUF
 
     def _message(self, value: Json) -> bytes:
-        """The bare message of an object."""
         if self._kind == PARTIAL:
             return wire.block(1, encode_metadata(value["metadata"]))
         return encode_message(value)

@@ -34,7 +34,6 @@ def encode_message(value: Json) -> bytes:
 
 
 def encode_metadata(metadata: Json) -> bytes:
-    """An ObjectMeta."""
     return _encode(metadata, f"{META}.ObjectMeta")
 
 

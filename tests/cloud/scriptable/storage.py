@@ -72,8 +72,6 @@ class Follower:
 
 
 class Collection:
-    """The objects of one resource."""
-
     def __init__(self, began: int, history: int) -> None:
         self.objects: dict[Key, Stored] = {}
         self.oldest = began

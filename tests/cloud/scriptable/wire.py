@@ -58,7 +58,6 @@ def frame(event_type: str, body: bytes) -> bytes:
 
 
 def status_message(status: Json) -> bytes:
-    """metav1.Status."""
     details = status.get("details") or {}
     causes = b"".join(
         block(4, b"".join(block(number, cause.get(name, "")) for number, name in _CAUSE))

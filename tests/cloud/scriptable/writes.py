@@ -16,8 +16,6 @@ from tests.cloud.scriptable.resources import Resource, ResourceTable, Trait
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One request that changes an object."""
-
     info: RequestInfo
     resource: Resource
     user: User

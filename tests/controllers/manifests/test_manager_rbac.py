@@ -24,7 +24,6 @@ MERGE = {"Content-Type": MERGE_PATCH}
 
 @pytest.fixture
 def account_client(scene: Scene) -> RestClient:
-    """A client with the manager's own identity."""
     return scene.cloud.client(token=scene.cloud.token("kube-system", "edgehub-manager"))
 
 

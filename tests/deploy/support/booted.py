@@ -172,7 +172,6 @@ class BootedNode:
         return self.run("systemctl", *arguments)
 
     def shown(self, unit: str, *properties: str) -> dict[str, str]:
-        """Properties of a unit."""
         lines = self.systemctl("show", unit, f"--property={','.join(properties)}").splitlines()
         return dict(each.split("=", 1) for each in lines)
 
@@ -180,7 +179,6 @@ class BootedNode:
         return self.run("journalctl", "--no-pager", "--lines=60", check=False)
 
     def write(self, path: str, data: bytes) -> None:
-        """Write a file of the node."""
         (self._root / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
         (self._root / path.lstrip("/")).write_bytes(data)
 

@@ -62,7 +62,6 @@ class Release:
         self._folder = folder
 
     def install(self, values: Values, chart: Path = CHART, *, flags: Sequence[str] = ()) -> None:
-        """Run `helm upgrade --install`."""
         file = written(values, self._folder)
         self._run("upgrade", "--install", "edgehub", chart, "--create-namespace", "--values", file, *flags)
 
@@ -75,7 +74,6 @@ class Release:
         return self._cloud.kubectl(*asked, stdin=manifest).stdout.splitlines()
 
     def manifest(self) -> str:
-        """Return the manifest of the release."""
         return self._run("get", "manifest", "edgehub")
 
     def _run(self, *arguments: str | Path) -> str:

@@ -114,7 +114,6 @@ class LoneLinks:
         publish(self.cloud, {each.name: each.address for each in self.members})
 
     def start(self) -> None:
-        """Start the hubs side by side."""
         for each in self.members:
             each.hub.launch()
         for each in self.members:

@@ -25,8 +25,6 @@ SHARED = "/v1/services,discovery.k8s.io/v1/endpointslices"
 
 
 class Member:
-    """One node of the pool, and its hub."""
-
     def __init__(self, site: Site, number: int, *, given: bool, flags: tuple[str, ...] = ()) -> None:
         """`given`: the hub gets a certificate for its peer port from its operator, and needs to ask for none.
 
@@ -70,7 +68,6 @@ class Member:
             self.path.close()
 
     def pool(self) -> dict[str, Any]:
-        """The hub's report of its pool."""
         found = self.hub.debug("pool")
         assert isinstance(found, dict)
         return found

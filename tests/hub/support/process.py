@@ -100,7 +100,6 @@ class Hub:
 
     @property
     def authority(self) -> Path:
-        """The CA of the TLS port."""
         return self.state / "pki" / "ca.crt"
 
     @property
@@ -144,12 +143,10 @@ class Hub:
         return process.stop() if process is not None else 0
 
     def kill(self) -> None:
-        """Kill the hub, as a crash would."""
         self.process.kill()
         self._process = None
 
     def admin(self, path: str) -> str:
-        """The admin port's answer to a GET."""
         return self._http.request("GET", self.admin_url + path).data.decode()
 
     def debug(self, page: str) -> object:
@@ -158,7 +155,6 @@ class Hub:
         ).json()
 
     def sources(self) -> list[Json]:
-        """The sources that `/debug/sources` shows."""
         found = self.debug("sources")
         assert isinstance(found, list)
         return found
@@ -168,7 +164,6 @@ class Hub:
         return sum_of_samples(self.admin("/metrics"), name, **labels)
 
     async def logged(self, pattern: str) -> None:
-        """Return when the hub has said it."""
         await asyncio.to_thread(self.process.wait_for_line, pattern, 20)
 
     def wait_for_metric(self, name: str, wanted: float, timeout: float, **labels: str) -> None:

@@ -22,8 +22,6 @@ WAIT = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One event, and when it came."""
-
     type: str
     object: ApiObject
     at: float
@@ -35,8 +33,6 @@ class Seen:
 
 @dataclass(slots=True)
 class Events:
-    """The events of one open watch."""
-
     seen: list[Seen] = field(default_factory=list)
     ended: bool = False
     _news: asyncio.Event = field(default_factory=asyncio.Event)
@@ -62,8 +58,6 @@ class Events:
         return self.seen
 
     async def first(self, event_type: str, name: str, timeout: float = WAIT) -> Seen:
-        """The first event of a type about an object."""
-
         def fits(each: Seen) -> bool:
             return (each.type, each.name) == (event_type, name)
 

@@ -28,8 +28,6 @@ WATCH = "allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds=427&w
 
 
 class Event(NamedTuple):
-    """One event of a watch."""
-
     type: str
     name: str
     version: int
@@ -95,7 +93,6 @@ class YurtHubFollower:
         return page.version, [each.name for each in objects]
 
     async def watch(self, version: int) -> Watch:
-        """A watch from a version on."""
         stream = await self._ask(WATCH.format(version=version))
         assert not self._streams.codings[stream]
         return Watch(self._streams, stream)

@@ -43,8 +43,6 @@ async def test_a_date_counts_from_now() -> None:
 
 
 class Answer:
-    """A whole answer."""
-
     def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         self.status, self.headers, self._body = status, headers, body
 

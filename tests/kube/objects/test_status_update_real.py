@@ -37,8 +37,6 @@ THEN = "2026-01-02T03:14:05Z"
 
 
 class Target(NamedTuple):
-    """An object in the real server."""
-
     cloud: RealCloud
     path: str
     kind: str

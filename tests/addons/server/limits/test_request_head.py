@@ -74,8 +74,6 @@ def test_a_malformed_request_head_is_400(code: int, found: StatusError | None) -
 
 @dataclass(frozen=True)
 class To:
-    """A server."""
-
     scheme: str = "https"
     host: str = "a"
     port: int = 6443

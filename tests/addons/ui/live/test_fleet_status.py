@@ -26,8 +26,6 @@ from tests.cloud.scriptable.faults import Refuse
 
 
 class Heard(Offline):
-    """Records notifications."""
-
     def __init__(self, folder: Path) -> None:
         self.reported: list[HubStatus] = []
         self.tables = OfflineTables.at(folder / "cache")

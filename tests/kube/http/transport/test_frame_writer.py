@@ -28,7 +28,6 @@ class Filling(Sink):
         self.made.pause_writing()
 
     def frames(self) -> list[Frame]:
-        """Read all that waits."""
         found, taken = [], self.take()
         while taken:
             frame, length = Frame.parse_frame_header(memoryview(taken[:9]))

@@ -90,8 +90,6 @@ OF_THE_CONNECTION = {
 
 
 class Heard(ResponseSink):
-    """Notes what it is told."""
-
     def __init__(self) -> None:
         self.body = b""
 
