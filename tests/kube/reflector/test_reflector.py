@@ -23,6 +23,7 @@ from kube.reflector.reflector import UNSERVED_DELAY
 from kube.reflector.state import State
 from kube.store.store import Change, Store
 from kube.wire.codec import WatchFrame, codec_for
+from kube.wire.codec_base import ListMeta
 from kube.wire.encoding import Encoding
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable import faults as fault
