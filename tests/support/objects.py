@@ -16,7 +16,7 @@ API_VERSIONS = {
     "NodePool": "apps.openyurt.io/v1beta2",
     "TokenRequest": "authentication.k8s.io/v1",
 }
-"""Of kinds that are not in v1."""
+"""API versions other than v1, by kind."""
 METADATA = frozenset({"annotations", "finalizers", "generation", "labels", "ownerReferences", "uid"})
 
 
