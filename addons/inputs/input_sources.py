@@ -161,7 +161,7 @@ class Input:
 
     @property
     def is_lost(self) -> bool:
-        """Whether waiting is useless: the cloud is away, and no answer of it is on disk."""
+        """Whether waiting is useless: the cloud is away, and no copy of its answer is on disk."""
         return not self.is_known and not self.is_refused and self.source.is_lost
 
     @property

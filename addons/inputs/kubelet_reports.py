@@ -57,7 +57,7 @@ class KubeletReports(PodReports):
         self._open()
 
     def left(self) -> None:
-        """Handle the start of an outage: the copies have kubelet's last report of each pod."""
+        """Handle the start of an outage: the hub's copies of the pods have kubelet's last report of each pod."""
         self._has_cloud = False
         if self._has_pods():
             self._open()
@@ -108,7 +108,9 @@ class KubeletReports(PodReports):
             self._say(change.key, said._replace(version=item.version))
 
     def advanced(self) -> None:
-        """While the cloud is away, take kubelet's reports from the copies, which may just have been read from disk."""
+        """While the cloud is away, take kubelet's reports from the hub's copies of the pods, which may just have been
+        read from disk.
+        """
         for item in () if self._has_cloud or self._pods is None else self._pods:
             report, document = self._get(item.key), status_of(item)
             if document is not None and (report is None or report.version):

@@ -160,7 +160,8 @@ class Probes:
             try:
                 answer = await self._probe(health, client, began)
                 if answer is not None and answer.status in ASKS and not health.doubtful:
-                    # Honour Retry-After only once the server has counted as erring, so that an outage is noticed.
+                    # Honour Retry-After only after a second error, when the server counts as down: until then an outage
+                    # must be noticed soon.
                     pause = max(pause, retry_after(answer.headers) or 0.0)
             except Exception as error:
                 # The task must survive: without probes the server's state would never change again.

@@ -73,7 +73,8 @@ class TimeoutEstimator:
     def silence(self) -> float:
         """Seconds of silence after which a server that owes an answer counts as down.
 
-        A retransmitted segment takes a round trip more. With the interval this is at least three round trips.
+        A retransmitted segment takes a round trip more. Together with the interval between probes this is at least
+        three round trips.
         """
         known = self.round_trip or 0.0
         slack = max(2 * known - self.interval, _VARIANCES * self._variance)

@@ -34,7 +34,7 @@ async def is_running(hub: Settings) -> bool:
 
 
 async def check_handshakes(hub: Settings) -> list[Finding]:
-    """Return the clients whose TLS handshakes with the running hub failed in the last hour."""
+    """Return a finding for each client whose TLS handshake with the running hub failed in the last hour."""
     async with local(hub.admin_url) as admin:
         try:
             answer = await admin.request("GET", HANDSHAKES, accept="*/*", timeout=TIMEOUT)

@@ -58,7 +58,7 @@ class OpenConnections:
 
 
 def _is_bounded(listener: Listener | None) -> bool:
-    """Whether connections of this listener are limited per address and barred from reserved descriptors. The plain port
-    is exempt: only components of this node use it.
+    """Whether connections of this listener are limited per address and barred from reserved descriptors. The plain
+    port, which kubelet uses, is exempt.
     """
     return listener in (Listener.TLS, Listener.PEER)
