@@ -13,13 +13,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 import os
 from collections.abc import Callable, Collection, Coroutine, Mapping
 
-import orjson
-
+from addons.offline.tables.copy_meta import (
+    FORMER,
+    described,
+    is_shown,
+    last_event_of,
+    list_watch_of,
+    source_name,
+)
 from addons.offline.tables.disk_access import DiskAccess
 from addons.offline.tables.write_behind import WriteBehind
 from addons.views.persistence import Checkpoints, checkpoints_of, past_of
@@ -43,14 +48,10 @@ from kube.reflector.list_pages import read_items
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.reflector import Reflector
 from kube.reflector.state import State
-from kube.requests.request_info import ResourceType
-from kube.store.history import LastSeenEvent
 from kube.store.store import Change, Store
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 
-FORMER = "former"
-"""A key of a copy's metadata: the copy has another history than the cloud."""
 CONFIRM = 1.0
 """Seconds that clients wait for the reflector to resume from the copy. After that they get the copy as it is."""
 WITHDRAWAL = 0.25
@@ -362,37 +363,3 @@ def _refusal(code: object, resource: str) -> StatusError | None:
     if code == 404:
         return StatusError(404, "NotFound", "the server could not find the requested resource")
     return forbidden(f"{resource} is forbidden, as the cloud said before") if code == 403 else None
-
-
-def is_shown(meta: Meta) -> bool:
-    """Whether a copy's objects may be shown: it has objects, of the cloud's history."""
-    return "question" in meta and not {"refused", FORMER} & meta.keys()
-
-
-def last_event_of(meta: Meta) -> LastSeenEvent | None:
-    """Return the last event in a copy; None if it ends with a list."""
-    match meta.get("witness"):
-        case [str(namespace), str(name), int(version)]:
-            return LastSeenEvent((namespace, name), version)
-    return None
-
-
-def list_watch_of(meta: Meta) -> ListWatch:
-    """Return the list-watch that a copy's metadata describes."""
-    group, version, resource, namespace, labels, fields, encoding, metadata_only = meta["question"]
-    kind = ResourceType(group, version, resource)
-    return ListWatch(kind, namespace, labels, fields, Encoding(encoding), metadata_only)
-
-
-def described(list_watch: ListWatch) -> list[str | bool]:
-    """Describe a list-watch for a copy's metadata."""
-    return [
-        *(list_watch.type.group, list_watch.type.version, list_watch.type.resource),
-        *(list_watch.namespace, list_watch.label_selector, list_watch.field_selector),
-        *(list_watch.encoding, list_watch.metadata_only),
-    ]
-
-
-def source_name(identity: str, list_watch: ListWatch) -> str:
-    """Return the name of a source on disk, unique for each identity and list-watch."""
-    return hashlib.sha256(orjson.dumps([identity, *described(list_watch)])).hexdigest()[:32]

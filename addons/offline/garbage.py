@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from addons.link.health import Cloud
-from addons.offline.copies import list_watch_of
 from addons.offline.offline_tables import OfflineTables
+from addons.offline.tables.copy_meta import list_watch_of
 from addons.telemetry import metrics
 from addons.views.source import Source
 from addons.views.sources import Sources

@@ -26,7 +26,8 @@ from addons.offline.accepted.newest_forms import (
 )
 from addons.offline.cached_response import CachedResponse
 from addons.offline.cached_responses import CachedResponses
-from addons.offline.copies import DiskCopies, is_shown, list_watch_of
+from addons.offline.copies import DiskCopies
+from addons.offline.tables.copy_meta import is_shown, list_watch_of
 from addons.offline.tables.disk_access import DiskAccess
 from addons.offline.tables.write_behind import WriteBehind
 from addons.requests.offline_policy import is_event, is_status_write

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from addons.offline.copies import DiskCopies, DiskCopy, described, last_event_of, list_watch_of, source_name
+from addons.offline.copies import DiskCopies, DiskCopy
+from addons.offline.tables.copy_meta import described, last_event_of, list_watch_of, source_name
 from addons.offline.tables.disk_access import DiskAccess
 from addons.offline.tables.pending_rows import OF_A_ROW
 from addons.offline.tables.write_behind import LINGER

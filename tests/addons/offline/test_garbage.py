@@ -11,7 +11,7 @@ import pytest
 
 from addons.link.health import Cloud
 from addons.offline.cached_response import ResponseKey
-from addons.offline.copies import DiskCopies, described, source_name
+from addons.offline.copies import DiskCopies
 from addons.offline.garbage import (
     DAY,
     INTERVAL,
@@ -22,6 +22,7 @@ from addons.offline.garbage import (
     unmounted,
     unused,
 )
+from addons.offline.tables.copy_meta import described, source_name
 from addons.offline.tables.disk_access import DiskAccess
 from addons.offline.tables.write_behind import WriteBehind
 from addons.requests.cloud_identity import HUB_IDENTITY

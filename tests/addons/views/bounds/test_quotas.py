@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from addons.offline.copies import DiskCopies, source_name
+from addons.offline.copies import DiskCopies
+from addons.offline.tables.copy_meta import source_name
 from addons.offline.tables.disk_access import DiskAccess
 from addons.requests.caller import Caller
 from addons.telemetry import metrics

@@ -1,0 +1,50 @@
+"""The metadata of a copy on disk: its list-watch, and the history that it has."""
+
+from __future__ import annotations
+
+import hashlib
+
+import orjson
+
+from kube.disk.copy_rows import Meta
+from kube.reflector.list_watch import ListWatch
+from kube.requests.request_info import ResourceType
+from kube.store.history import LastSeenEvent
+from kube.wire.encoding import Encoding
+
+FORMER = "former"
+"""A key of a copy's metadata: the copy has another history than the cloud."""
+
+
+def is_shown(meta: Meta) -> bool:
+    """Whether a copy's objects may be shown: it has objects, of the cloud's history."""
+    return "question" in meta and not {"refused", FORMER} & meta.keys()
+
+
+def last_event_of(meta: Meta) -> LastSeenEvent | None:
+    """Return the last event in a copy; None if it ends with a list."""
+    match meta.get("witness"):
+        case [str(namespace), str(name), int(version)]:
+            return LastSeenEvent((namespace, name), version)
+    return None
+
+
+def list_watch_of(meta: Meta) -> ListWatch:
+    """Return the list-watch that a copy's metadata describes."""
+    group, version, resource, namespace, labels, fields, encoding, metadata_only = meta["question"]
+    kind = ResourceType(group, version, resource)
+    return ListWatch(kind, namespace, labels, fields, Encoding(encoding), metadata_only)
+
+
+def described(list_watch: ListWatch) -> list[str | bool]:
+    """Describe a list-watch for a copy's metadata."""
+    return [
+        *(list_watch.type.group, list_watch.type.version, list_watch.type.resource),
+        *(list_watch.namespace, list_watch.label_selector, list_watch.field_selector),
+        *(list_watch.encoding, list_watch.metadata_only),
+    ]
+
+
+def source_name(identity: str, list_watch: ListWatch) -> str:
+    """Return the name of a source on disk, unique for each identity and list-watch."""
+    return hashlib.sha256(orjson.dumps([identity, *described(list_watch)])).hexdigest()[:32]
