@@ -16,12 +16,18 @@ MOST_PARAMETERS = 6
 """Parameters of a constructor beside `self`; of a generated one, its fields."""
 
 LARGE_CONSTRUCTORS = {
-    "addons.filters.plugins.FilterPlugin": (10, "has all that a filter declares, and its code"),
+    "addons.filters.plugins.FilterPlugin": (
+        10,
+        "a record of what a filter declares, made in one place, with the code as its one collaborator",
+    ),
     "addons.requests.answers.ClientRequest": (
         11,
         "a record of a request, in which the answerer notes what it served",
     ),
-    "addons.ui.running_hub.RunningHub": (13, "a record of all that reports read; each report takes it whole"),
+    "addons.ui.running_hub.RunningHub": (
+        13,
+        "a record of the parts that reports read: each report takes the hub",
+    ),
 }
 """Classes that are made of more: of how many, and why. A number that is too high fails, so they only shrink."""
 
