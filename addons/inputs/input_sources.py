@@ -76,7 +76,7 @@ def unknown(kind: InputKind) -> InputKey:
 
 
 _UNKNOWN = {kind: ("state of", kind) for kind in InputKind}
-"""Created once, because thousands of objects record some of these."""
+"""These keys, created once, because thousands of objects record them."""
 
 
 def labels_of(item: Item | None) -> Mapping[str, str]:

@@ -1,9 +1,9 @@
 """Pod statuses from this node's kubelet while the cloud was away, until the cloud's own slices reflect them.
 
-A report begins with a status that the hub accepted instead of the cloud, or with the outage itself: the cloud marks
-pods of a silent node as not ready, and sends that to the node before kubelet has reported again. Once the cloud has the
-status, the report gets the version of the pod in the cloud, and follows the cloud's state of the pod. It ends when
-every slice reflects it.
+A report begins with a status that the hub accepted instead of the cloud, or with the outage itself. After an outage the
+cloud has marked pods of a silent node as not ready, and the node reads that before kubelet has reported again. Once the
+cloud has the status, the report gets the version of the pod in the cloud, and follows the cloud's state of the pod. It
+ends when every slice reflects it.
 """
 
 from __future__ import annotations

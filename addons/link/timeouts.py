@@ -82,7 +82,9 @@ class TimeoutEstimator:
 
     @property
     def first_silence(self) -> float:
-        """The same for a server that is not known to be reachable: its state is unknown or down."""
+        """Seconds of silence after which a server counts as down that was not known to be reachable: its state is
+        unknown or down.
+        """
         return max(self.interval + self.timeout, self.silence)
 
     @property

@@ -116,7 +116,7 @@ class ServedRequest(ABC):
     is_observed = False
     """Whether the addons have seen the complete answer: their error hook is not called then."""
     why_left = ""
-    """Why the client takes no more of the answer; "" while it does."""
+    """Why the client does not read the answer any further; "" while it does."""
     shielded = 0
     """Number of running steps that must not be cancelled, such as addons' hooks."""
     flow: http.HTTPFlow | None = None
@@ -214,7 +214,7 @@ class ServedRequest(ABC):
         self.connection.over(self)
 
     def check(self) -> None:
-        """Raise ClientLeft if the client takes no more of the answer."""
+        """Raise ClientLeft if the client does not read the answer any further."""
         if self.why_left or self.is_over or self.connection.transport is None:
             raise ClientLeft
 

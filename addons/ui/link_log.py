@@ -50,7 +50,7 @@ class LinkLog:
     ) -> None:
         """`state` is updated when the link is lost or back. `waiting` returns the number of journal entries.
 
-        `answers_from` names the source of answers meanwhile: "copies", or "memory" in mode cloud.
+        `answers_from` names the source of answers during an outage: "copies", or "memory" in mode cloud.
         """
         self._cloud = cloud
         self._state = state

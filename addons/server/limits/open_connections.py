@@ -13,7 +13,9 @@ from addons.server.limits.client_addresses import MAX_CONNECTIONS, ClientAddress
 from addons.telemetry import metrics
 
 RESERVED_SHARE = 4
-"""Divisor: one in so many descriptors is reserved, and not available to clients of the TLS and peer ports."""
+"""Divisor: a fraction of 1 / RESERVED_SHARE of the descriptors is not available to clients of the TLS and peer
+ports.
+"""
 OWN_DESCRIPTORS = 64
 """Descriptors reserved for the hub itself: listeners, disk, log."""
 

@@ -33,7 +33,7 @@ class Lent(NamedTuple):
     open: Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
     """Opens a connection to the server. OSError if that fails."""
     pace: Callable[[str, int], Awaitable[None]]
-    """Waits until so many bytes may be sent in a direction: "up" to the cloud, or "down"."""
+    """Waits until the rate limit permits sending this many bytes in a direction: "up" to the cloud, or "down"."""
 
 
 @dataclass(slots=True)

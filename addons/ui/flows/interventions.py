@@ -50,7 +50,9 @@ def check_replay(flow: http.HTTPFlow, context: RequestContext | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The parts of a request by which the hub has decided, and those that an edit may change."""
+    """A request before an edit: the parts by which the hub has decided, which must not change, and the parts that may
+    change.
+    """
 
     asked: tuple[object, ...]
     """Method, target and server."""

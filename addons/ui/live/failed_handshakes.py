@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class FailedHandshakes:
-    """Counts failed handshakes, and adds those that are due to `observations`."""
+    """Counts failed handshakes, and adds an observation for each that is not rate-limited."""
 
     def __init__(self, observations: Observations) -> None:
         self._observations = observations
