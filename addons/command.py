@@ -1,4 +1,4 @@
-"""The program `edgehub` (`scripts/hub` from a checkout): reads the flags, and runs the hub or asks a running one."""
+"""The program `edgehub` (`scripts/hub` in a checkout): parses the flags, and runs the hub or queries a running one."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ HUB = Path(__file__).parent / "hub.py"
 NODE_COMMANDS = frozenset({"doctor", "install", "uninstall", "upgrade", "manifests", "fleet"})
 """The subcommands of `addons.install.commands`; all others query a running hub."""
 MITMPROXY_LEVELS = {"debug": "debug", "info": "info", "warning": "warn", "error": "error"}
-"""The log levels of the hub as mitmproxy's event log calls them."""
+"""mitmproxy's names of the hub's log levels."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramFlags:
-    """The flags of the program that are no options of mitmproxy."""
+    """The flags of the program that are no mitmproxy options."""
 
     ui: Literal["none", "console", "web"] = option(
         "none", "mitmproxy's [interface](seeing.md).", begins="Interfaces and log"
@@ -54,7 +54,7 @@ class ProgramFlags:
 
 
 def _sorted(options: Sequence[Option]) -> tuple[Option, ...]:
-    """By groups, in the order of the settings."""
+    """Sort the settings by group."""
     order = list(dict.fromkeys(option.group for option in OPTIONS))
     return tuple(sorted(options, key=lambda option: order.index(option.group)))
 
@@ -65,7 +65,7 @@ FLAGS = _sorted((*PROGRAM_FLAGS, *OPTIONS))
 
 
 def program() -> None:
-    """The command `edgehub` of an installed wheel."""
+    """Run the command `edgehub` of an installed wheel."""
     main(sys.argv[1:])
 
 
@@ -129,7 +129,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def make_parser(*, has_commands: bool = False) -> argparse.ArgumentParser:
-    """The flags of the hub by their groups, and before them the commands where they are wanted."""
+    """Return a parser of the hub's flags by group, with the subcommands first if wanted."""
     parser = FlagParser(
         prog="edgehub",
         usage="edgehub [FLAG ...] [-- FLAG ...]\n       edgehub COMMAND ...",
@@ -161,7 +161,8 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _specifications(rest: Sequence[str], ui: str) -> list[str]:
-    """The NAME=VALUE of each `--set` for mitmproxy; ValueError for anything else where no interface would take it."""
+    """Return the NAME=VALUE of each `--set` for mitmproxy; ValueError for anything else, unless an interface accepts
+    it."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--set", action="append", default=[])
     try:
@@ -178,7 +179,7 @@ def _specifications(rest: Sequence[str], ui: str) -> list[str]:
 
 
 def _check(given: Mapping[str, Any], set_here: Mapping[str, str]) -> Settings:
-    """The settings; ValueError when they cannot be used. `--set` takes precedence."""
+    """Parse the settings; ValueError if they are unusable. `--set` takes precedence."""
     values = {}
     for declared in OPTIONS:
         name = f"hub_{declared.name}"
@@ -189,7 +190,7 @@ def _check(given: Mapping[str, Any], set_here: Mapping[str, str]) -> Settings:
 
 
 def _configuration(folder: str | None) -> Mapping[str, Any]:
-    """The options in mitmproxy's configuration file; ValueError when it cannot be read."""
+    """Read the options in mitmproxy's configuration file; ValueError if it is unreadable."""
     from mitmproxy import options, optmanager  # noqa: PLC0415 - behind leave_out_unused
 
     file = Path(folder or options.CONF_DIR).expanduser() / "config.yaml"
@@ -219,9 +220,10 @@ def _run_alone(given: Mapping[str, Any], specifications: Sequence[str]) -> None:
 def _run_interface(
     flags: ProgramFlags, settings: Settings, chosen: Mapping[str, Any], rest: Sequence[str]
 ) -> None:
-    """Run beside an interface.
+    """Run with an interface.
 
-    A fault that keeps the interface from its start is one line here: a screen or a traceback would hide it.
+    A fault that prevents the interface from starting is reported in one line here: a screen or a traceback would hide
+    it.
     """
     from mitmproxy.tools import main as programs  # noqa: PLC0415 - the heaviest of mitmproxy's modules
 
@@ -262,7 +264,7 @@ def _run_interface(
 
 
 class StartupErrors(logging.Handler):
-    """Keeps why the hub could not start until the console, which has the terminal and its own log, is gone."""
+    """Stores why the hub could not start until the console, which has the terminal and its own log, has ended."""
 
     def __init__(self) -> None:
         super().__init__(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""The part of the hub's addon that bounds clients' connections, in their number and in the time to a first request."""
+"""Bounds the number of clients' connections, and the time until their first request."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from addons.telemetry.background import background
 
 FIRST_REQUEST = 30.0
 """Seconds that a client has for its handshake and its first request, for the head of each request, and for the rest of
-a request of HTTP/1.1 that the hub has answered already."""
+an HTTP/1.1 request that the hub has already answered."""
 SWEEP = 5.0
-"""Seconds between looks for clients that took longer."""
+"""Seconds between checks for clients that exceed that time."""
 
 
 class Connections:
-    """Ends connections that are too many, or too late."""
+    """Closes connections that are too many or too slow."""
 
     name = "edgehub-connections"
 
@@ -53,7 +53,7 @@ class Connections:
         self._open.closed(client.id)
 
     def _close_late(self) -> int:
-        """Close the clients for whose first request, next head or surplus body the hub waits too long; how many."""
+        """Close the clients that exceed FIRST_REQUEST in a first request, a head or a surplus body; return how many."""
         now, closed = self._clock(), 0
         for client_id, since in list(self._since.items()):
             waits_since = accepted[client_id].waits_since(since) if client_id in accepted else since

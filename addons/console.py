@@ -1,4 +1,4 @@
-"""Shows Kubernetes in mitmproxy's interfaces. Without an interface nothing of that is loaded until one is attached."""
+"""Shows Kubernetes in mitmproxy's interfaces. Without an interface nothing of this is loaded until one is attached."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Console:
         self.drills = Drills()
         self._interface: tuple[InterfaceFlows, ConsoleCommands] | None = None
         self.attachments = Attachments(lambda: options.settings, self.drills)
-        """Shows the flows of a hub without an interface to an attached one."""
+        """Sends the flows of a hub without an interface to an attached one."""
         self._starts: tuple[Attachments | InterfaceFlows | HubBeside, ...] = (self.attachments,)
 
     def load(self, loader: Loader) -> None:
@@ -55,12 +55,12 @@ class Console:
         choose_first_view()
 
     def start(self, hub: RunningHub) -> None:
-        """Show the filters' decisions and the hub's own requests, and answer a person's commands."""
+        """Show the filters' decisions and the hub's own requests, and provide the commands."""
         for part in self._starts:
             part.start(hub)
 
     def web_address(self) -> str:
-        """The URL of mitmproxy's web interface, with its token; "" where there is none."""
+        """The URL of mitmproxy's web interface, with its token; "" without that interface."""
         return self._interface[0].web_address() if self._interface is not None else ""
 
     def done(self) -> None:

@@ -1,4 +1,4 @@
-"""The only exit from the node for relayed requests: chooses the connections of each, and reports to `addons.link` how
+"""The only exit from the node for relayed requests: selects the connection of each, and reports to `addons.link` how
 the servers answer.
 
 No other addon names a server. mitmproxy itself opens no connection.
@@ -47,13 +47,13 @@ class Egress:
 
     @property
     def link(self) -> UpstreamManager:
-        """StatusError before the start."""
+        """The link; StatusError before the start."""
         if self._started is None:
             raise unavailable("the hub is starting", retry_after=1)
         return self._started
 
     def open_tunnel(self, request: TunnelRequest) -> None:
-        """Lead a connection of the peer port to a server, or refuse it."""
+        """Open a tunnel from a connection of the peer port to a server, or refuse it."""
         if self._lent is None:
             raise forbidden("tunnels to the cloud not allowed")
         address = request.address.partition("%")[0]
@@ -91,13 +91,14 @@ class Egress:
             flow.request.stream = _counted(self.link.sent(relaying.server))
 
     def relay(self, flow: http.HTTPFlow) -> None:
-        """Send a completely received request to a server after all. StatusError as a refusal."""
+        """Send a completely received request to a server that the hub was to answer itself; StatusError if it is
+        refused."""
         if (context := context_of(flow)) is not None:
             self._lead(flow, context)
             self.request(flow)
 
     def _lead(self, flow: http.HTTPFlow, context: RequestContext) -> None:
-        """Set the connections by which a request goes."""
+        """Set the upstream connections of a request."""
         port, caller = context.kubelet_port, context.caller
         server = kubelet_at(port) if port else self.link.choose()
         if server is None:
@@ -119,7 +120,8 @@ class Egress:
             context.failover = self._suspecting(context.failover)
 
     def request(self, flow: http.HTTPFlow) -> None:
-        """Count a request's body that mitmproxy buffers completely. Streamed bodies are counted chunk by chunk."""
+        """Count the bytes of a request body that mitmproxy buffers completely. Streamed bodies are counted piece by
+        piece."""
         server = _server_to(flow)
         if server is not None and not flow.request.stream and (body := flow.request.raw_content):
             self.link.sent(server)(len(body))
@@ -160,7 +162,7 @@ class Egress:
             self.link.suspect(server)
 
     def _suspecting(self, failover: Callable[[http.HTTPFlow], None]) -> Callable[[http.HTTPFlow], None]:
-        """A failover that first probes the server that failed under the request."""
+        """Return a failover that first probes the server that failed during the request."""
 
         def run(flow: http.HTTPFlow) -> None:
             if (server := _server_to(flow)) is not None:
@@ -184,7 +186,7 @@ def _server_to(flow: http.HTTPFlow) -> Server | None:
 
 
 def _counted(count: Callable[[int], None]) -> Callable[[bytes], bytes]:
-    """A stream function that counts."""
+    """Return a stream function that counts bytes."""
 
     def counted(chunk: bytes) -> bytes:
         count(len(chunk))

@@ -20,10 +20,10 @@ from kube.errors import forbidden, internal
 from kube.http.kubeconfig import Credentials
 
 FRONT_PROXY = b"x-remote-"
-"""The prefix of a front proxy's headers (kube-apiserver's `--requestheader-username-headers` and its like).
+"""The prefix of a front proxy's headers (kube-apiserver's `--requestheader-username-headers` and similar).
 
-A front proxy names the user behind it. A kube-apiserver whose front proxies have the CA of its clients would take the
-node's certificate for such a proxy.
+A front proxy names the user behind it. A kube-apiserver that trusts the same CA for front proxies and for clients would
+take the node's certificate for such a proxy's.
 """
 OWN_HEADERS = b"x-edgehub-"
 """The prefix of all names in `addons.requests.headers`."""
@@ -39,13 +39,14 @@ class Identity:
         self._credentials: Credentials | None = None
         self._certificate: TlsPortCertificate | None = None
         self._shown: dict[str, bool] = {}
-        """Whether the client certificate is this node's, for each connection of the TLS port that has one."""
+        """For each connection of the TLS port with a client certificate, whether that is this node's."""
         self._admission: Admission | None = None
         self._users: WeakKeyDictionary[connection.Client, int | None] = WeakKeyDictionary()
-        """The user at the other end of each connection of the plain port. An answer may come after the connection."""
+        """The user id at the other end of each connection of the plain port. It may be determined after the connection
+        is open."""
 
     def serve_with(self, credentials: Credentials, certificate: TlsPortCertificate) -> None:
-        """Take the cluster's CA, which client certificates are checked against, and the TLS port's certificate."""
+        """Set the cluster's CA, by which client certificates are verified, and the TLS port's certificate."""
         self._credentials, self._certificate = credentials, certificate
 
     def serve_peers(self, admission: Admission) -> None:
@@ -87,7 +88,7 @@ class Identity:
         _drop(flow.request, (FRONT_PROXY, OWN_HEADERS))
 
     def _admit(self, flow: http.HTTPFlow, context: RequestContext) -> None:
-        """Record the node whose hub asks. Nothing of the request ever goes to the cloud."""
+        """Record the node whose hub sends the request. No part of the request ever goes to the cloud."""
         if self._admission is None:
             raise forbidden("this hub has no peer port")
         context.peer = self._admission.admit(
@@ -96,7 +97,7 @@ class Identity:
         context.caller = Caller(CredentialSource.NONE)
 
     async def _check_user(self, client: connection.Client) -> None:
-        """StatusError 403 where `hub_plain_users` names the plain port's users, and the caller is none of them."""
+        """Raise StatusError 403 if `hub_plain_users` names the plain port's users, and the caller is none of them."""
         users = self._options.settings.plain_users
         if not users:
             return
@@ -124,12 +125,12 @@ class Identity:
 
 
 def _is_loopback(address: str) -> bool:
-    """Whether an address, as the kernel writes it, is a loopback address."""
+    """Whether an address, in the kernel's notation, is a loopback address."""
     return address == "::1" or address.startswith(("127.", "::ffff:127."))
 
 
 def _drop(request: http.Request, prefixes: tuple[bytes, ...]) -> None:
-    """Take off the headers whose names begin so."""
+    """Remove the headers whose names begin with one of these prefixes."""
     fields = request.headers.fields
     others = [field for field in fields if not field[0].lower().startswith(prefixes)]
     if len(others) < len(fields):

@@ -1,4 +1,5 @@
-"""Keeps the hub small: the garbage collector skips long-lived objects, and memory of a burst is given back."""
+"""Keeps the hub small: excludes long-lived objects from garbage collection, and returns memory to the system after a
+burst."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ M_MMAP_THRESHOLD = -3
 M_ARENA_MAX = -8
 """The numbers of `malloc.h` of glibc."""
 ARENAS = "MALLOC_ARENA_MAX"
-"""The variable with glibc's number of heaps. A heap for each thread would keep free memory for that thread alone."""
+"""The environment variable with glibc's number of heaps. A heap for each thread would keep free memory for that thread
+only."""
 
 
 COLLECT_INTERVAL = 1.0
@@ -32,15 +34,16 @@ With Python's own thresholds the garbage of 1,000 broken connections came togeth
 of it cost 0.2 s.
 """
 FULL_INTERVAL = 10.0
-"""Seconds between two full collections, at least.
+"""Minimum seconds between two full collections.
 
 One examines all live objects since the start: 0.1 s of CPU for 100,000 objects on a busy machine. It finds little,
 because ended parts drop their references.
 """
 FULL_SHARE = 0.01
-"""The most of a core that full collections take, however many objects live."""
+"""Maximum share of a core that full collections take, however many objects are alive."""
 THRESHOLDS = (2_000, 5, 1_000_000)
-"""When Python collects by itself: new objects, then collections of the generation before. Never all generations."""
+"""When Python collects by itself: after so many new objects, then after so many collections of the previous generation.
+Never all generations."""
 
 
 class Memory:

@@ -1,4 +1,4 @@
-"""The hub's options in mitmproxy: given to it, read when one changes, and handed to the other parts."""
+"""The hub's options in mitmproxy: declares them, parses them when one changes, and passes them to the other parts."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from mitmproxy.optmanager import OptManager
 
 LIVE = frozenset({"pod_address", "plain_users", "allow_hold", "show_secrets", "show_managed_fields"})
-"""The options that take effect while the hub runs. All others are read once, when it starts."""
+"""The options that take effect while the hub runs. All others are read once, at its start."""
 
 logger = logging.getLogger(__name__)
 
 
 class UnknownOptionError(ValueError):
-    """An option of a name that the hub does not have."""
+    """An option name that the hub does not have."""
 
 
 def refuse_unknown(names: Iterable[str]) -> None:
-    """UnknownOptionError when one of these names of options is meant for the hub, which has no such option."""
+    """Raise UnknownOptionError if one of these option names begins like the hub's, which has no such option."""
     known = [f"hub_{option.name}" for option in OPTIONS]
     for name in names:
         if name.startswith("hub_") and name not in known:
@@ -39,21 +39,22 @@ def refuse_unknown(names: Iterable[str]) -> None:
 
 
 class Options:
-    """Reads all hub_ options when one changes. A bad value is refused and the old settings stay in force."""
+    """Parses all hub_ options when one changes. A bad value is refused and the old settings stay in force."""
 
     name = "edgehub-options"
 
     settings: Settings
-    """The settings in force; not there before mitmproxy has configured the addons."""
+    """The settings in force; absent before mitmproxy has configured the addons."""
     _began: Mapping[str, object] | None = None
-    """The values with which the hub runs; None before."""
+    """The values with which the hub started; None before."""
     _scripts: frozenset[str] = frozenset()
     """The scripts of the start, the hub among them beside an interface."""
     are_flags = False
-    """Whether the options were typed as flags of `edgehub`; messages then use the names of the flags."""
+    """Whether the options were given as flags of `edgehub`; messages then use the names of the flags."""
 
     def as_typed(self, text: str) -> str:
-        """A message about options in the terms of the program that started the hub: flags, or options of mitmdump."""
+        """Return a message about options in the terms of the program that started the hub: flags, or options of
+        mitmdump."""
         return as_flags(text) if self.are_flags else text
 
     def load(self, loader: Loader) -> None:

@@ -1,4 +1,4 @@
-"""Makes the parts that answer requests, and hands them to each other. `addons.assembly` says when."""
+"""Creates the parts that answer requests, and connects them. `addons.assembly` decides when."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def make_parts(
     filters: tuple[Filter, ...],
     noted: NotedOf = lambda *_: None,
 ) -> Parts:
-    """All parts, each with those that it needs.
+    """Create all parts.
 
-    `tables` are None for a hub without a cache. `filters` are all that rules can bind, those of others too. `noted` as
-    of `Sources`.
+    `tables` is None for a hub without a cache. `filters` are all that rules can bind, those of plugins too. `noted` is
+    that of `Sources`.
     """
     clients, is_edge = cloud.clients, tables is not None
     events = ProblemEvents(clients.hub, (settings.namespace, settings.configmap), settings.node)
@@ -108,7 +108,7 @@ def make_parts(
 def router_parts(
     settings: Settings, parts: Parts, pool: Pool | None, waits_for: Callable[[], str]
 ) -> RouterParts:
-    """Build the router's dependencies; `waits_for` as in `RouterParts`."""
+    """Return the router's dependencies; `waits_for` is that of `RouterParts`."""
     answerers, offline = parts.answerers, parts.offline
     if pool is not None:
         answerers[RouteKind.PEER] = pool.port.serving
@@ -129,27 +129,28 @@ def _name_leases(rules: RulesInForce, leases: OfflineLeases) -> None:
 
 
 async def _always_up() -> bool:
-    """A hub that keeps nothing has nothing to answer from while the cloud is away."""
+    """Return True: a hub without a cache cannot answer from one while the cloud is away."""
     return True
 
 
 def hub_address(settings: Settings) -> HubAddress:
-    """Where pods reach the hub."""
+    """Return the addresses at which pods reach the hub."""
     return HubAddress(settings.pod_addresses, settings.tls_port)
 
 
 def certified_addresses(settings: Settings) -> list[str]:
-    """The addresses for pods that the cluster is asked to sign: those that pods with a network of their own reach."""
+    """Return the addresses for pods that the cluster is asked to sign: those that pods with a network of their own can
+    reach."""
     return [address for address in settings.pod_addresses if not ip_address(address).is_loopback]
 
 
 def served_addresses(settings: Settings) -> set[str]:
-    """The addresses at which clients call the TLS port."""
+    """Return the addresses at which clients call the TLS port."""
     return {"127.0.0.1", "::1", settings.listen, *settings.pod_addresses}
 
 
 def filters_of(settings: Settings) -> tuple[Filter, ...]:
-    """The hub's own filters, as the settings want them."""
+    """Return the built-in filters with the settings' options."""
     order = Order(settings.topology_order)
     return build_filters(order, settings.local_endpoint, health=bool(settings.local_health))
 
@@ -167,12 +168,12 @@ def filter_modules(settings: Settings) -> FilterModules:
 
 
 def disabled_by(settings: Settings) -> frozenset[str]:
-    """The names of the filters that never apply."""
+    """Return the names of the filters that the settings disable."""
     return settings.disabled_filters | (OFF_IN_CLOUD_MODE if settings.mode == "cloud" else frozenset())
 
 
 async def end_delays(cloud: Cloud, sources: Sources) -> None:
-    """End the retry delays of sources each time that the cloud is back; until cancelled."""
+    """End the retry delays of sources each time the cloud is back, until cancelled."""
     while True:
         await cloud.changed.wait()
         if cloud.is_up:

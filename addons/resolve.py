@@ -1,5 +1,5 @@
-"""First in the chain: reads which objects a request asks for and which component asks, or answers as a kube-apiserver
-would."""
+"""First in the chain: parses which objects a request asks for and which component asks, or refuses it as a
+kube-apiserver would."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kube.requests.websocket_offer import offer_of
 
 
 class Resolve:
-    """Makes the flow's `RequestContext`. A request without one is refused by everything behind."""
+    """Makes the flow's `RequestContext`. All later parts refuse a request without one."""
 
     name = "edgehub-resolve"
 
@@ -26,7 +26,7 @@ class Resolve:
         self._names: frozenset[str] = frozenset()
 
     def allow(self, names: frozenset[str]) -> None:
-        """Take further names of the plain listener."""
+        """Accept further host names at the plain listener."""
         self._names = names
 
     def requestheaders(self, flow: http.HTTPFlow) -> None:
@@ -61,12 +61,12 @@ class Resolve:
         begin(flow, context)
 
     def error(self, flow: http.HTTPFlow) -> None:
-        """mitmproxy shows a request that it refused by itself as well."""
+        """Record a request that mitmproxy refused by itself."""
         hide(flow.request)
 
 
 def _target(request: http.Request) -> str:
-    """The request's target as it was on the wire; 400 where it has bytes that are not ASCII."""
+    """Return the request's target as it was on the wire; StatusError 400 if it has bytes that are not ASCII."""
     try:
         return path_of(request).decode("ascii")
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Routes requests: local answer or upstream."""
+"""Routes requests: to a part that answers them, or upstream."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class RouterParts(NamedTuple):
     answerers: Mapping[RouteKind, Answerer]
     filtered_gets: FilteredGets
     issued_under_other_rules: Callable[[ResourceType], int]
-    """The newest version that a client may hold of other rules, or of another history."""
+    """Returns the newest version that a client may hold from other rules, or from another history."""
     cached_relay: CachedRelay | None = None
     """None for a hub without a cache."""
     peer_headers: Callable[[], Mapping[str, str]] = dict
-    """The additional headers of each answer on the peer port."""
+    """Returns the additional headers of each answer at the peer port."""
     waits_for: Callable[[], str] = str
-    """Every client is refused while this names something. A hub without an identity has none to lend."""
+    """Returns the reason for which every client is refused now, such as a missing identity; "" if there is none."""
 
 
 class Router:
@@ -56,31 +56,31 @@ class Router:
     name = "edgehub-router"
 
     def __init__(self, relay: Callable[[http.HTTPFlow], None]) -> None:
-        """`relay` sends a request to a server that the hub was to answer: `addons.egress.Egress.relay`."""
+        """`relay` sends a request to a server that the hub was to answer itself: `addons.egress.Egress.relay`."""
         self._relay_to_server = relay
         self._relayed: WeakValueDictionary[str, http.HTTPFlow] = WeakValueDictionary()
-        """Relayed watches. No hook reports the end of one by WebSocket."""
+        """Open relayed watches. No hook reports the end of one by WebSocket."""
         self._started: RouterParts | None = None
 
     def start(self, parts: RouterParts) -> None:
-        """Begin to route requests. Those that come earlier are refused."""
+        """Begin to route requests. Earlier ones are refused."""
         self._started = parts
 
     @property
     def _parts(self) -> RouterParts:
-        """StatusError before the start."""
+        """The parts; StatusError before the start."""
         if self._started is None:
             raise unavailable("the hub is starting", retry_after=1)
         return self._started
 
     def rules_changed(self) -> None:
-        """End the relayed watches that the rules now filter: their clients come back to a view."""
+        """End the relayed watches that the rules now filter: their clients reopen them and get views."""
         for flow in list(self._relayed.values()):
             if (context := context_of(flow)) is not None and self._parts.filtered_gets.filters(context):
                 finish(flow, "the rules changed")
 
     def restored(self, resource: str) -> None:
-        """End the relayed watches whose clients may be of another history, and watches of a resource that no view
+        """End the relayed watches whose clients may have another history, and watches of a resource that no view
         answered."""
         for flow in list(self._relayed.values()):
             context = context_of(flow)
@@ -195,7 +195,7 @@ class Router:
             _count(context, 499 if flow.error is not None and "disconnect" in flow.error.msg else 502)
 
     def _fail_over(self, flow: http.HTTPFlow) -> None:
-        """The server failed under a request that the node can answer."""
+        """Answer a request whose server failed, if the node can."""
         context = context_of(flow)
         assert context is not None
         context.sent += 1
@@ -223,7 +223,7 @@ class Router:
             context.relay = self._relay
 
     def _relay(self, flow: http.HTTPFlow) -> None:
-        """The hub was to answer the request, and leaves it to the cloud. StatusError where there is no server."""
+        """Relay a request that the hub was to answer itself; StatusError if no server is available."""
         context = context_of(flow)
         assert context is not None
         assert context.route is not None
@@ -240,7 +240,7 @@ class Router:
         self._relay_to_server(flow)
 
     async def _end_write(self, flow: http.HTTPFlow, context: RequestContext) -> None:
-        """Update cached state by the answer to a write, before the client gets that."""
+        """Update cached state by the answer to a write, before the client gets it."""
         cached_relay = self._parts.cached_relay
         if context.is_write and cached_relay is not None and flow.response is not None:
             context.is_write = False
@@ -265,7 +265,7 @@ def _answer_in(response: http.Response) -> RawResponse:
 
 
 def _counted(node: str) -> Callable[[bytes], bytes]:
-    """A stream function that counts the bytes sent to the hub of another node."""
+    """Return a stream function that counts the bytes sent to another node's hub."""
     counter = metrics.PEER_BYTES.labels("sent", metrics.peer_label(node))
 
     def count(chunk: bytes) -> bytes:

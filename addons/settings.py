@@ -1,4 +1,4 @@
-"""The hub's options, each declared once, as the field of one frozen value that the hub reads them from."""
+"""The hub's options, each declared once, as a field of the frozen value from which the hub reads them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _kubeconfigs(_name: str, text: str) -> tuple[Path, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The operator's settings; the texts document each field. Ports: 0 switches a listener off."""
+    """The operator's settings; the texts document each field. Port 0 disables a listener."""
 
     kubeconfigs: Annotated[tuple[Path, ...], _kubeconfigs] = option(
         "",
@@ -250,23 +250,22 @@ class Settings:
 
     @property
     def local_endpoint(self) -> HubAddress | None:
-        """The address to which the endpoints of default/kubernetes are to lead; None when none is set."""
+        """The address at which the endpoints of default/kubernetes shall point; None if none is set."""
         return HubAddress(self.local_hosts, self.local_port or self.tls_port) if self.local_hosts else None
 
     @property
     def kubelet_files(self) -> tuple[Path | None, Path | None, Path]:
-        """The hub's credentials at this node's kubelet: certificate and key, if it has any, and kubelet's authority."""
+        """The hub's credentials for this node's kubelet: certificate and key, if any, and kubelet's CA."""
         return self.kubelet_client_certificate, self.kubelet_client_key, self.kubelet_certificate_authority
 
     @property
     def leaders(self) -> frozenset[LeaderHub]:
-        """Leaders of the pool to begin with, until the hub has read the pool's ConfigMap; ValueError for malformed
-        ones."""
+        """The pool's leaders until the hub has read the pool's ConfigMap; ValueError for malformed ones."""
         return frozenset(map(parse_leader_hub, filter(str.strip, self.leader_names.split(","))))
 
     @property
     def ports(self) -> dict[str, int]:
-        """The ports of the hub's listeners, 0 where one is off, by the option that sets each."""
+        """The ports of the hub's listeners, by the option of each; 0 if a listener is disabled."""
         return {
             "hub_port": self.port,
             "hub_tls_port": self.tls_port,
@@ -276,12 +275,12 @@ class Settings:
 
     @property
     def plain_url(self) -> str:
-        """Where components reach the hub."""
+        """The URL at which components reach the hub."""
         return f"http://{_host(self.listen)}:{self.port}"
 
     @property
     def tls_url(self) -> str:
-        """Where components with a certificate reach the hub."""
+        """The URL at which components with a certificate reach the hub."""
         return f"https://{_host(self.listen)}:{self.tls_port}"
 
     @property
@@ -290,7 +289,7 @@ class Settings:
 
     @property
     def tls_addresses(self) -> tuple[str, ...]:
-        """Where the TLS port listens: those for pods that the hub makes are not at its other address."""
+        """The addresses on which the TLS port listens, including those for pods that the hub creates."""
         has_own = self.pod_address.makes and not ipaddress.ip_address(self.listen).is_unspecified
         return (self.listen, *(self.pod_addresses if has_own else ()))
 
@@ -302,7 +301,7 @@ class Settings:
 
 
 OPTIONS: tuple[Option, ...] = options_of(Settings)
-"""Each is an option `hub_…` of mitmproxy and a flag of `edgehub`."""
+"""Each option, `hub_…` in mitmproxy and a flag of `edgehub`."""
 
 
 def parse_settings(values: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> Settings:
@@ -332,7 +331,7 @@ def parse_settings(values: Mapping[str, Any], environment: Mapping[str, str] = o
 
 
 def _check_identity(settings: Settings) -> None:
-    """The hub has a kubeconfig with an identity, or with a bootstrap token; or a server without an identity."""
+    """Check that the hub has a kubeconfig with an identity or a bootstrap token, or a server without an identity."""
     if settings.kubeconfigs and settings.bootstrap_kubeconfig is not None:
         raise ValueError("the hub has an identity, hub_kubeconfig, or asks for one, hub_bootstrap_kubeconfig")
     if not settings.servers and not settings.kubeconfigs and not settings.bootstrap_kubeconfig:
@@ -344,7 +343,7 @@ def _check_identity(settings: Settings) -> None:
 
 
 def _check_pool(settings: Settings) -> None:
-    """A relay needs a certificate of the operator's, and leaders a port."""
+    """Check that a relay has a certificate, and that leaders have a port."""
     if settings.peer_clients == "nodes" and (settings.mode != "cloud" or not settings.peer_cert):
         raise ValueError(
             "a relay, hub_peer_clients nodes, needs hub_mode cloud, hub_peer_cert and hub_peer_key"

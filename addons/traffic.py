@@ -1,4 +1,4 @@
-"""Counts each component's requests and bytes for people, piece by piece as answers pass, and notes each request."""
+"""Counts each component's requests and bytes, piece by piece as answers pass, and records each request for people."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ type Stream = Callable[[bytes], Iterable[bytes] | bytes]
 
 @dataclass(slots=True)
 class OpenAnswer:
-    """An answer that is under way."""
+    """An answer in progress."""
 
     counts: ComponentCounts
     is_watch: bool
@@ -38,7 +38,7 @@ class OpenAnswer:
             totals.copied += size
 
     def counted(self, *, is_fetched: bool) -> Callable[[bytes], bytes]:
-        """A stream function that counts."""
+        """Return a stream function that counts bytes."""
 
         def count(chunk: bytes) -> bytes:
             self.add(len(chunk), is_fetched=is_fetched)
@@ -48,7 +48,7 @@ class OpenAnswer:
 
 
 class Traffic:
-    """Counts and notes in the records."""
+    """Counts requests and bytes, and writes the records."""
 
     name = "edgehub-traffic"
 

@@ -1,4 +1,4 @@
-"""Every filter in the one fixed order, and several of them applied to one object."""
+"""All filters in their fixed order, and their application to one object."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ FILTERS: tuple[Filter, ...] = build_filters()
 
 
 class ChainVerdict(NamedTuple):
-    """The result of the filters together, and the verdict of each that was asked."""
+    """The result of the filters together, and the verdict of each filter that ran."""
 
     outcome: Outcome
     steps: tuple[tuple[str, Verdict], ...]
@@ -65,7 +65,7 @@ class ChainVerdict(NamedTuple):
 def apply_chain(
     filters: Sequence[Filter], obj: ApiObject, inputs: Inputs, note: Note = ignore_note
 ) -> ChainVerdict:
-    """Applies the filters in the order given, to the first that drops the object."""
+    """Apply the filters in the given order, up to the first that drops the object."""
     outcome, steps = Outcome.KEPT, []
     for filter_ in filters:
         verdict = filter_.apply(obj, inputs, note)
@@ -79,7 +79,7 @@ def apply_chain(
 
 
 def check_names(disabled: frozenset[str]) -> None:
-    """ValueError for a name that no filter of the hub has."""
+    """Raise ValueError for a name that no filter of the hub has."""
     known = [filter_.name for filter_ in build_filters(health=True)]
     for name in sorted(disabled.difference(known)):
         nearest = get_close_matches(name, known, n=1)

@@ -1,4 +1,4 @@
-"""The interface of every filter: a name, the resources and components that it is for, and a decision about one object.
+"""The interface of every filter: a name, its resources and components, and a decision about one object.
 
 The rules bind a filter to components; `addons.filters.chain` applies the bound ones in one fixed order.
 """
@@ -27,7 +27,7 @@ READS = frozenset({"get", "list", "watch"})
 class Filter(Protocol):
     """A filter is complete when constructed and holds no state.
 
-    It gets objects of its resources alone, and never raises for a malformed one: it keeps the object and gives the
+    It gets only objects of its resources, and never raises for a malformed one: it keeps the object and gives the
     reason. Filters with the same settings are equal.
     """
 
@@ -52,4 +52,4 @@ class Filter(Protocol):
         """Every reason that a verdict of the filter can carry, so that metrics can count each from zero."""
 
     def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
-        """Decides about one object. When the outcome is CHANGED, the filter has written to the object in place."""
+        """Decide about one object. If the outcome is CHANGED, the filter has modified the object in place."""

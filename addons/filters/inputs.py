@@ -11,8 +11,7 @@ from kube.option import addresses
 
 IPV4 = "IPv4"
 IPV6 = "IPv6"
-"""The names that Kubernetes gives to address families, in `spec.ipFamilies` and in a slice's
-`addressType`."""
+"""The name of the address family in `spec.ipFamilies` and in a slice's `addressType`."""
 
 
 def family_of(address: str) -> str:
@@ -20,13 +19,13 @@ def family_of(address: str) -> str:
 
 
 class HubAddress(NamedTuple):
-    """Where pods reach the hub: IP literals, the main one first, and the TLS port."""
+    """The addresses at which pods reach the hub: IP literals, the main one first, and the TLS port."""
 
     hosts: tuple[str, ...]
     port: int
 
     def host_of(self, family: str) -> str | None:
-        """The first host of that family, None if the hub has none."""
+        """Return the first host of that family, None if the hub has none."""
         return next((host for host in self.hosts if family_of(host) == family), None)
 
 
@@ -35,7 +34,7 @@ AUTO_ADDRESS = "169.254.2.1"
 
 
 class PodAddress(NamedTuple):
-    """The addresses by which pods reach the hub; empty where none is set."""
+    """The addresses by which pods reach the hub; empty if none is set."""
 
     addresses: tuple[str, ...]
     makes: bool
@@ -43,7 +42,7 @@ class PodAddress(NamedTuple):
 
 
 def parse_pod_address(name: str, text: str) -> PodAddress:
-    """`auto`, or `auto,ADDRESS` with one for each family, or addresses of the node."""
+    """Parse `auto`, or `auto,ADDRESS` with one address for each family, or addresses of the node."""
     first, *others = text.split(",")
     if first.strip() != "auto":
         return PodAddress(addresses(name, text), makes=False)
@@ -66,10 +65,10 @@ class TargetPort(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """How a Service chooses its pods and shows them."""
+    """The pods that a Service selects, and how its endpoints list them."""
 
     selector: Mapping[str, str] = field(default_factory=dict)
-    """None: the Service selects no pods, and another controller makes its endpoints."""
+    """None if the Service selects no pods, and another controller makes its endpoints."""
     shows_unready: bool = False
     """spec.publishNotReadyAddresses"""
     family: str = IPV4
@@ -79,7 +78,7 @@ class Selection:
 
 
 class PodReport(NamedTuple):
-    """The kubelet's status of a pod of its node while the cloud was away, or the cloud's own since."""
+    """The kubelet's status of a pod of its node in an outage, or the cloud's own status since."""
 
     name: str
     uid: str
@@ -89,16 +88,16 @@ class PodReport(NamedTuple):
     is_ready: bool
     is_terminating: bool
     since: str
-    """The time of day, for people."""
+    """The time of day of the report, for messages."""
     version: int = 0
     """The version of the cloud's pod with the same status; 0 until the cloud has it."""
     is_fresh: bool = True
-    """The cloud got it moments ago: its next writes may still be made without it."""
+    """Whether the cloud got it just now: its next writes may not reflect it yet."""
     node: str = ""
     """The other node of the pool whose kubelet reported it; "" for this one."""
 
     def concerns(self, version: int) -> bool:
-        """Whether an object that the cloud wrote at this version may not show the report yet."""
+        """Whether an object that the cloud wrote at this version may not reflect the report yet."""
         return not self.version or version < self.version or self.is_fresh
 
     def of_family(self, family: str) -> list[str]:
@@ -106,19 +105,19 @@ class PodReport(NamedTuple):
 
 
 class PodReportLister(Protocol):
-    """The pod statuses by kubelets for a namespace. Each pod that a filter looks for is an input of its own."""
+    """The pod statuses that kubelets report for a namespace. Each pod that a filter looks up is an input of its own."""
 
     @property
     def is_empty(self) -> bool: ...
 
     def of(self, name: str) -> Sequence[PodReport]:
-        """The statuses of a pod: this node's first. Other nodes may report pods that they do not have."""
+        """Return the statuses of a pod: this node's first. Other nodes may report pods that they do not run."""
 
     def refuse(self, report: PodReport) -> None:
-        """Note that a node spoke for a pod of another one."""
+        """Count a report by a node about another node's pod."""
 
     def selected_by(self, selector: Mapping[str, str]) -> list[PodReport]:
-        """The statuses of the pods that have all of these labels."""
+        """Return the statuses of the pods that have all of these labels."""
 
 
 class Inputs(Protocol):
@@ -136,13 +135,13 @@ class Inputs(Protocol):
     def hub(self) -> HubAddress: ...
 
     def service(self, namespace: str, name: str) -> ServiceFacts | None:
-        """None if there is no such Service."""
+        """Return the facts of a Service; None if it does not exist."""
 
     def node_labels(self, name: str) -> Mapping[str, str] | None:
-        """None if no such Node is known. Each label that a filter reads is an input of its own."""
+        """Return a Node's labels; None if it is unknown. Each label that a filter reads is an input of its own."""
 
     def own_pool(self) -> str:
-        """The pool of this node: the hub's option, else the node's label; "" = in no pool."""
+        """The pool of this node: the hub's option, else the node's label; "" if it is in no pool."""
 
     def pool_nodes(self, pool: str) -> Set[str] | None:
         """The names of the nodes in a pool, by NodePool.status.nodes, or by node labels where that kind is
@@ -157,13 +156,13 @@ class Inputs(Protocol):
         """
 
     def is_healthy(self, node: str) -> bool:
-        """False only while the hub's local health source calls the node unhealthy."""
+        """Return False only while the hub's local health source calls the node unhealthy."""
 
     def pod_reports(self, namespace: str) -> PodReportLister:
-        """Empty but for an outage and the moments after it."""
+        """Return the reports of a namespace, which is empty except in an outage and the moments after it."""
 
     def selection(self, namespace: str, service: str) -> Selection | None:
-        """None if there is no such Service, or where the hub does not know."""
+        """Return a Service's selection; None if the Service does not exist or is unknown."""
 
     def first_slice(self, namespace: str, service: str, address_type: str, pod: str) -> str | None:
         """Return the first EndpointSlice, by name, of the Service of that address type, if none of them names this pod.

@@ -1,4 +1,4 @@
-"""Filters from other packages: their declaration, and their position among the hub's own."""
+"""Filters from other packages: their declaration, and their position among the built-in ones."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from kube.wire.api_objects import ApiObject
 from kube.wire.encoding import Encoding
 
 MAX_PLUGINS = 32
-"""Filters that are not the hub's: each is asked about each object that it is bound to."""
+"""Filters from other packages: each runs for each object that it is bound to."""
 MAX_REASONS = 64
-"""Reasons of one of them; each is a label of a metric."""
+"""Reasons of one such filter; each is a label of a metric."""
 
 ANY = "*"
-"""Every component, as in an entry of the rules."""
+"""Stands for every component, as in an entry of the rules."""
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)+")
-"""The hyphen keeps these names apart from those of the hub, of this release and of all later ones."""
+"""The pattern of such a filter's name. The hyphen distinguishes it from the built-in filters of this release and all
+later ones."""
 _LONGEST_NAME = 63
 _REASON = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
@@ -35,10 +36,10 @@ def is_plugin_name(name: str) -> bool:
 
 @dataclass(frozen=True)
 class FilterPlugin:
-    """A filter from another package, checked against its declaration. Two are equal when their names and digests are.
+    """A filter from another package, checked against its declaration. Two are equal if their names and digests are.
 
-    `digest` names the code. It is in the repr, and so in the digest of the rules: a client may resume a watch after a
-    restart only where the same code filters.
+    `digest` identifies the code. It is in the repr, and so in the digest of the rules: a client can resume a watch
+    after a restart only if the same code filters.
     """
 
     name: str
@@ -50,7 +51,7 @@ class FilterPlugin:
     verbs: frozenset[str] = field(repr=False, compare=False)
     reasons: frozenset[str] = field(repr=False, compare=False)
     protobuf: bool = field(repr=False, compare=False)
-    """Whether the hub's protobuf schema has all fields that the filter reads; else it sees JSON alone."""
+    """Whether the hub's protobuf schema has all fields that the filter reads; if not, it gets only JSON."""
     code: Filter = field(repr=False, compare=False)
 
     def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
@@ -67,9 +68,9 @@ class FilterPlugin:
 
 
 def plugin_of(code: object, digest: str) -> FilterPlugin:
-    """A filter from another package. `after` and `before`, names of other filters, and `protobuf` may be absent.
+    """Return a filter from another package. `after` and `before`, names of other filters, and `protobuf` are optional.
 
-    ValueError with a text for its author, where the filter lacks something.
+    ValueError with a message for its author if the declaration is incomplete.
     """
     name = getattr(code, "name", None)
     if not isinstance(name, str) or not is_plugin_name(name):
@@ -104,15 +105,14 @@ def plugin_of(code: object, digest: str) -> FilterPlugin:
 
 
 def need_json(filters: Iterable[Filter]) -> bool:
-    """Whether one of these filters may read a field that the hub's protobuf schema does not have."""
+    """Whether one of these filters may read a field that the hub's protobuf schema lacks."""
     return any(isinstance(filter_, FilterPlugin) and not filter_.protobuf for filter_ in filters)
 
 
 def in_order(own: Sequence[Filter], added: Iterable[FilterPlugin]) -> tuple[Filter, ...]:
-    """The hub's own filters in their order, with each added one at its declared position, or last where it declares
-    none.
+    """Return the built-in filters in their order, with each added one at its declared position, or last without one.
 
-    ValueError where two have one name, one names a neighbour that no hub has, or the positions contradict each other.
+    ValueError if two have one name, one names a neighbour that no hub has, or the positions contradict each other.
     """
     plugins = list(added)
     if len(plugins) > MAX_PLUGINS:

@@ -1,4 +1,4 @@
-"""A filter's decision about one object: kept, changed or dropped, with the reason for metrics and for people."""
+"""A filter's decision about one object: kept, changed or dropped, with the reason for metrics and messages."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def dropped(reason: str) -> Verdict:
 
 
 Note = Callable[[str, Outcome, str], None]
-"""Called, for people, with each decision of a filter: the subject ("10.0.0.3", "service default/web"), its outcome, and
+"""Called with each decision of a filter, for people: the subject ("10.0.0.3", "service default/web"), its outcome, and
 the reason with the values that were compared ("node n3 has apps.openyurt.io/nodepool=p2, this node p1")."""
 
 
 def ignore_note(subject: str, outcome: Outcome, reason: str) -> None:
-    """For the hot path: a filter that is given this very function spares itself the work of explaining."""
+    """Ignore a note. A filter that gets exactly this function skips the work of explaining."""

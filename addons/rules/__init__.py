@@ -1,4 +1,5 @@
-"""The rules of the ConfigMap: their syntax, the table that they make, the ones in force, and Events about bad ones.
+"""The rules of the ConfigMap: their syntax, the bindings that they make, the rules in force, and Events about bad
+entries.
 
-Filters that are not the hub's are loaded here, because they too come into force while the hub runs.
+Filters of operators and packages are loaded here, because they too can change while the hub runs.
 """

@@ -1,4 +1,4 @@
-"""The ValidatingAdmissionPolicy that refuses rules which no hub could read, made of the table that the parser uses.
+"""The ValidatingAdmissionPolicy that refuses rules which hubs could not read, generated from the parser's own table.
 
 `configmaps/rules-admission.yaml` is the output of `python -m addons.rules.admission_policy`. A policy needs no webhook:
 the API server evaluates its CEL expressions itself.
@@ -36,19 +36,19 @@ SPACE = r"[\t-\r\x{1c}-\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{202
 """The characters that `str.strip` removes, in RE2's syntax."""
 VERB = "(" + "|".join(sorted(READS)) + ")"
 NAMED = rf"([A-Za-z0-9._ -]{{0,{MAX_LENGTH - 2}}}[A-Za-z0-9._-])?"
-"""A component's name behind its first character."""
+"""The pattern of a component's name after its first character."""
 COMPONENT = rf"(\*|[A-Za-z0-9._-]{NAMED})"
 BEGINNING = rf"{SPACE}*(-{COMPONENT}|\*|[A-Za-z0-9._]{NAMED}){SPACE}*"
-"""A component, with or without the `-` of an exclusion: a first `-` is never the component's own, and with a blank
-behind it it is that of a YAML list."""
+"""The pattern of the start of an entry, with or without the `-` of an exclusion: a component's name never begins with
+`-`, and `- ` begins an item of a YAML list."""
 NO_COMPONENT = rf"^{SPACE}*-?{SPACE}*(\.|\.\.|(?i:{HUB})){SPACE}*([/#].*)?$"
-"""The pattern of text that looks like a component and is none."""
+"""The pattern of text in a component's position that is no component."""
 ONLY_A_VERB = rf"^{SPACE}*-?{SPACE}*{VERB}{SPACE}*$"
 EMPTY = rf"^{SPACE}*$"
 
 
 def policy(filters: Sequence[Filter]) -> list[dict[str, Any]]:
-    """The policy and its binding. `filters` are all that some hub may have."""
+    """Return the policy and its binding. `filters` are all filters that some hub may have."""
     others = [_cached(), _leases(), _resources()]
     validations = [
         _near_misses(filters),
@@ -90,7 +90,7 @@ _CHANGED = (
     "request.operation == 'CREATE' || "
     "(has(object.data) ? object.data : {}) != (has(oldObject.data) ? oldObject.data : {})"
 )
-"""An edit of another field of a ConfigMap that was bad before passes."""
+"""The condition by which an edit of another field of an already bad ConfigMap passes."""
 
 
 def _object(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -103,12 +103,12 @@ def _object(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _names(filters: Sequence[Filter]) -> list[str]:
-    """The names of keys, but for the prefix of a filter's."""
+    """Return an expression for the keys' names without the prefix of a filter's key."""
     return [*OTHER_KEYS, *sorted(filter_.name for filter_ in filters)]
 
 
 def _misnamed(filters: Sequence[Filter]) -> str:
-    """The keys that are almost a name that there is."""
+    """Return an expression for the keys that nearly equal a known name."""
     names = _names(filters)
     known = [*names, *(FILTER_PREFIX + filter_.name for filter_ in filters)]
     is_near = f"{_list(names)}.exists(n, {_is_near('k', names)})"
@@ -129,7 +129,7 @@ def _is_near(key: str, names: Sequence[str]) -> str:
 
 
 def _near_misses(filters: Sequence[Filter]) -> dict[str, Any]:
-    """No key is almost a name: hubs would skip it, and its writer wait for its effect."""
+    """Return the validation that no key nearly equals a known name: hubs would skip such a key silently."""
     names, key = _names(filters), "variables.misnamed[0]"
     meant = f"{_list(names)}.filter(n, {_is_near(key, names)})[0]"
     prefix = (
@@ -156,7 +156,7 @@ def _known_filters(filters: Sequence[Filter]) -> dict[str, Any]:
 
 
 def _entries(filter_: Filter) -> dict[str, Any]:
-    """The entries of both keys of a filter."""
+    """Return an expression for the entries of both keys of a filter."""
     resources = sorted(spelling for of in filter_.resources for spelling in spellings(*of))
     one = "|".join(resource.replace(".", r"\.") for resource in resources)
     verbs = rf"#(;|{SPACE})*{VERB}({SPACE}*;(;|{SPACE})*{VERB})*(;|{SPACE})*"
@@ -226,7 +226,7 @@ HEAD = """\
 
 
 def manifest() -> str:
-    """The manifest that users apply."""
+    """Return the manifest that users apply."""
     text = yaml.safe_dump_all(policy(build_filters(health=True)), sort_keys=False, width=10_000)
     return HEAD + str(text)
 

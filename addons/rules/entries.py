@@ -1,5 +1,4 @@
-"""One entry of the rules ConfigMap: `component/resource#verb;verb`, read against the filter that its key
-names."""
+"""Parses an entry of the rules ConfigMap: `component/resource#verb;verb`, for the filter that its key names."""
 
 from __future__ import annotations
 
@@ -13,23 +12,23 @@ from addons.filters.plugins import FilterPlugin
 from kube.requests.component import component_named
 
 ANY = "*"
-"""In an entry: every component, or every resource that the filter understands."""
+"""Stands for every component, or for every resource that the filter understands."""
 LEASE = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
-"""A namespace and a name, which the policy of `addons.rules.admission_policy` checks by the same pattern."""
+"""The pattern of a namespace and a name; the policy of `addons.rules.admission_policy` uses the same."""
 
 
 FILTER_PREFIX = "filter_"
-"""The prefix of the older form of a filter's key."""
+"""The prefix of a filter's key in the older format."""
 NEAR = 2
-"""Characters, one beside the other, in which a key may differ from the name that its writer meant."""
+"""Number of adjacent characters in which a key may differ from the name that its author meant."""
 _ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
 def near_name(key: str, names: Iterable[str]) -> str:
-    """The first of these names that a key almost equals; "" for none.
+    """Return the first of these names that a key nearly equals; "" if there is none.
 
-    `addons.rules.admission_policy` does the same in CEL. With a hyphen the key may name an added filter: there a name
-    counts in other separators alone.
+    `addons.rules.admission_policy` does the same in CEL. A key with a hyphen may name an added filter, so there only
+    different separators count as a near miss.
     """
     bare = key.removeprefix(FILTER_PREFIX).translate(_ASCII_LOWER)
     return next((name for name in names if _is_near(bare, name)), "")
@@ -50,7 +49,7 @@ def _squeezed(name: str) -> str:
 
 
 class RuleEntry(NamedTuple):
-    """One binding of a filter to requests, or one exclusion. `written_in` names its origin, for people."""
+    """A binding of a filter to requests, or an exclusion. `written_in` names its origin, for messages."""
 
     excludes: bool
     component: str
@@ -63,19 +62,19 @@ class RuleEntry(NamedTuple):
 
 
 def built_in(filter_: Filter, component: str) -> RuleEntry:
-    """Return a filter's default binding: of the hub's own filters, or of an operator's."""
+    """Return the default binding of a filter, built-in or an operator's."""
     written_in = "the filter itself" if isinstance(filter_, FilterPlugin) else "built-in"
     return RuleEntry(False, component, filter_.resources, filter_.verbs, written_in)
 
 
 def split_entries(value: str) -> list[str]:
-    """The entries of a value. Blank ones are left out, so a comma may end the list."""
+    """Split a value into its entries. Blank ones are ignored, so a comma may end the list."""
     return [entry for entry in map(str.strip, value.split(",")) if entry]
 
 
 def takes_away(text: str) -> bool:
-    """Whether an entry begins with the `-` of an exclusion. ValueError where a blank follows it: so a YAML list of one
-    looks as text, and its writer wants the component."""
+    """Whether an entry begins with the `-` of an exclusion; ValueError if a blank follows, because the author of a YAML
+    list with one item means the component."""
     if text.startswith("-") and text[1:2].isspace():
         raise ValueError(
             "this is an item of a YAML list, as text: write the component alone to bind it, -component to take it away"
@@ -84,10 +83,10 @@ def takes_away(text: str) -> bool:
 
 
 def parse_entry(filter_: Filter, text: str, written_in: str) -> RuleEntry:
-    """Reads `component[/resource[#verb;verb]]`, with `-` in front of an exclusion.
+    """Parse `component[/resource[#verb;verb]]`, or an exclusion with a leading `-`.
 
     A binding without a resource means all that the filter understands, one without verbs the filter's own verbs; an
-    exclusion without them removes every resource, every verb. ValueError has the fault of the entry.
+    exclusion without them excludes every resource, every verb. ValueError describes the fault of the entry.
     """
     excludes = takes_away(text)
     binding, has_verbs, verbs = text.removeprefix("-").partition("#")
@@ -106,7 +105,7 @@ def parse_entry(filter_: Filter, text: str, written_in: str) -> RuleEntry:
 
 
 def parse_lease(text: str) -> tuple[str, str]:
-    """The namespace and name of a Lease, written `namespace/name`. ValueError for anything else."""
+    """Parse `namespace/name`; ValueError for anything else."""
     if LEASE.fullmatch(text) is None:
         raise ValueError("a lease is namespace/name, both as Kubernetes names them")
     namespace, _, name = text.partition("/")
@@ -114,7 +113,8 @@ def parse_lease(text: str) -> tuple[str, str]:
 
 
 def parse_component(text: str) -> str:
-    """A component's name as the hub reads it from a User-Agent, or `*`. ValueError for any other text."""
+    """Parse a component's name in the form that the hub derives from a User-Agent, or `*`; ValueError for any other
+    text."""
     text = text.strip()
     if text == ANY:
         return ANY
@@ -139,7 +139,7 @@ def _parse_resource(filter_: Filter, text: str) -> frozenset[GroupResource]:
 
 
 def spellings(group: str, resource: str) -> tuple[str, ...]:
-    """How a rule may write a resource."""
+    """Return the spellings of a resource that rules may use."""
     return (resource, f"{resource}.{group}") if group else (resource,)
 
 

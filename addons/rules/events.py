@@ -20,15 +20,15 @@ from kube.store.store import Key
 EVENTS = ResourceType("", "v1", "events")
 REASON = "BadRule"
 PAUSE = 1.0
-"""Seconds between two Events: every hub of the cluster sends its own after an edit."""
+"""Seconds between two Events, because every hub of the cluster sends its own after an edit."""
 
 logger = logging.getLogger(__name__)
 
 
 def event_of(problem: Problem, configmap: Key, uid: str, node: str, now: datetime.datetime) -> Json:
-    """The Event about a problem. Its name is the same on every node, so that a thousand hubs make one.
+    """Return the Event about a problem. Its name is the same on every node, so that a thousand hubs create one.
 
-    `uid` is the ConfigMap's: `kubectl describe` finds Events by it.
+    `uid` is the ConfigMap's, by which `kubectl describe` finds Events.
     """
     namespace, name = configmap
     identifying = "\0".join((uid, problem.key, problem.text, problem.why))
@@ -39,15 +39,16 @@ def event_of(problem: Problem, configmap: Key, uid: str, node: str, now: datetim
 
 
 def about_node(node: str) -> Json:
-    """The involved object of an Event about a node. `kubectl describe node` finds it by the name as `uid`, as kubelet
-    writes it."""
+    """Return the involved object of an Event about a node, with the name as `uid`, as kubelet writes it and `kubectl
+    describe node` expects it."""
     return {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node}
 
 
 def warning(
     involved: Json, suffix: str, reason: str, message: str, node: str, now: datetime.datetime
 ) -> Json:
-    """An Event of the hub of `node`. Its name is the object's with `suffix`, so that to send it again makes no other.
+    """Return a warning Event of the hub of `node`. Its name is the object's with `suffix`, so that sending it again
+    creates no other.
 
     Events about objects without a namespace are in `default`.
     """
@@ -69,7 +70,7 @@ def warning(
 
 
 class ProblemEvents:
-    """Sends an Event for each problem, one after the other, so that a bad edit costs the cloud a trickle."""
+    """Sends an Event for each problem, one after the other, so that a bad edit does not flood the cloud."""
 
     def __init__(self, client: Client, configmap: Key, node: str) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""Which filters apply to which requests: the filters, and the entries of the rules that bind them."""
+"""Determines which filters apply to which requests, from the filters and the entries of the rules that bind them."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ class Bindings:
         disabled: frozenset[str],
         entries: Mapping[str, Mapping[str, tuple[RuleEntry, ...]]],
     ) -> None:
-        """`disabled` are names of filters; `entries` are by the filter's name, then by component, `*` among them."""
+        """`disabled` are names of filters; `entries` are by the filter's name, then by component, including `*`."""
         self.filters = filters
         self.disabled = disabled
         self.entries = entries
         self.named = frozenset(component for by_component in entries.values() for component in by_component)
-        """The components that an entry names, and `*`."""
+        """The components that entries name, including `*`."""
         self._understood = frozenset().union(*(f.resources for f in filters if f.name not in disabled))
         self._chains: dict[tuple[str, str, str, str], tuple[Filter, ...]] = {}
 
     def chain(self, component: str, group: str, resource: str, verb: str) -> tuple[Filter, ...]:
-        """The filters for such a request, in their fixed order. Every request needs them, so they are cached."""
+        """Return the filters for a request in their fixed order. The result is cached, because every request needs
+        it."""
         if component == HUB or not self.could_filter(group, resource, verb):
             return ()
         # All components that no entry names share one chain: clients invent User-Agents without end.
@@ -39,7 +40,7 @@ class Bindings:
         return chain
 
     def verb_of_view(self, component: str, group: str, resource: str, verb: str) -> str:
-        """The verb of the view that answers such a request.
+        """Return the verb of the view that answers a request.
 
         A component's lists and watches share a view, and its history, unless the rules filter them differently.
         """
@@ -47,7 +48,7 @@ class Bindings:
         return "watch" if lists == watches else verb
 
     def explain(self, component: str, group: str, resource: str, verb: str) -> list[str]:
-        """For people: each entry about such a request, and its effect, filter by filter."""
+        """Describe, for people, each entry that concerns a request, and its effect, filter by filter."""
         if component == HUB:
             return [f"{HUB}: the hub's own requests are never filtered"]
         lines = []
@@ -62,16 +63,15 @@ class Bindings:
 
     @property
     def understood(self) -> frozenset[str]:
-        """The resources that some ConfigMap could filter, each as in `endpointslices.discovery.k8s.io`."""
+        """The resources that some ConfigMap could filter, in the form `endpointslices.discovery.k8s.io`."""
         return frozenset(f"{resource}.{group}" if group else resource for group, resource in self._understood)
 
     def could_filter(self, group: str, resource: str, verb: str) -> bool:
-        """Whether any ConfigMap at all could make a filter match: while the rules are not known, such
-        requests wait."""
+        """Whether any ConfigMap could make a filter match: such requests wait while the rules are unknown."""
         return verb in READS and (group, resource) in self._understood
 
     def _binds(self, filter_: Filter, component: str, group: str, resource: str, verb: str) -> bool:
-        """Exclusions win over bindings, wherever either is written."""
+        """Whether the entries bind the filter. An exclusion takes precedence over a binding."""
         covering = self._covering(filter_, component, group, resource, verb)
         return bool(covering) and filter_.name not in self.disabled and not any(e.excludes for e in covering)
 

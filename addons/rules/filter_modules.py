@@ -1,4 +1,4 @@
-"""Loads filters that are not the hub's: from files of the operator, again when one changes, and from packages."""
+"""Loads the filters of operators' files, again when a file changes, and of installed packages."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from kube.disk.trusted_path import is_trusted, untrusted_step
 logger = logging.getLogger(__name__)
 
 GROUP = "edgehub.filters"
-"""The group of entry points by which installed packages bring filters."""
+"""The group of entry points by which installed packages provide filters."""
 LOOK = 1.0
-"""Seconds between two looks whether a file has changed."""
+"""Seconds between two checks whether a file has changed."""
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 type Mark = tuple[int, ...]
@@ -32,18 +32,18 @@ type Mark = tuple[int, ...]
 
 
 class FilterModules:
-    """The hub's own filters, and those of files and packages among them.
+    """The built-in filters together with those of files and packages.
 
-    A file that changes is taken over. While it is broken, all filters stay as they were.
+    A changed file takes effect at once. While it is broken, all filters stay as they were.
     """
 
     def __init__(self, own: tuple[Filter, ...], files: Sequence[Path]) -> None:
-        """ValueError, in the operator's words, where a file or a package cannot be used.
+        """Load all filters; ValueError, with a message for the operator, if a file or a package is unusable.
 
-        So a hub never starts without a filter that it was given.
+        So a hub never starts without a filter that its operator named.
         """
         self.problem = ""
-        """Why the files cannot be used as they are now; "" where they can."""
+        """Why the files are unusable now; "" if they are usable."""
         self._own = own
         self._files = tuple(files)
         self._installed = tuple(_installed())
@@ -52,7 +52,7 @@ class FilterModules:
 
     @property
     def plugins(self) -> list[FilterPlugin]:
-        """The plugins that are not the hub's."""
+        """The filters that are not built in."""
         return [filter_ for filter_ in self.filters if isinstance(filter_, FilterPlugin)]
 
     async def follow(self, changed: Callable[[tuple[Filter, ...]], None]) -> None:
@@ -97,7 +97,7 @@ def _mark(file: Path) -> Mark:
 
 
 def load_file(file: Path) -> tuple[FilterPlugin, ...]:
-    """The filters that a file has in its `FILTERS`; ValueError, in words for its author, where it cannot be used."""
+    """Return the filters in a file's `FILTERS`; ValueError, with a message for its author, if the file is unusable."""
     text = _read(file)
     digest = hashlib.sha256(text).hexdigest()
     module = ModuleType(f"edgehub_filters_{digest[:16]}")
@@ -113,7 +113,7 @@ def load_file(file: Path) -> tuple[FilterPlugin, ...]:
 
 
 def _read(file: Path) -> bytes:
-    """The file, whose code runs as the hub; ValueError where another user could have written it."""
+    """Read the file, whose code runs with the hub's rights; ValueError if another user could have written it."""
     try:
         return read_file(file, partial(_check_owner, file))
     except OSError as error:
@@ -121,7 +121,7 @@ def _read(file: Path) -> bytes:
 
 
 def _check_owner(file: Path, opened: os.stat_result) -> None:
-    """ValueError where users other than root and the hub's may write to the file, or replace it."""
+    """Raise ValueError if users other than root and the hub's may write to the file, or replace it."""
     fault = untrusted_step(file)
     if not is_trusted(opened):
         fault = f"{file} belongs to another user (uid {opened.st_uid})"
@@ -135,14 +135,14 @@ def _check_owner(file: Path, opened: os.stat_result) -> None:
 
 
 def are_installed() -> bool:
-    """Whether a package brings filters. To ask importlib.metadata takes a twentieth of a hub's start."""
+    """Whether a package provides filters. Loading importlib.metadata to ask takes a twentieth of a hub's start."""
     heading = f"[{GROUP}]".encode()
     files = (file for folder in sys.path for file in Path(folder).glob("*.*-info/entry_points.txt"))
     return any(heading in file.read_bytes() for file in files)
 
 
 def _installed() -> Iterator[FilterPlugin]:
-    """The filters of installed packages. The version of the package stands for its code."""
+    """Return the filters of installed packages. A package's version identifies its code."""
     if not are_installed():
         return
     from importlib import metadata  # noqa: PLC0415 - as above

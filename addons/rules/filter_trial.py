@@ -1,4 +1,4 @@
-"""Tries filters on the objects of a file, without a hub: for authors of filters, and for their tests."""
+"""Runs filters on the objects of a file, without a hub, for authors of filters and their tests."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class GivenInputs:
     """The nodes with a ready endpoint of a Service."""
     unhealthy: frozenset[str] = frozenset()
     pod_statuses: Mapping[str, Sequence[PodReport]] = field(default_factory=dict)
-    """The pod statuses by kubelets, by namespace."""
+    """The pod statuses that kubelets report, by namespace."""
     selections: Mapping[tuple[str, str], Selection] = field(default_factory=dict)
-    """How each Service chooses its pods."""
+    """The pod selector of each Service."""
     first_slices: Mapping[tuple[str, str, str, str], str] = field(default_factory=dict)
-    """The first slice of a Service and address type that names a pod in none."""
+    """For a pod that no slice of a Service names: the first slice of that Service and address type."""
 
     def service(self, namespace: str, name: str) -> ServiceFacts | None:
         annotations = self.services.get((namespace, name))
@@ -93,7 +93,7 @@ class StaticPodReports:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """The result of one filter for one object; `shown` is the object as its component gets it, None if hidden."""
+    """The result of a filter for an object; `shown` is the object as its component gets it, None if hidden."""
 
     filter: str
     name: str
@@ -104,10 +104,10 @@ class Tried:
 
 
 def try_filters(filters: Path, objects: Path, inputs: GivenInputs | None = None) -> list[Tried]:
-    """Run each filter of a file on each object of a YAML file that it is for.
+    """Run each filter of a file on each object of a YAML file to which it applies.
 
-    ValueError for a file that a hub would not take, and for a filter that breaks a promise: it writes to an object that
-    it does not call changed, or makes something else of its own result.
+    ValueError for a file that a hub would refuse, and for a filter that breaks a promise: it writes to an object that
+    it does not report as changed, or changes its own result when it runs again.
     """
     documents = [document for document in yaml.safe_load_all(objects.read_text()) if document]
     given = inputs or GivenInputs()
@@ -115,7 +115,7 @@ def try_filters(filters: Path, objects: Path, inputs: GivenInputs | None = None)
 
 
 def _objects(documents: list[Any]) -> Iterator[Any]:
-    """Each object; those of a List, as kubectl prints it, one by one."""
+    """Yield each object; for a List, as kubectl prints it, its items."""
     for document in documents:
         yield from document["items"] if document.get("kind") == "List" else (document,)
 

@@ -1,4 +1,5 @@
-"""How the hub filters objects: chains, the rules that bind them, and clients with versions of other rules."""
+"""The means by which the hub filters objects: chains, the rules that bind them, and the versions that clients hold of
+other rules."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from kube.requests.request_info import ResourceType
 from kube.store.projection import Chain
 
 ChainOf = Callable[[tuple[Filter, ...], str], Chain | None]
-"""The chain of some filters, for objects of a resource (a metric's label); None without filters."""
+"""Returns the chain of some filters, for objects of a resource (a metric's label); None without filters."""
 
 
 class Filtering(NamedTuple):
@@ -22,12 +23,11 @@ class Filtering(NamedTuple):
     rules: Callable[[], Rules]
     """The rules in force."""
     given: IssuedVersions
-    """The versions that clients were given under other rules, by an earlier process too."""
+    """The versions that clients got under other rules, also from an earlier process."""
 
     def issued_under_other_rules(self, type_: ResourceType) -> int:
-        """The newest version of a resource that a client may hold from a view under other rules, or from another
-        history.
-        """
+        """Return the newest version of a resource that a client may hold from a view under other rules, or from another
+        history."""
         former = self.given.of_former(type_.group_resource)
         if not self.rules().bindings.could_filter(type_.group, type_.resource, "watch"):
             return former

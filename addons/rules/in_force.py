@@ -14,15 +14,15 @@ from kube.errors import unavailable
 from kube.store.store import Change, Store
 
 COPY_WAIT = 3.0
-"""Seconds in which disk and cloud may answer for the rules, before a hub that may begin without them does."""
+"""Seconds for disk and cloud to provide the rules, before a hub that may start without them does so."""
 
 logger = logging.getLogger(__name__)
 
 
 class RulesInForce:
-    """Follows the ConfigMap.
+    """The rules in force, which follow the ConfigMap.
 
-    Until it is known whether there is one, no request that a rule could filter is answered.
+    Until it is known whether the ConfigMap exists, no request that a rule could filter is answered.
     """
 
     def __init__(
@@ -31,9 +31,9 @@ class RulesInForce:
         disabled: frozenset[str],
         report: Callable[[Problem, str], None],
     ) -> None:
-        """Begin with the built-in bindings. `report` gets each problem of an edit that the one before did not have.
+        """Begin with the built-in bindings. `report` receives each new problem of an edit.
 
-        It also gets the ConfigMap's uid.
+        It also receives the ConfigMap's uid.
         """
         self._filters = filters
         self._disabled = disabled
@@ -44,12 +44,13 @@ class RulesInForce:
         self.rules = parse_rules(None, disabled, filters)
         self.is_known = False
         self._is_read = False
-        """The rules are the ConfigMap's, or there is none: they are not those of a hub that began without a cloud."""
+        """Whether the rules are the ConfigMap's, or there is none, rather than those of a hub that started without a
+        cloud."""
         self._known = asyncio.Event()
 
     def follow(self, store: Store, why_unknown: Callable[[], str]) -> None:
-        """Follow a store that holds the ConfigMap, or nothing; `why_unknown` has the reason for an empty store, for
-        people."""
+        """Follow a store that holds the ConfigMap, or nothing; `why_unknown` returns the reason for an empty store, for
+        messages."""
         self._store, self._why_unknown = store, why_unknown
         store.listen(self)
 
@@ -58,7 +59,7 @@ class RulesInForce:
         self._listeners.append(changed)
 
     def use(self, filters: tuple[Filter, ...]) -> None:
-        """Take other filters, with the same ConfigMap. To followers of the rules, that is an edit."""
+        """Replace the filters, with the same ConfigMap. For listeners this is an edit."""
         self._filters = filters
         if self.is_known:
             self._parse()
@@ -69,18 +70,18 @@ class RulesInForce:
         return self.rules
 
     async def wait_known(self, wait: float) -> None:
-        """Return once the rules are known; StatusError 503 if they are not within `wait` seconds."""
+        """Wait until the rules are known; StatusError 503 if they are not within `wait` seconds."""
         if not self.is_known and not await comes_within(wait, self._known.wait()):
             raise unavailable(f"the filter rules are not known yet: {self.why_unknown}", retry_after=1)
 
     async def known(self) -> None:
-        """Return as soon as the rules are known."""
+        """Wait until the rules are known."""
         await self._known.wait()
 
     async def begin_without_cloud(self, is_away: Callable[[], bool]) -> None:
-        """Take the built-in bindings for known while the cloud is away and the disk has no copy of the ConfigMap.
+        """Use the built-in bindings if the cloud is away and the disk has no copy of the ConfigMap.
 
-        Returns when the rules are known.
+        Return when the rules are known.
         """
         while not self._known.is_set():
             await comes_within(COPY_WAIT, self._known.wait())
@@ -92,11 +93,11 @@ class RulesInForce:
 
     @property
     def why_unknown(self) -> str:
-        """The reason why the rules are not known, for people."""
+        """The reason why the rules are unknown, for messages."""
         return self._why_unknown()
 
     def data(self) -> Mapping[str, str] | None:
-        """The data of the ConfigMap as the cloud has it; None without one."""
+        """The data of the ConfigMap as the cloud has it; None if it does not exist."""
         item = next(iter(self._store), None)
         return item.decode().fields.mapping("data") if item is not None else None
 

@@ -1,8 +1,8 @@
-"""The versions at which clients may hold another state than the present views show, for each resource.
+"""The versions of each resource at which clients may hold another state than the current views show.
 
-A client that left before an edit of the rules holds a version as the old filters made it. The cloud assumes that the
-client has seen the objects that they hid, and never sends them. A client of an earlier process, or of a relay before
-the rules filtered it, holds a state that no view of this process made. The number alone does not tell.
+A client that left before an edit of the rules holds a version as the former filters showed it. The cloud assumes that
+the client has seen the objects that they hid, and never sends them. A client of an earlier process, or of a relay
+before the rules filtered it, holds a state that no view of this process showed. The number alone does not reveal that.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kube.http.client import Unreachable
 from kube.reflector.list_pages import Malformed
 
 ANY_VERSION = sys.maxsize
-"""Newer than every version: its number is not known yet."""
+"""Newer than every version: the number is not known yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class RulesEdit:
 
 
 class IssuedVersions:
-    """The newest such version of each resource, which is named as in `endpointslices.discovery.k8s.io`.
+    """The newest such version of each resource, named in the form `endpointslices.discovery.k8s.io`.
 
     Versions are comparable within one resource only: events, or an aggregated API, may have an etcd of their own.
     """
@@ -46,31 +46,32 @@ class IssuedVersions:
         *,
         is_new: bool = True,
     ) -> None:
-        """`edit` is an earlier process's record, None for nothing; `write` stores it for the next one.
+        """`edit` is an earlier process's record, None if there is none; `write` stores it for the next one.
 
-        `is_new`: no process before this one gave any client a version.
+        `is_new`: no earlier process gave any client a version.
         """
         self._last = edit
         self._write = write
         self._digest: str | None = None
         self._earlier: dict[str, int] = {}
-        """The newest versions that an earlier process may have given, where the cloud's present version is known."""
+        """The newest versions that an earlier process may have given, for resources whose current version in the cloud
+        is known."""
         self._newest_earlier = 0 if edit is None else ANY_VERSION
-        """That of resources which `_earlier` does not name."""
+        """The newest such version of all other resources."""
         self._other_rules: dict[str, int] = dict(edit.versions) if edit is not None else {}
         self._elsewhere: dict[str, int] = {}
         self._newest_elsewhere = 0 if is_new and edit is None else ANY_VERSION
-        """That of resources which `_elsewhere` does not name."""
+        """The newest version of resources that are not in `_elsewhere`."""
         self._former = dict(edit.former) if edit is not None else {}
         self._of_cloud: dict[str, int] = {}
         """The newest versions of lists that the cloud itself gave clients of this process."""
         self._asking: dict[str, asyncio.Task[None]] = {}
 
     def rules_edited(self, digest: str, given: Mapping[str, int]) -> None:
-        """The rules of this digest are in force.
+        """Record that rules with this digest are in force.
 
-        `given` has the newest version that filtered views of this process gave any client: for each resource that
-        filters know, 0 where none did.
+        `given` has the newest version that filtered views of this process gave any client, for each resource that
+        filters understand, 0 if there is none.
         """
         if digest == self._digest:
             return
@@ -89,27 +90,28 @@ class IssuedVersions:
         self._save()
 
     def of_other_rules(self, resource: str) -> int:
-        """The newest version of a resource that a client may hold from a filtered view of other rules; 0 for none."""
+        """Return the newest version of a resource that a client may hold from a filtered view of other rules; 0 for
+        none."""
         return self._other_rules.get(resource, 0)
 
     def of_elsewhere(self, resource: str) -> int:
-        """The newest version that a client of a filtered view may hold from elsewhere; 0 for none."""
+        """Return the newest version that a client of a filtered view may hold from elsewhere; 0 for none."""
         return max(self._elsewhere.get(resource, self._newest_elsewhere), self.of_former(resource))
 
     def of_former(self, resource: str) -> int:
-        """The newest version that a client may hold of another history: the cloud was restored since. 0 for none."""
+        """Return the newest version that a client may hold of the history before a restore of the cloud; 0 for none."""
         return self._former.get(resource, 0)
 
     def relayed(self, resource: str, version: int) -> None:
-        """The cloud itself has given a client a list of this version of a resource."""
+        """Record that the cloud itself has given a client a list at this version of a resource."""
         self._of_cloud[resource] = max(self.of_cloud(resource), version)
 
     def of_cloud(self, resource: str) -> int:
-        """The newest version of such a list; 0 for none."""
+        """Return the newest version of such a list; 0 for none."""
         return self._of_cloud.get(resource, 0)
 
     def restored(self, resource: str, version: int) -> None:
-        """The cloud was restored from a backup; clients had been given this version of a resource."""
+        """Record that the cloud was restored from a backup, after clients got this version of a resource."""
         self._of_cloud.pop(resource, None)
         if version > self.of_former(resource):
             self._former[resource] = version
@@ -127,9 +129,9 @@ class IssuedVersions:
             task.cancel()
 
     def reached(self, resource: str, version: int) -> None:
-        """The cloud has just answered that a resource is at this version: no client was given a later one before.
+        """Record that a resource is at this version in the cloud now: no client got a later one before.
 
-        After a restore from a backup it is a lower one than before.
+        After a restore from a backup the version is lower than before.
         """
         if self._earlier.get(resource, self._newest_earlier) > version:
             self._earlier[resource] = version

@@ -16,17 +16,17 @@ SHARED = {
     ("", "endpoints"): NAMES,
     ("discovery.k8s.io", "endpointslices"): NAMES,
 }
-"""Shared without any rule, with the fields that field selectors may name."""
+"""Resources that are shared without any rule, with the fields that field selectors may name."""
 NODES = ResourceType("", "v1", "nodes")
-"""Nodes are shared by metadata alone: each status is written every few minutes, and only its own node reads it."""
+"""Nodes are shared as metadata only: each status is written every few minutes, and only its own node reads it."""
 KIND = re.compile("[a-z0-9.-]{0,253}/v[0-9]{1,2}((alpha|beta)[0-9]{1,2})?/[a-z0-9-]{1,63}")
-"""A resource as NodePools write it. The policy of `addons.rules.admission_policy` checks it by the same pattern."""
+"""The pattern of a resource as NodePools write it; the policy of `addons.rules.admission_policy` uses the same."""
 SECRETS = re.compile("/v[^/]*/secrets")
-"""No node may read all of them."""
+"""Never shared: no node may read all Secrets."""
 
 
 def parse_kind(text: str) -> ResourceType:
-    """Parse a resource that the rules add. ValueError for a malformed one, and for one that is never shared."""
+    """Parse a resource that the rules add; ValueError for a malformed one, or one that is never shared."""
     if KIND.fullmatch(text) is None:
         raise ValueError("a resource is group/version/resource, as in /v1/nodes")
     if SECRETS.fullmatch(text) is not None:
@@ -35,7 +35,7 @@ def parse_kind(text: str) -> ResourceType:
 
 
 def unfiltered_list_watch(type_: ResourceType, encoding: Encoding = Encoding.PROTOBUF) -> ListWatch:
-    """The list and watch of all objects of a resource, as hubs share it."""
+    """Return the list-watch of all objects of a resource, as hubs share it."""
     return ListWatch(type_, encoding=encoding, metadata_only=type_ == NODES)
 
 

@@ -1,7 +1,7 @@
-"""The rules: which filters apply to which requests, and which components are cached.
+"""The rules: the filters that apply to requests, and the components whose reads are cached.
 
-Read from the data of the ConfigMap `kube-system/yurt-hub-cfg`, in both formats in use: keys `filter_<name>` (YurtHub's
-first form) and bare `<name>` (its newer form). Its entries are added to the built-in bindings.
+Parsed from the data of the ConfigMap `kube-system/yurt-hub-cfg`, in both formats in use: keys `filter_<name>`
+(YurtHub's first format) and `<name>` (its newer one). Its entries are added to the built-in bindings.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ CACHE_AGENTS = "cache_agents"
 OFFLINE_LEASES = "offline_leases"
 POOL_RESOURCES = "pool_resources"
 OTHER_KEYS = (CACHE_AGENTS, OFFLINE_LEASES, POOL_RESOURCES)
-"""The keys that are no filter's."""
+"""The keys that name no filter."""
 
 BASE_AGENTS = frozenset(
     {"kubelet", "kube-proxy", "flanneld", "coredns", "raven-agent-ds", "yurttunnel-agent", "yurthub", HUB}
 )
-"""Cached without any ConfigMap, as in YurtHub."""
+"""The components that are cached without any ConfigMap, as in YurtHub."""
 BASE_AGENT_PREFIX = "multiplexer-proxy-"
-"""The prefix of another node's YurtHub's name where it reads shared resources; the node's name follows."""
+"""The prefix of the component name of another node's YurtHub that reads shared resources; the node's name follows."""
 
 OFF_IN_CLOUD_MODE = frozenset(
     {"discardcloudservice", "forwardkubesvctraffic", "serviceenvupdater", "localendpoint"}
 )
-"""Filters that can only do harm on a node in the cloud: YurtHub's three, and the local rewrite,
-which SuperEdge leaves out on masters."""
+"""Filters that can only do harm on a node in the cloud: YurtHub's three, and the local rewrite, which SuperEdge omits
+on masters."""
 
 MAX_VALUE_BYTES = 256 * 1024
-"""The most bytes of one key: a quarter of a ConfigMap's limit (1 MiB)."""
+"""Bytes of the value of one key: a quarter of a ConfigMap's limit (1 MiB)."""
 MAX_ENTRIES = 10_000
-"""The most entries of the ConfigMap: far above any real one, and read within a few tens of milliseconds."""
+"""Entries of the ConfigMap: far more than any real one has, parsed within a few tens of milliseconds."""
 MAX_LEASES = 64
 """Leases that pods may renew at the hub: each is in memory."""
 MAX_RESOURCES = 32
@@ -84,7 +84,7 @@ class Problems(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Agents:
-    """The components that `cache_agents` adds to the base and takes away from it; either may hold `*`."""
+    """The components that `cache_agents` adds to the base and excludes from it; either may contain `*`."""
 
     added: frozenset[str] = frozenset()
     removed: frozenset[str] = frozenset()
@@ -100,12 +100,13 @@ class Agents:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules in force. Two with the same digest answer alike, but for where a rule was written."""
+    """The rules in force. Rules with the same digest give the same answers; only the places where they were written may
+    differ."""
 
     bindings: Bindings
     agents: Agents
     leases: frozenset[tuple[str, str]]
-    """The Leases that their holders renew here while the cloud is away, by namespace and name."""
+    """The Leases that their holders renew at the hub while the cloud is away, by namespace and name."""
     pool_resources: tuple[ResourceType, ...]
     """The resources that pools share besides Services, Endpoints and EndpointSlices."""
     problems: Problems
@@ -126,10 +127,10 @@ def parse_rules(
     disabled: frozenset[str] = frozenset(),
     filters: Sequence[Filter] = FILTERS,
 ) -> Rules:
-    """The rules of a ConfigMap's data; None = there is no ConfigMap, so the built-in bindings alone.
+    """Parse the rules in a ConfigMap's data. None stands for no ConfigMap, and gives the built-in bindings.
 
-    Never raises: each part that cannot be read becomes a Problem and is skipped, the rest applies. `disabled`
-    are names of filters that the hub's options switch off, `*` = all of them.
+    Never raises: each unreadable part becomes a Problem and is skipped, the rest applies. `disabled` are names of
+    filters that the hub's options disable, `*` stands for all of them.
     """
     reader = _Reader({filter_.name: filter_ for filter_ in filters})
     for key in sorted(data or {}):
@@ -244,7 +245,7 @@ def _digest(
 ) -> str:
     """Return a digest that is equal for rules with the same meaning, in any order or spelling.
 
-    A filter's repr holds its settings.
+    A filter's repr includes its settings.
     """
     parts = [repr(filter_) for filter_ in filters]
     parts += [repr((sorted(off), sorted(agents.added), sorted(agents.removed), sorted(leases)))]

@@ -1,1 +1,1 @@
-"""The hub's own filters, one a module, and the code that the endpoint filters share."""
+"""The built-in filters, one in each module, and the code that the endpoint filters share."""

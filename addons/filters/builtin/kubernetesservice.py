@@ -1,6 +1,6 @@
 """Recognises and rewrites the Service `default/kubernetes`, by which pods find the API server.
 
-The filters that lead pods to the hub share these functions.
+The filters that direct pods to the hub share these functions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kube.wire.fields import Fields
 NAMESPACE = "default"
 NAME = "kubernetes"
 HTTPS = "https"
-"""The name of its port, in the Service, its Endpoints and its slices."""
+"""The name of the Service's port, also in its Endpoints and its slices."""
 
 
 def is_kubernetes(obj: ApiObject) -> bool:
@@ -28,12 +28,12 @@ def is_kubernetes(obj: ApiObject) -> bool:
 
 
 def https_port(owner: Fields) -> Fields | None:
-    """The entry named https of `ports`."""
+    """Return the entry of `ports` with the name https."""
     return next((port for port in owner.children("ports") if port.text("name") == HTTPS), None)
 
 
 def write_port(entry: Fields, number: int) -> bool:
-    """Sets the number of an entry of `ports`, where it differs. True if it did."""
+    """Set the number of an entry of `ports`; return whether it differed."""
     if entry.number("port") == number:
         return False
     entry.set("port", number)
@@ -41,7 +41,7 @@ def write_port(entry: Fields, number: int) -> bool:
 
 
 def write_texts(fields: Fields, name: str, values: list[str]) -> bool:
-    """Sets a list of strings that differs. True if it did."""
+    """Replace a list of strings; return whether it differed."""
     if fields.texts(name) == values:
         return False
     fields.set_texts(name, values)

@@ -27,7 +27,7 @@ PORT = "superedge.io/local-port"
 
 @dataclass(frozen=True)
 class LocalEndpoint:
-    """`forced` is the hub's option: an address per family, None = go by the annotations."""
+    """`forced` is the hub's option: an address per family; None means that the annotations apply."""
 
     forced: HubAddress | None = None
 
@@ -67,7 +67,7 @@ class LocalEndpoint:
 
 
 def parse_local_endpoint(annotations: dict[str, str]) -> HubAddress | None:
-    """None unless both annotations are there; ValueError if one of them cannot be read."""
+    """Parse both annotations; None unless both exist, ValueError if one of them is unreadable."""
     address, port = annotations.get(ADDRESS), annotations.get(PORT)
     if address is None or port is None:
         return None
@@ -79,7 +79,7 @@ def parse_local_endpoint(annotations: dict[str, str]) -> HubAddress | None:
 
 
 def _family(obj: ApiObject) -> str:
-    """The family of the object's addresses, "" for Endpoints that have none."""
+    """Return the family of the object's addresses, "" for Endpoints without any."""
     if obj.kind == SLICE:
         return obj.fields.text("addressType")
     for subset in obj.fields.children("subsets"):

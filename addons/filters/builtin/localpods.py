@@ -55,7 +55,7 @@ class LocalPods:
 
 
 class _Edit(NamedTuple):
-    """One object, and the inputs that decide about it."""
+    """An object, and the inputs that decide about it."""
 
     obj: ApiObject
     reports: PodReportLister
@@ -65,7 +65,7 @@ class _Edit(NamedTuple):
     node_of: Callable[[Fields], str]
 
     def slice(self, service: str) -> bool:
-        """Write to an EndpointSlice; whether anything differs."""
+        """Update an EndpointSlice; return whether anything differs."""
         fields, family = self.obj.fields, self.obj.fields.text("addressType")
         named: set[str] = set()
         gone: set[str] = set()
@@ -96,7 +96,7 @@ class _Edit(NamedTuple):
         return differs
 
     def endpoints(self) -> bool:
-        """Write to an Endpoints object; whether anything differs."""
+        """Update an Endpoints object; return whether anything differs."""
         fields = self.obj.fields
         named: set[str] = set()
         differs = False
@@ -145,9 +145,9 @@ class _Edit(NamedTuple):
         return differs
 
     def _report_of(self, endpoint: Fields, named: set[str]) -> PodReport | None:
-        """The kubelet's status of the pod that an endpoint, or an address of Endpoints, names.
+        """Return the kubelet's status of the pod that an endpoint, or an address of Endpoints, names.
 
-        `named` gets the name where a new endpoint for the pod would be a second one.
+        Its name is added to `named`, so that the pod gets no second endpoint.
         """
         target = endpoint.child("targetRef")
         said = self.reports.of(target.text("name")) if target.text("kind") == "Pod" else ()
@@ -167,7 +167,7 @@ class _Edit(NamedTuple):
         return report is None or report.name not in pods
 
     def _unnamed(self, named: Collection[str]) -> Iterator[PodReport]:
-        """The pods that the Service selects and the object does not name, though it may."""
+        """Return the pods that the Service selects and the object could name, but does not."""
         if not self.selection.selector:
             return
         for report in self.reports.selected_by(self.selection.selector):
@@ -235,7 +235,8 @@ class _Edit(NamedTuple):
 
 
 def _conditions(conditions: Fields) -> dict[str, bool]:
-    """The conditions of an endpoint in a slice: `ready` counts as true where it is absent, and `serving` as `ready`."""
+    """Return the conditions of an endpoint in a slice: an absent `ready` counts as true, an absent `serving` as
+    `ready`."""
     ready, serving = conditions.flag("ready") is not False, conditions.flag("serving")
     terminating = conditions.flag("terminating") is True
     return {"ready": ready, "serving": ready if serving is None else serving, "terminating": terminating}

@@ -55,8 +55,8 @@ class MasterService:
 
 
 def _families(spec: Fields) -> list[str]:
-    """The families of the Service, the main one first; those of its addresses where the field is missing (before
-    Kubernetes 1.20)."""
+    """Return the families of the Service, the main one first; derived from its addresses if the field is missing
+    (before Kubernetes 1.20)."""
     families = spec.texts("ipFamilies")
     if families:
         return families

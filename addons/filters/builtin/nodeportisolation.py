@@ -45,7 +45,7 @@ class NodePortIsolation:
 
 
 def may_listen(listen: str, pool: str) -> bool:
-    """Whether the annotation's value lets one pool listen."""
+    """Whether the annotation's value permits a pool to listen."""
     said: dict[str, bool] = {}
     for entry in map(str.strip, listen.split(",")):
         said.setdefault(entry.removeprefix("-"), not entry.startswith("-"))

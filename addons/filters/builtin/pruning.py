@@ -1,4 +1,4 @@
-"""Takes addresses out of Endpoints and EndpointSlices (v1 and v1beta1) by the node that each address is on."""
+"""Removes addresses from Endpoints and EndpointSlices (v1 and v1beta1) by the node of each address."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ SLICE = "EndpointSlice"
 ENDPOINTS = "Endpoints"
 
 MAX_ENDPOINTS = 10_000
-"""The most endpoints of one object: ten times what Kubernetes' controllers put into one. Each costs microseconds of the
-event loop."""
+"""Endpoints of one object: ten times what Kubernetes' controllers put into one. Each costs microseconds of the event
+loop."""
 
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 _HOSTNAME = "kubernetes.io/hostname"
 
 
 def is_too_large(obj: ApiObject) -> bool:
-    """Whether an object has more than MAX_ENDPOINTS, and so is left as it is."""
+    """Whether an object has more than MAX_ENDPOINTS, and so is not filtered."""
     return _size(obj.fields) > MAX_ENDPOINTS
 
 
 def _size(fields: Fields) -> int:
-    """Endpoints of a slice; addresses, subsets included, of an Endpoints object."""
+    """Count the endpoints of a slice, or the addresses in all subsets of an Endpoints object."""
     size = fields.count("endpoints") + fields.count("subsets")
     if size > MAX_ENDPOINTS:
         return size
@@ -35,13 +35,13 @@ def _size(fields: Fields) -> int:
 
 
 def service_of(obj: ApiObject) -> str:
-    """The name of the Service, in the object's namespace; "" for a slice without the label."""
+    """Return the name of the Service, in the object's namespace; "" for a slice without the label."""
     return obj.name if obj.kind == ENDPOINTS else obj.labels.get(SERVICE_NAME_LABEL, "")
 
 
 def ready_nodes_of(obj: ApiObject) -> set[str]:
-    """The nodes that the object names with a ready endpoint. An endpoint of a slice without the condition counts as
-    ready (discovery API)."""
+    """Return the nodes that the object names with a ready endpoint. An endpoint of a slice without the condition counts
+    as ready (discovery API)."""
     if obj.kind == ENDPOINTS:
         ready = [
             a.text("nodeName")
@@ -56,9 +56,8 @@ def ready_nodes_of(obj: ApiObject) -> set[str]:
 
 
 def prune(obj: ApiObject, rule: NodeRule, note: Note) -> int:
-    """Removes the endpoints that the rule does not allow, ready or not, and then the subsets that have no
-    address left (as YurtHub does). The object stays, even emptied. Returns how many things went; 0 = not
-    a byte differs."""
+    """Remove the endpoints that the rule does not allow, ready or not, and the subsets that become empty (as YurtHub
+    does). The object stays, even emptied. Return how many were removed; 0 means that not a byte differs."""
     keeps = _keeper(obj, rule, note)
     if obj.kind == SLICE:
         return obj.fields.keep("endpoints", keeps)
@@ -86,7 +85,7 @@ def _keeper(obj: ApiObject, rule: NodeRule, note: Note) -> Callable[[Fields], bo
 
 
 def node_reader(obj: ApiObject) -> Callable[[Fields], str]:
-    """The function that reads the node of an endpoint of this object, or of an address."""
+    """Return the function that reads the node of an endpoint of this object, or of an address."""
     return _node_of_v1beta1 if obj.api_version == "discovery.k8s.io/v1beta1" else _node_of
 
 
@@ -95,10 +94,10 @@ def _node_of(endpoint: Fields) -> str:
 
 
 def _node_of_v1beta1(endpoint: Fields) -> str:
-    """v1beta1 named the node in its topology first, later also in nodeName."""
+    """Return the node of an endpoint in v1beta1, which had it first in its topology, later also in nodeName."""
     return endpoint.mapping("topology").get(_HOSTNAME) or endpoint.text("nodeName")
 
 
 def has_addresses(subset: Fields) -> bool:
-    """Whether a subset of Endpoints has any, ready or not."""
+    """Whether a subset of Endpoints has any address, ready or not."""
     return subset.has("addresses") or subset.has("notReadyAddresses")

@@ -94,8 +94,8 @@ _UNFILTERED = {
 def _rule_for(
     topology: Topology, obj: ApiObject, service: str, inputs: Inputs
 ) -> tuple[NodeRule | None, tuple[str, ...]]:
-    """The rule that the topology means on this node, None if it restricts nothing; and the reason why a part of it does
-    not."""
+    """Return the rule that the topology means on this node, None if it restricts nothing; and the reason why a part of
+    it does not restrict."""
     doubts = topology.doubts
     reach: NodeRule | None = None
     if topology.reach is Reach.NODE:
@@ -120,8 +120,9 @@ def _rule_for(
 def _ready_nodes(
     obj: ApiObject, service: str, inputs: Inputs, reach: NodeRule | None
 ) -> Callable[[], list[str]]:
-    """The nodes among which a preferred key must find one: those with a ready endpoint in any slice of the Service that
-    OpenYurt's annotation and local health leave. Sorted, so that the filter asks for the same inputs each time."""
+    """Return the nodes among which a preferred key must find one: those with a ready endpoint in any slice of the
+    Service that OpenYurt's annotation and local health permit. They are sorted, so that the filter asks for the same
+    inputs each time."""
 
     @cache
     def ready() -> list[str]:

@@ -20,15 +20,15 @@ KEYS_ANNOTATION = "topologyKeys"
 
 
 class Order(StrEnum):
-    """The meaning of several keys: any of them, as SuperEdge does, or the first that leaves a ready endpoint, as
-    Kubernetes' former spec.topologyKeys did."""
+    """The meaning of several keys: any of them, as in SuperEdge, or the first with a ready endpoint, as in Kubernetes'
+    former spec.topologyKeys."""
 
     ANY = "any"
     PREFERRED = "preferred"
 
 
 class Reach(StrEnum):
-    """How far OpenYurt's annotation lets traffic go."""
+    """The values of OpenYurt's annotation: how far traffic may go."""
 
     EVERYWHERE = ""
     NODE = "node"
@@ -52,7 +52,7 @@ class Topology(NamedTuple):
 
 
 def parse_topology(annotations: Mapping[str, str], order: Order = Order.ANY) -> Topology:
-    """Never raises: an unknown value restricts nothing, and `doubts` names it.
+    """Parse both annotations. Never raises: an unknown value restricts nothing, and `doubts` names it.
 
     `order` is this hub's option; a list that ends with `"*"` is ordered whatever the option says.
     """
@@ -76,7 +76,7 @@ LabelsOf = Callable[[str], Mapping[str, str] | None]
 
 
 class NodeRule(NamedTuple):
-    """Decides about an endpoint by the name of its node ("" = it names none)."""
+    """Decides about an endpoint by the name of its node ("" if it names none)."""
 
     reason: str
     allows: Callable[[str], bool]
@@ -93,7 +93,7 @@ def on_this_node(inputs: Inputs) -> NodeRule:
 
 
 def in_this_pool(inputs: Inputs) -> NodeRule | str:
-    """A rule, or the reason why there can be none: "no-pool" (this node is in none) or "no-such-pool"."""
+    """Return a rule, or the reason why there is none: "no-pool" (this node is in no pool) or "no-such-pool"."""
     pool = inputs.own_pool()
     if not pool:
         return "no-pool"
@@ -115,8 +115,9 @@ def in_this_pool(inputs: Inputs) -> NodeRule | str:
 
 
 def sharing_a_key(keys: tuple[str, ...], own_name: str, labels_of: LabelsOf) -> NodeRule:
-    """Nodes with the same value as this node for one of the label keys. Strict, as SuperEdge is: nothing is
-    allowed while this node is not known ("no-own-node") or has none of the keys ("no-own-label")."""
+    """Return the rule that allows nodes with the same value as this node for one of the label keys. Strict, as in
+    SuperEdge: nothing is allowed while this node is unknown ("no-own-node") or has none of the keys ("no-own-label").
+    """
     own = labels_of(own_name)
     wanted = {key: own[key] for key in keys if key in own} if own is not None else {}
 
@@ -146,8 +147,8 @@ def sharing_a_key(keys: tuple[str, ...], own_name: str, labels_of: LabelsOf) -> 
 def by_preference(
     keys: tuple[str, ...], ready: Callable[[], Iterable[str]], own_name: str, labels_of: LabelsOf
 ) -> NodeRule:
-    """The first key for which a node of `ready`, those with a ready endpoint, shares this node's value; `"*"`
-    = any endpoint. Where no key finds one, nothing is allowed, as in Kubernetes' former topologyKeys."""
+    """Return the rule of the first key for which a node of `ready`, the nodes with a ready endpoint, shares this node's
+    value; `"*"` allows any endpoint. If no key finds one, nothing is allowed, as in Kubernetes' former topologyKeys."""
     for key in keys:
         if key == ANY_ENDPOINT:
             return NodeRule(
