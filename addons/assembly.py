@@ -103,7 +103,7 @@ class Assembly:
         self._moved: list[Callable[[], None]] = []
         """Called when the address for pods has changed."""
         self._made = ExitStack()
-        """Closes all that the hub has made, in the reverse order: a part is made of those that it needs."""
+        """Closes the hub's objects in reverse order of construction, because later ones use earlier ones."""
 
     def configure(self, updated: set[str]) -> None:
         """An address that is set while the hub runs, in mitmproxy's interface for one, reaches open watches."""
@@ -160,7 +160,7 @@ class Assembly:
         if warning := preflight.doubt(settings, credentials):
             logger.warning("%s", self._options.as_typed(warning))
         self._request.resolve.allow(settings.allowed_hosts)
-        # Each waits for the disk, at a first start, while the other computes.
+        # Each waits for the disk at a first start, so they run concurrently.
         tables, local = await asyncio.gather(self._open_tables(settings), self._local_certificate(settings))
         link, cloud = self._open_link(settings, servers, identity)
         parts = self._parts(settings, cloud, tables, modules)
@@ -204,7 +204,7 @@ class Assembly:
         return tables
 
     async def _local_certificate(self, settings: Settings) -> Callable[[], Certificate] | None:
-        """The TLS port's certificate where the cluster has signed none for it."""
+        """The certificate of the TLS port where the cluster has not signed one."""
         if not settings.tls_port:
             return None
         if settings.tls_cert is not None and settings.tls_key is not None:

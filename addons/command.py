@@ -61,7 +61,7 @@ def _sorted(options: Sequence[Option]) -> tuple[Option, ...]:
 
 PROGRAM_FLAGS = options_of(ProgramFlags)
 FLAGS = _sorted((*PROGRAM_FLAGS, *OPTIONS))
-"""All flags of the hub, by their groups."""
+"""All flags of the hub, by group."""
 
 
 def program() -> None:

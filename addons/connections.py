@@ -32,7 +32,7 @@ class Connections:
         self._open = opened
         self._clock = clock
         self._since: dict[str, float] = {}
-        """When each client connected, by the connection's id."""
+        """The connection time of each client, by connection id."""
         self._sweep: asyncio.Task[None] | None = None
 
     def running(self) -> None:

@@ -156,7 +156,7 @@ class Egress:
         return len(self.link.connections) + len(self.link.upgrades) + lent
 
     def error(self, flow: http.HTTPFlow) -> None:
-        """A handshake failed or a connection broke under a request: the server may be gone."""
+        """Handle a failed handshake or a connection that broke during a request: the server may be down."""
         server = _server_to(flow)
         if server is not None and flow.error and "disconnect" not in flow.error.msg.lower():
             self.link.suspect(server)

@@ -18,9 +18,9 @@ from addons.ui.hub_records import Records
 
 
 def order() -> tuple[tuple[HubPart, tuple[HubPart, ...], str], ...]:
-    """Make the parts, and raise the limits of the process that they need.
+    """Build the parts, and raise the process limits that they need.
 
-    Each part lists those that must precede it, and the reason.
+    Each part lists its predecessors, with the reason.
     """
     listeners = OwnListeners()
     options = Options()

@@ -12,12 +12,12 @@ import time
 from addons.telemetry.background import background
 
 MAPPED_FROM = 128 * 1024
-"""Bytes from which an allocation is a mapping of its own, which goes back to the system when it is freed.
+"""Bytes from which an allocation is its own mapping, which returns to the system when freed.
 
-glibc begins with this number, and takes the size of each mapping that is freed for the next: after the first large
-list it takes lists from the heap, and leaves a hole there for each. To set the number keeps it. After 50 lists at once
-and 20 relayed ones, the hub has 88 MB with this number and one heap, 93 with one of the two, and 97 with neither. To
-call malloc_trim besides saves 1 MB.
+glibc begins with this number, and raises it to the size of each mapping that is freed: after the first large list it
+would take lists from the heap and fragment it. Setting the number keeps it fixed. After 50 lists at once and 20
+relayed ones, the hub has 88 MB with this number and one heap, 93 with one of the two, and 97 with neither. Calling
+malloc_trim as well saves only 1 MB.
 """
 M_MMAP_THRESHOLD = -3
 M_ARENA_MAX = -8
@@ -28,10 +28,9 @@ only."""
 
 
 COLLECT_INTERVAL = 1.0
-"""Seconds between two collections of young objects, where there are some.
+"""Seconds between collections of young objects, if there are any.
 
-With Python's own thresholds the garbage of 1,000 broken connections came together, 70,000 objects, and one collection
-of it cost 0.2 s.
+With Python's own thresholds, the garbage of 1,000 broken connections, 70,000 objects, was collected at once, in 0.2 s.
 """
 FULL_INTERVAL = 10.0
 """Minimum seconds between two full collections.
@@ -98,5 +97,5 @@ async def collect_regularly() -> None:
                 gc.freeze()
                 is_settled = True
             next_full = loop.time() + max(FULL_INTERVAL, (time.thread_time() - began) / FULL_SHARE)
-        elif lately:  # thousands of objects came since the last time
+        elif lately:  # thousands of objects were created since the last time
             gc.collect(1)

@@ -82,8 +82,8 @@ class Options:
             raise exceptions.OptionsError(str(error)) from error
         self.settings = settings
         ctx.options.update(
-            # What the chain needs, whoever starts it: no request may leave before an addon has said where to, and
-            # a quiet watch or exec (kubelet: 4 h) must not be taken for dead.
+            # The parts rely on these, however the hub is started: no connection opens before an addon has chosen the
+            # server, and a quiet watch or exec (kubelet: 4 h) must not time out.
             connection_strategy="lazy",
             keep_host_header=True,
             tcp_timeout=5 * 3600,

@@ -48,7 +48,7 @@ class Parts(NamedTuple):
     sources: Sources
     serving: Serving
     offline: Offline | None
-    """None for a hub without a cache."""
+    """None in a hub without a cache."""
 
     @property
     def answerers(self) -> dict[RouteKind, Answerer]:
@@ -156,9 +156,9 @@ def filters_of(settings: Settings) -> tuple[Filter, ...]:
 
 
 def filter_modules(settings: Settings) -> FilterModules:
-    """Load all filters, those of plugins too, which runs their code.
+    """Load all filters, including plugins, whose code runs.
 
-    ValueError if that code cannot be used, or if an option disables an unknown filter.
+    ValueError if that code fails, or if an option disables an unknown filter.
     """
     made = FilterModules(filters_of(settings), settings.filter_modules)
     known = {filter_.name for filter_ in (*made.filters, *build_filters(health=True))}

@@ -43,7 +43,7 @@ class Resolve:
             refuse_web_pages(own, flow.request.authority, headers.get_all)
             refuse_probes(user_agent)
         if not flow.request.is_http2:
-            # Only the path of an absolute target goes on: its host does not choose the server.
+            # Of an absolute target only the path is used: its host does not choose the server.
             flow.request.data.authority = b""
         info = parse_request(flow.request.method, _target(flow.request))
         if info.type is not None and info.subresource != "proxy" and "//" in info.path:

@@ -43,7 +43,7 @@ class RouterParts(NamedTuple):
     issued_under_other_rules: Callable[[ResourceType], int]
     """Returns the newest version that a client may hold from other rules, or from another history."""
     cached_relay: CachedRelay | None = None
-    """None for a hub without a cache."""
+    """None in a hub without a cache."""
     peer_headers: Callable[[], Mapping[str, str]] = dict
     """Returns the additional headers of each answer at the peer port."""
     waits_for: Callable[[], str] = str
@@ -210,7 +210,7 @@ class Router:
     async def _lead_to_kubelet(self, context: RequestContext, request: http.Request) -> None:
         cached_relay = self._parts.cached_relay
         if cached_relay is None or cached_relay.answers.pod_requests is None:
-            raise internal("no component asks kubelet")
+            raise internal("the request is not routed to kubelet")
         path = path_of(request).decode()
         target = await cached_relay.answers.pod_requests.at_kubelet(context.caller, context.info, path)
         context.kubelet_port = target.port

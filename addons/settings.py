@@ -322,10 +322,10 @@ def parse_settings(values: Mapping[str, Any], environment: Mapping[str, str] = o
         )
     for name, kind in (("tls", "cert"), ("peer", "cert"), ("kubelet_client", "certificate")):
         if (getattr(settings, f"{name}_{kind}") is None) != (getattr(settings, f"{name}_key") is None):
-            raise ValueError(f"hub_{name}_{kind} and hub_{name}_key belong together")
+            raise ValueError(f"hub_{name}_{kind} and hub_{name}_key must be given together")
     _check_pool(settings)
     _check_local_endpoint(settings)
-    # Those that are not the hub's are known at the start.
+    # Names of plugins are known only after loading; the hub's own are checked now.
     check_names(frozenset(name for name in settings.disabled_filters if not is_plugin_name(name)))
     return settings
 
@@ -333,13 +333,15 @@ def parse_settings(values: Mapping[str, Any], environment: Mapping[str, str] = o
 def _check_identity(settings: Settings) -> None:
     """Check that the hub has a kubeconfig with an identity or a bootstrap token, or a server without an identity."""
     if settings.kubeconfigs and settings.bootstrap_kubeconfig is not None:
-        raise ValueError("the hub has an identity, hub_kubeconfig, or asks for one, hub_bootstrap_kubeconfig")
+        raise ValueError("give either hub_kubeconfig or hub_bootstrap_kubeconfig, not both")
     if not settings.servers and not settings.kubeconfigs and not settings.bootstrap_kubeconfig:
-        raise ValueError("say where the cloud is: hub_server or hub_kubeconfig")
+        raise ValueError("no cloud: give hub_server or hub_kubeconfig")
     if settings.context and not settings.kubeconfigs:
-        raise ValueError("hub_context is one of a kubeconfig: give hub_kubeconfig, or set KUBECONFIG")
+        raise ValueError(
+            "hub_context names a context of a kubeconfig: give hub_kubeconfig, or set KUBECONFIG"
+        )
     if not is_node_name(settings.node):
-        raise ValueError(f"say which node this is: hub_node, {settings.node!r}, is no name of a Node")
+        raise ValueError(f"give this node's name: hub_node {settings.node!r} is not a valid node name")
 
 
 def _check_pool(settings: Settings) -> None:

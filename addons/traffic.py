@@ -56,7 +56,7 @@ class Traffic:
         self.counts, self.observations = records.traffic, records.observations
         self._handshakes = FailedHandshakes(self.observations)
         self._open: dict[str, OpenAnswer] = {}
-        """Each flow that is being answered, by its id."""
+        """Each flow with an answer in progress, by id."""
 
     def tls_failed_client(self, data: tls.TlsData) -> None:
         self._handshakes.add(data)
@@ -85,7 +85,7 @@ class Traffic:
         self._end(flow)
 
     def error(self, flow: http.HTTPFlow) -> None:
-        # Where the client left, it was not told of any fault.
+        # A client that left has not seen a fault.
         left = flow.error is not None and "disconnect" in flow.error.msg
         self._begin(flow, 0 if left else 502)
         self._end(flow)

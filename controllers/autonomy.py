@@ -27,22 +27,22 @@ from kube.requests.request_info import ResourceType
 from kube.store.store import Key
 
 DURATION = "node.openyurt.io/autonomy-duration"
-"""A duration as Go writes it; 0 or less is for ever."""
+"""The annotation with the duration of autonomy, in Go's syntax; 0 or less means unlimited."""
 FOR_EVER = ("apps.openyurt.io/binding", "node.beta.openyurt.io/autonomy")
-"""OpenYurt's older annotations: with the value "true" they are for ever, and count before `DURATION`."""
+"""OpenYurt's older annotations: the value "true" means unlimited autonomy, and takes precedence over `DURATION`."""
 LONGEST_RECORD = 9
 """Digits of recorded seconds, 30 years: any writer of the pod could write more than a number can hold."""
 TAKEN_BACK = 0
 """Zero seconds: they disable a toleration, because a pod's tolerations cannot be removed."""
 IN_TIME = 60
-"""Seconds from the taint to the eviction in which the manager, or the one after it, makes a toleration longer. One that
-is shorter, or none, is made longer as the pod is bound."""
+"""Seconds between taint and eviction that the manager, or its successor, needs to extend a toleration. A shorter
+toleration, or none, is extended when the pod is bound."""
 REVIEW_PATH = "/keep-pods-ready"
 
 
 @dataclass(frozen=True, slots=True)
 class Autonomy:
-    """The seconds for which a node is autonomous; None for ever. `error` says why an annotation is ignored."""
+    """The seconds for which a node is autonomous; None for unlimited. `error` says why an annotation is ignored."""
 
     seconds: int | None = None
     error: str = ""
@@ -71,17 +71,18 @@ def read_autonomy(annotations: Mapping[str, str]) -> Autonomy | None:
 
 
 def toleration_patch(pod: Pod, node: Node, autonomy: Autonomy | None, default: int) -> Json:
-    """The merge patch that has a pod tolerate its node's absence for the seconds of `autonomy`; {} if it does.
+    """The merge patch that makes a pod tolerate its node's absence for the seconds of `autonomy`; {} if it does
+    already.
 
     `default` are the seconds of the API server's admission plugin DefaultTolerationSeconds.
 
-    A pod that tolerates the taint long enough is not changed until its node has the taint. A pod's own tolerations are
-    never changed, such as those of DaemonSets and static pods. The former seconds are recorded, and restored when
-    autonomy ends.
+    A pod that tolerates the taint long enough is not changed until its node has the taint. A pod's own tolerations,
+    such as those of DaemonSets and static pods, are never changed. The original seconds are recorded, and restored
+    when autonomy ends.
 
-    The taint eviction controller schedules an eviction once, and makes it neither later nor earlier when the seconds
-    change, but cancels it when the pod tolerates the taint for ever. So while the node has the taint, a pod tolerates
-    it for ever first. The next reconcile writes the seconds.
+    The taint eviction controller schedules an eviction once, and does not move it when the seconds change, but cancels
+    it when the pod tolerates the taint without limit. So while the node has the taint, a pod first gets an unlimited
+    toleration. The next reconcile writes the seconds.
     """
     tolerations: list[Json] = copied(list(pod.tolerations))
     records: dict[str, str | None] = {}
@@ -153,7 +154,7 @@ def keep_ready(body: bytes | bytearray, held: Container[str]) -> bytes:
     pod = mapping(request.get("oldObject"))
     uid, kind = text(request.get("uid")), text(mapping(request.get("kind")).get("kind"))
     if not uid or kind != "Pod" or not pod:
-        raise ValueError("no request for the status of a pod")
+        raise ValueError("not a request for a pod's status")
     conditions = objects(mapping(pod.get("status")).get("conditions"))
     was_ready = any(
         condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions
@@ -164,7 +165,7 @@ def keep_ready(body: bytes | bytearray, held: Container[str]) -> bytes:
     try:
         return response(uid, operations)
     except orjson.JSONEncodeError as error:
-        raise ValueError(f"the pod is no object of Kubernetes: {error}") from error
+        raise ValueError(f"the pod is not a valid object: {error}") from error
 
 
 CONFIG_MAPS = ResourceType("", "v1", "configmaps")
@@ -178,7 +179,7 @@ OVER_INTERVAL = 5.0
 
 
 class AutonomyController(Controller):
-    """Key: a node."""
+    """Extends the tolerations of autonomous nodes' pods. Key: a node."""
 
     name = "autonomy"
     workers = 4
@@ -222,8 +223,8 @@ class AutonomyController(Controller):
     async def _hold(self, node: Node, autonomy: Autonomy | None) -> None:
         """Add the node to the policy that keeps its pods ready, or remove it.
 
-        Pods of a silent node are made unready first, as without autonomy: kube-controller-manager does so only once,
-        when the node goes.
+        kube-controller-manager first makes the pods of a silent node unready, as without autonomy: it does that only
+        once, when the node becomes silent.
         """
         wanted = None if autonomy is None else str(autonomy)
         if self._held().get(node.name) == wanted:

@@ -1,8 +1,9 @@
-"""Approves and denies the serving certificates that hubs ask the cluster for; kube-controller-manager signs them.
+"""Approves and denies the serving certificates that hubs request from the cluster; kube-controller-manager signs them.
 
-A hub serves its pool as its node, so the request must come from that node, in the node's name, for addresses that the
-Node object has, or for link-local ones of IPv4. A node writes its own addresses. So one that another node has too, or
-at which the API server serves, is left to a person: the certificate would be good for serving in that one's place.
+A hub serves its pool as its node, so the request must come from that node, in the node's name, for addresses of the
+Node object, or for link-local IPv4 addresses. A node can write any addresses to its Node. So an address that another
+node has too, or at which the API server serves, is left to a person: with such a certificate the hub could impersonate
+that node or server.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ def read_request(obj: Json) -> ServingRequest:
 
 
 def parse_wanted(pem: bytes) -> Wanted:
-    """Parse a request in PEM; ValueError where it is none, or its signature is not by its own key."""
+    """Parse a request in PEM; ValueError if it is malformed, or not signed by its own key."""
     if len(pem) > MAX_REQUEST:
         raise ValueError(f"it has {len(pem)} bytes, more than {MAX_REQUEST}")
     try:
@@ -149,7 +150,7 @@ def parse_wanted(pem: bytes) -> Wanted:
 
 
 def _wanted(request: x509.CertificateSigningRequest) -> Wanted:
-    # Of several requests for extensions this library reads the first, and the signer another one, with other names.
+    # Of several extension requests this library reads the first, and the signer another, which may have other names.
     if [attribute.oid for attribute in request.attributes] not in ([], [EXTENSION_REQUEST]):
         raise ValueError("it has attributes besides one request for extensions")
     if not isinstance(request.public_key(), ec.EllipticCurvePublicKey | rsa.RSAPublicKey):
@@ -202,7 +203,7 @@ USAGES = frozenset({SERVING, "digital signature", "key encipherment"})
 LEFT = ""
 """The type of a decision that is left to a person."""
 OF_API_SERVER = frozenset({"kubernetes", "kubernetes.default"})
-"""The short names by which pods call the API server. The long ones have the label `svc`, as those of all Services."""
+"""The short names by which pods call the API server. The long ones contain `svc`, as all Services' names do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +216,7 @@ class Decision:
 
 
 type OtherHolder = Callable[[str], str]
-"""Finds another holder of an address, "" for none. LookupError, with the reason, while that cannot be known."""
+"""Finds another holder of an address, "" for none. LookupError, with the reason, while that is unknown."""
 
 
 def node_of(request: ServingRequest) -> str:
@@ -224,7 +225,8 @@ def node_of(request: ServingRequest) -> str:
 
 
 def decide(request: ServingRequest, node: Node | None, holder: OtherHolder) -> Decision:
-    """Approve or deny a hub's request, or leave it to a person. `node` is the requester's, None where there is none."""
+    """Approve or deny a hub's request, or leave it to a person. `node` is the requester's Node, None if it does not
+    exist."""
     try:
         wanted = parse_wanted(request.pem)
         if fault := _fault(request, wanted, node):
@@ -283,9 +285,9 @@ logger = logging.getLogger(__name__)
 
 
 class HubCertificatesController(Controller):
-    """Key: a CertificateSigningRequest. The controller leaves requests alone that are not marked as a hub's.
+    """Decides about hubs' requests, and ignores others. Key: a CertificateSigningRequest.
 
-    One that is left to a person is decided again when nodes or the API server have other addresses.
+    A request that is left to a person is decided again when addresses of nodes or of the API server change.
     """
 
     name = "hubcertificates"
@@ -320,7 +322,7 @@ class HubCertificatesController(Controller):
             "message": decision.message,
             "lastUpdateTime": timestamp(datetime.now(UTC)),
         }
-        # The resourceVersion prevents an approval of a request that another client has denied meanwhile.
+        # The resourceVersion prevents an approval after another client has denied the request meanwhile.
         patch = {"metadata": {"resourceVersion": request.version}, "status": {"conditions": [condition]}}
         await self.patch(self._requests, key, patch, "approval")
 
@@ -334,7 +336,7 @@ class HubCertificatesController(Controller):
             return None
 
     def _holder(self, asking: str, of_server: frozenset[str] | None, name: str) -> str:
-        """Find the holder of a name besides the asking node: an `OtherHolder`."""
+        """Find another holder of a name than the requesting node: an `OtherHolder`."""
         others = [node.name for _, node in self._nodes.by_index("address", name) if node.name != asking]
         if others:
             return f"node {others[0]}"

@@ -79,7 +79,7 @@ GRID_KEY = "superedge.io/grid-uniq-key"
 APPLIED = "superedge.io/applied-fields"
 """The record: the Service annotation that lists which labels, annotations and spec fields come from the grid."""
 OWN_ANNOTATIONS = frozenset({TOPOLOGY_KEYS, APPLIED, "kubectl.kubernetes.io/last-applied-configuration"})
-"""Annotations of a grid that its Service does not get: the manager's own, and those about the grid itself."""
+"""Annotations of a grid that its Service does not get: the manager's own, and those that concern the grid."""
 TEMPLATE_FIELDS = frozenset(
     {
         *("clusterIP", "externalTrafficPolicy", "internalTrafficPolicy", "ipFamilies"),
@@ -95,7 +95,7 @@ cannot set fields that reach beyond the pods that it selects (externalIPs, exter
 that Kubernetes adds later.
 """
 TEMPLATE_VALUES = {"type": ("ClusterIP", "NodePort"), "clusterIP": ("None",)}
-"""The only values that a template may set in these fields. A chosen clusterIP could be another Service's."""
+"""The only values that a template may set in these fields, because a chosen clusterIP could be another Service's."""
 PORT_FIELDS = frozenset({"appProtocol", "name", "nodePort", "port", "protocol", "targetPort"})
 """The fields of a ServicePort that a template may set: all of today."""
 GONE_FIELDS = frozenset({"topologyKeys", "ipFamily"})

@@ -131,7 +131,7 @@ def config_name(pool: str) -> str:
 def leader_config(pool: NodePool, hubs: Iterable[LeaderHub], namespace: str) -> Json:
     """The ConfigMap for a pool's hubs. Keys and formats are OpenYurt's, so that its hubs can read it too.
 
-    `hubs` are those that serve the pool: without a cloud they find each other by it.
+    `hubs` are the hubs that serve the pool, by which they find each other without a cloud.
     """
     name = config_name(pool.name)
     return {
@@ -151,7 +151,7 @@ def leader_config(pool: NodePool, hubs: Iterable[LeaderHub], namespace: str) -> 
             "enable-leader-election": "true" if pool.elects else "false",
             **({"hubs": _joined(hubs)} if pool.elects else {}),
             **({"relay": pool.relay} if pool.relay else {}),
-            # Where an administrator marks the nodes that may lead, no other node serves the pool.
+            # If an administrator marks the nodes that may lead, no other node serves the pool.
             **({"deputies": "false"} if pool.strategy == MARK else {}),
         },
     }
@@ -162,7 +162,7 @@ def _joined(hubs: Iterable[LeaderHub]) -> str:
 
 
 def leader_hubs_role(pools: Iterable[NodePool], namespace: str) -> Json:
-    """The Role of hubs: the ConfigMaps of all pools, by name. A hub of one pool may read those of others."""
+    """The Role of hubs, which grants the ConfigMaps of all pools by name. A hub may read those of other pools."""
     names = sorted(config_name(pool.name) for pool in pools)
     rule = {
         "apiGroups": [""],
@@ -198,8 +198,11 @@ def _parts(intended: Json) -> list[str]:
 
 
 class HubLeaderController(Controller):
-    """Key: a pool. The controller watches nodes instead of the counts in the status, because no count changes when one
-    node fails while another becomes ready."""
+    """Elects the leaders of pools. Key: a pool.
+
+    The controller watches nodes instead of the counts in the status, because no count changes if one node fails while
+    another becomes ready.
+    """
 
     name = "hubleader"
     debounce = 0.1

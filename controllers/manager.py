@@ -63,9 +63,11 @@ async def create_missing_crds(api: WriteClient, informers: Informers, tried: set
             tried.add(name)
             try:
                 await api.create(CRDS, crd)
-                logger.info("created the kind %s", name)
+                logger.info("created the CustomResourceDefinition of %s", name)
             except (StatusError, Unreachable) as error:
-                logger.warning("the kind %s is missing and was not created: %s", name, error)
+                logger.warning(
+                    "the CustomResourceDefinition of %s is missing and was not created: %s", name, error
+                )
         informer.retry_now()
 
 

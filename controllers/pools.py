@@ -55,8 +55,8 @@ def node_patch(node: Node, wanted: Attributes) -> Json:
     """The merge patch that gives a node the wanted attributes; {} if it has them.
 
     The server answers 409 to an outdated patch. The pool's value replaces a different value of another client. A value
-    that the node has already is not recorded, so it stays when the node leaves the pool. A recorded value that another
-    client has changed since stays too.
+    that the node already has is not recorded, so it stays when the node leaves the pool. So does a recorded value that
+    another client has changed since.
     """
     put = parse_previous(node.annotations.get(PREVIOUS, ""))
     live_taints = _taints(node.taints)
@@ -138,7 +138,7 @@ def _patched_taints(
 
 
 class NodeAttributesController(Controller):
-    """Key: a node."""
+    """Gives nodes the labels, annotations and taints of their pools. Key: a node."""
 
     name = "nodeattributes"
     workers = 4
@@ -175,7 +175,8 @@ class NodeAttributesController(Controller):
 
 
 def reference(node: Node) -> ObjectReference:
-    # In Events about a node the uid is the node's name: kubelet writes them so, and `kubectl describe node` expects it.
+    # In Events about a node the uid is the node's name: kubelet writes them so, and `kubectl describe node` expects
+    # it.
     return ObjectReference("v1", "Node", "", node.name, node.name)
 
 
@@ -191,7 +192,7 @@ LABELS = WatchedResource(NODE_LABELS, without_managed_fields)
 
 
 def labels_of_nodes(name: str, nodes: Iterable[Node], keys: Iterable[str]) -> Json:
-    """The object of this name: which of its nodes have which labels, those with the same labels together."""
+    """The object with this name: its nodes' labels, grouped by equal labels."""
     groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
     wanted = sorted({*KEYS, *keys} - {ANY_ENDPOINT})
     for node in nodes:
@@ -221,7 +222,7 @@ class NodeLabelsController(Controller):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._keys: Counter[str] = Counter()
-        """How many Services ask for each label key."""
+        """The number of Services with each label key."""
         self._nodes = self.watch(NODES, _bucket_of_relabelled)
         self._services = self.watch(SERVICES, self._when_keys_change)
         self._written = self.watch(LABELS, own_key, optional=True)
@@ -288,7 +289,7 @@ def membership_status(pool: NodePool, nodes: Iterable[Node]) -> Json:
     names = sorted(ready_by_name)
     ready = sum(ready_by_name.values())
     changed: Json = {}
-    # A new pool has no list. An empty list says that a manager has counted the nodes.
+    # A new pool has no list. An empty list means that a manager has counted the nodes.
     if pool.nodes != tuple(names) or pool.ready < 0:
         changed["nodes"] = names
     if pool.ready != ready:

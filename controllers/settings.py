@@ -19,7 +19,7 @@ UPDATE_TRIGGER = "openyurt.io/updateTrigger"
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server listens: on one address or, without a `host`, on all of them, IPv4 and IPv6. Port 0: nowhere."""
+    """The address of a server: one address or, without a `host`, all of them, IPv4 and IPv6. Port 0 means off."""
 
     host: str
     port: int
@@ -86,7 +86,7 @@ class Settings:
 
     @property
     def probes(self) -> Address:
-        """Where /healthz and /readyz are."""
+        """The address of /healthz and /readyz."""
         return self.health_probe_bind_address or Address(self.listen, self.admin_port)
 
     @property

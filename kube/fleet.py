@@ -68,12 +68,12 @@ def read_status(text: str) -> HubStatus:
         raise ValueError(f"it has more than {LONGEST} bytes")
     said: Any = orjson.loads(text)
     if not isinstance(said, dict):
-        raise ValueError("it is no object")
+        raise ValueError("it is not a JSON object")
     known = {field.name: type(field.default) for field in fields(HubStatus)}
     taken = {name: value for name, value in said.items() if name in known}
     for name, value in taken.items():
         if type(value) is not known[name]:
-            raise ValueError(f"{name} is no {known[name].__name__}")
+            raise ValueError(f"{name} is not a {known[name].__name__}")
         if isinstance(value, str) and not value.isprintable():
             raise ValueError(f"{name} cannot be printed")
         if isinstance(value, int) and value < 0:

@@ -176,7 +176,9 @@ class FlagParser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.option_strings and action.choices is not None and value not in action.choices:
-            self.error(f"{action.option_strings[-1]} is one of {', '.join(action.choices)}, not {value!r}")
+            self.error(
+                f"{action.option_strings[-1]} must be one of {', '.join(action.choices)}, not {value!r}"
+            )
         super()._check_value(action, value)
 
 
@@ -241,20 +243,20 @@ def addresses(name: str, text: str) -> tuple[str, ...]:
 
 def _above_zero(unit: str, name: str, number: int) -> int:
     if number <= 0:
-        raise ValueError(f"{name} is {unit} above 0")
+        raise ValueError(f"{name} must be {unit}, more than 0")
     return number
 
 
 def _from_zero(unit: str, name: str, number: int) -> int:
     if number < 0:
-        raise ValueError(f"{name} is {unit} from 0")
+        raise ValueError(f"{name} must be {unit}, 0 or more")
     return number
 
 
 def one_of(choices: tuple[str, ...], name: str, text: str) -> str:
     """Check that the text is one of the choices."""
     if text not in choices:
-        raise ValueError(f"{name} is one of {', '.join(choices)}, not {text!r}")
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, not {text!r}")
     return text
 
 

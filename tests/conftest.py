@@ -1,4 +1,5 @@
-"""Rules of every test: only `--real` runs what needs Go, no task is left behind, and nothing blocks an event loop."""
+"""Rules for every test: what needs Go runs only with `--real`, tests leave no tasks, and nothing blocks an event
+loop."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.support import blocking
 
-# No example is timed: what a busy machine does to one says nothing of the code. CI tries the same examples each time,
-# so that its run says something about the commit; every other run tries new ones.
+# No example is timed, because a busy machine's times say nothing about the code. CI tries the same examples each time,
+# so that its result depends on the commit; every other run tries new ones.
 settings.register_profile(
     "edgehub", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize="CI" in os.environ
 )
@@ -25,11 +26,11 @@ settings.load_profile("edgehub")
 pytest_plugins = ["tests.cloud.fixtures"]
 
 HUBS = Path(__file__).parent / "hub"
-"""Where each file starts processes of the hub."""
+"""The folder whose files start hub processes."""
 LONGEST = ("test_borrowed_links.py", "test_uplinks.py", "test_faults_upstream.py")
 """Modules of tests that wait for a minute or two, the longest first."""
 
-# pytest keeps what it makes of a test's asserts, whatever the environment says: to make it anew takes each process 8 s.
+# pytest caches its rewritten asserts, whatever the environment says: to rewrite them takes each process 8 s.
 sys.dont_write_bytecode = False
 
 
@@ -56,7 +57,7 @@ def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 class _RotatedPackage(pytest.Package):
-    """Each process that shares the tests begins to collect elsewhere, and finds there what others have compiled."""
+    """Starts each worker process's collection at another file, so that it finds the rest compiled by others."""
 
     def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
         found = list(super().collect())
@@ -73,8 +74,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _leave_out(config, items, "real")
         items.sort(key=_interleaved(items).__getitem__)
     else:
-        # Files with real processes take long, and come first: at the end, one of them would run alone beside a process
-        # that has nothing left. Those of one folder stay together, because its control plane ends when it is left.
+        # Files with real processes take long, and come first: at the end, one of them would run alone. Files of one
+        # folder stay together, because its control plane ends after the last.
         slow = {item.path for item in items if item.get_closest_marker("real") or item.path.parent == HUBS}
         items.sort(key=lambda item: item.path not in slow)
 

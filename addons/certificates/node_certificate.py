@@ -49,7 +49,7 @@ class NodeCertificate:
         self._bootstrap, self._node, self._file = bootstrap, node, state / FILE
         named = load_kubeconfig(bootstrap)
         if not named.user.bearer:
-            raise ValueError(f"kubeconfig {bootstrap}: the hub bootstraps by a token, and there is none")
+            raise ValueError(f"kubeconfig {bootstrap}: it has no bootstrap token")
         self._piece = DataOrFile()
         self.credentials = Credentials(named.cluster, User(self._piece, self._piece))
         """The hub's credentials: anonymous until it has a certificate."""

@@ -62,7 +62,7 @@ class CertificateRequest(NamedTuple):
 
 
 class RequestedCertificate:
-    """One certificate and its key, in one file."""
+    """One certificate that the cluster signs for this node, with its key, in one file."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class RequestedCertificate:
     async def _renew(self, names: tuple[str, ...]) -> None:
         key = ec.generate_private_key(ec.SECP256R1())
         logger.info(
-            "asking the cluster for a certificate %s, for %s", self._what, ", ".join(names) or "itself"
+            "requesting a certificate %s from the cluster, for %s", self._what, ", ".join(names) or "itself"
         )
         pem = await self._request.sign(names, key, self._unanswered)
         made = read_pair(pem + key_pem(key))

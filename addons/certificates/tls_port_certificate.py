@@ -1,4 +1,5 @@
-"""The TLS port's certificate: the local CA's, the operator's, or the cluster's, by the address that a client called.
+"""The TLS port's certificate: the local CA's, the operator's, or the cluster's, depending on the name that a client
+requests.
 
 Each handshake uses the latest certificates, so neither a renewal nor a new address needs a restart. The hub has parsed
 the ClientHello by then, so the choice can depend on the server name. The cluster signs no name of the Kubernetes

@@ -1,4 +1,4 @@
-"""The filters: each a pure function of one object and the inputs that it asks for.
+"""The filters: each a pure function of one object and the inputs that it requests.
 
 A filter keeps, changes or drops the object and gives the reason. This package has the types that filters share
 (verdicts, inputs) and their fixed order (`chain`). `builtin` has the built-in filters; `plugins` defines the interface

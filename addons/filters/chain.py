@@ -35,15 +35,14 @@ def build_filters(
         NodePortIsolation(),
         # After both: the rest is rewritten.
         MasterService(),
-        # Endpoints and slices. kubelet's reports come first: the other filters judge an added endpoint like any other.
+        # Endpoints and slices. LocalPods comes first, so that the other filters judge the endpoints that it adds.
         LocalPods(),
-        # What takes endpoints away goes before what puts the hub's address in: that address names no node, so these
-        # would take it away again. Among these the order does not matter.
+        # Filters that remove endpoints precede those that set the hub's address, which names no node and would be
+        # removed. Among these the order does not matter.
         ServiceTopology(order),
         *((LocalHealth(),) if health else ()),
         EndpointsInPool(),
-        # The built-in rewrite goes before the one that somebody asked for by annotation or option, which must
-        # stand.
+        # The default rewrite precedes the one that an annotation or option requests, which must win.
         ForwardKubeSvcTraffic(),
         LocalEndpoint(local),
         # Alone with their resources.

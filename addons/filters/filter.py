@@ -25,7 +25,7 @@ READS = frozenset({"get", "list", "watch"})
 
 
 class Filter(Protocol):
-    """A filter is complete when constructed and holds no state.
+    """A filter is complete when constructed and has no state.
 
     It gets only objects of its resources, and never raises for a malformed one: it keeps the object and gives the
     reason. Filters with the same settings are equal.

@@ -30,7 +30,7 @@ class HubAddress(NamedTuple):
 
 
 AUTO_ADDRESS = "169.254.2.1"
-"""The address for pods that the hub makes by itself: link-local, so that no network beyond the node has it."""
+"""The address for pods that the hub creates: link-local, so that it is unreachable from other nodes."""
 
 
 class PodAddress(NamedTuple):
@@ -74,7 +74,7 @@ class Selection:
     family: str = IPV4
     """The family of the addresses in its Endpoints."""
     ports: tuple[TargetPort, ...] | None = ()
-    """None if one has a name instead of a number: only the pods' specs define it."""
+    """None if a port has a name instead of a number, which only the pods' specs define."""
 
 
 class PodReport(NamedTuple):
@@ -84,17 +84,18 @@ class PodReport(NamedTuple):
     uid: str
     labels: Mapping[str, str]
     addresses: tuple[str, ...]
-    """None if the pod is no endpoint: it has ended, was deleted, or has no address yet."""
+    """The pod's addresses; None if the pod is no endpoint, because it has ended, was deleted, or has no address
+    yet."""
     is_ready: bool
     is_terminating: bool
     since: str
     """The time of day of the report, for messages."""
     version: int = 0
-    """The version of the cloud's pod with the same status; 0 until the cloud has it."""
+    """The cloud's resourceVersion of the pod with the same status; 0 until the cloud has it."""
     is_fresh: bool = True
     """Whether the cloud got it just now: its next writes may not reflect it yet."""
     node: str = ""
-    """The other node of the pool whose kubelet reported it; "" for this one."""
+    """The other node of the pool whose kubelet reported the pod; "" for this node."""
 
     def concerns(self, version: int) -> bool:
         """Whether an object that the cloud wrote at this version may not reflect the report yet."""

@@ -30,7 +30,7 @@ _REASON = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 
 def is_plugin_name(name: str) -> bool:
-    """Whether only another package's filter can have this name: parts of a-z and 0-9, joined by hyphens."""
+    """True for a name that only another package's filter can have: parts of a-z and 0-9, joined by hyphens."""
     return len(name) <= _LONGEST_NAME and _NAME.fullmatch(name) is not None
 
 
@@ -60,7 +60,7 @@ class FilterPlugin:
         ValueError, which hides the object, for a result that is no verdict or has an undeclared reason.
         """
         if obj.encoding is Encoding.PROTOBUF and not self.protobuf:
-            raise ValueError(f"{self.name} reads JSON alone")
+            raise ValueError(f"{self.name} supports only JSON")
         verdict: object = self.code.apply(obj, inputs, note)
         if not isinstance(verdict, Verdict) or verdict.reason not in self.reasons:
             raise ValueError(f"{self.name} answered {verdict!r}, which is no verdict with one of its reasons")
@@ -75,28 +75,28 @@ def plugin_of(code: object, digest: str) -> FilterPlugin:
     name = getattr(code, "name", None)
     if not isinstance(name, str) or not is_plugin_name(name):
         raise ValueError(
-            f"{code!r} needs a name of small letters and digits with a hyphen, as in acme-canary, not {name!r}"
+            f"{code!r} needs a name of lower case letters and digits with a hyphen, as in acme-canary, not {name!r}"
         )
     resources = getattr(code, "resources", None)
     if not isinstance(resources, frozenset) or not resources or not all(map(_is_resource, resources)):
-        raise ValueError(f"{name}.resources is no frozenset of pairs (group, resource)")
+        raise ValueError(f"{name}.resources must be a frozenset of pairs (group, resource)")
     components, verbs, reasons = (
         _texts(code, name, attribute) for attribute in ("components", "verbs", "reasons")
     )
     if not all(component == ANY or component_named(component) == component for component in components):
-        raise ValueError(f"{name}.components are names of components, in small letters, or '{ANY}'")
+        raise ValueError(f"{name}.components must be component names in lower case, or '{ANY}'")
     if not verbs or not verbs <= READS:
-        raise ValueError(f"{name}.verbs is one or more of {', '.join(sorted(READS))}")
+        raise ValueError(f"{name}.verbs must be one or more of {', '.join(sorted(READS))}")
     if not reasons or len(reasons) > MAX_REASONS or not all(map(_REASON.fullmatch, reasons)):
         raise ValueError(
-            f"{name}.reasons is 1 to {MAX_REASONS} words of small letters, digits and hyphens: each is a metric's label"
+            f"{name}.reasons is 1 to {MAX_REASONS} words of lower case letters, digits and hyphens"
         )
     if not callable(getattr(code, "apply", None)):
         raise ValueError(f"{name} has no method apply")
     after, before = (_names(code, name, attribute) for attribute in ("after", "before"))
     protobuf = getattr(code, "protobuf", False)
     if not isinstance(protobuf, bool):
-        raise ValueError(f"{name}.protobuf is neither True nor False")
+        raise ValueError(f"{name}.protobuf must be True or False")
     return FilterPlugin(
         *(name, digest, after, before, resources),
         *(components, verbs, reasons, protobuf),
@@ -131,7 +131,7 @@ def _earlier(own: Sequence[Filter], plugins: Sequence[FilterPlugin]) -> dict[str
     earlier: dict[str, set[str]] = {filter_.name: set() for filter_ in (*own, *plugins)}
     for former, latter in itertools.pairwise(own):
         earlier[latter.name].add(former.name)
-    # Some of the hub's own filters exist on some hubs alone; a position beside a missing one means nothing.
+    # Some of the hub's own filters exist only on some hubs; a position relative to a missing one has no effect.
     somewhere = {filter_.name for filter_ in build_filters(health=True)}
     for plugin in plugins:
         for name in (*plugin.after, *plugin.before):
@@ -145,7 +145,7 @@ def _earlier(own: Sequence[Filter], plugins: Sequence[FilterPlugin]) -> dict[str
 
 
 def _sorted(earlier: Mapping[str, Collection[str]], plugins: Iterable[FilterPlugin]) -> list[str]:
-    """Sort the names: each follows those that must precede it, otherwise in the order of `earlier`."""
+    """Sort the names: each follows its predecessors, otherwise the order of `earlier` applies."""
     ordered: dict[str, None] = {}
     while len(ordered) < len(earlier):
         following = next(
@@ -161,14 +161,14 @@ def _sorted(earlier: Mapping[str, Collection[str]], plugins: Iterable[FilterPlug
 def _texts(code: object, name: str, attribute: str) -> frozenset[str]:
     texts = getattr(code, attribute, None)
     if not isinstance(texts, frozenset) or not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"{name}.{attribute} is no frozenset of texts")
+        raise ValueError(f"{name}.{attribute} must be a frozenset of strings")
     return texts
 
 
 def _names(code: object, name: str, attribute: str) -> tuple[str, ...]:
     names = getattr(code, attribute, ())
     if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"{name}.{attribute} is no tuple of filters' names")
+        raise ValueError(f"{name}.{attribute} must be a tuple of filter names")
     return names
 
 

@@ -16,7 +16,7 @@ class Outcome(StrEnum):
 
 
 class Verdict(NamedTuple):
-    """`reason` is one of a filter's few fixed slugs ("same-pool", "no-service"): a metric label, never an
+    """A decision. `reason` is one of a filter's few fixed slugs ("same-pool", "no-service"): a metric label, never an
     object's name."""
 
     outcome: Outcome

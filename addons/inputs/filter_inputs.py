@@ -1,4 +1,4 @@
-"""Answers filters' questions about the cluster from the hub's own sources.
+"""Provides filters' inputs about the cluster from the hub's own sources.
 
 A source starts when a filter first needs it. For each object the hub records which inputs the filters read, by
 `InputKey`. When an input changes, only the objects that read it are filtered again.

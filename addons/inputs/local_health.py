@@ -84,7 +84,7 @@ def parse_health(body: bytes) -> frozenset[str]:
         raise ValueError("not a JSON object")
     for name, health in nodes.items():
         if not isinstance(health, dict) or not isinstance(health.get("normal"), bool):
-            raise ValueError(f"{name!r} does not say whether it is normal")
+            raise ValueError(f"{name!r} has no boolean 'normal'")
     return frozenset(name for name, health in nodes.items() if not health["normal"])
 
 

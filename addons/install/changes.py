@@ -199,7 +199,7 @@ def locked(root: Path, folder: Path) -> Iterator[None]:
 def below(root: Path, path: Path) -> Path:
     """Return where a path of the node is below another root. Links are resolved below that root and never leave it.
 
-    ValueError for a relative path, and for circular links.
+    ValueError for a relative path, and for links that lead in a circle.
     """
     top = reached = root.resolve()
     waiting, links = list(reversed(path.relative_to("/").parts)), 0

@@ -159,7 +159,7 @@ def check_signature(text: str, signature: str, token: str) -> None:
     payload = base64.urlsafe_b64encode(text.encode()).rstrip(b"=")
     wanted = hmac.digest(secret.encode(), header.encode() + b"." + payload, "sha256")
     if not hmac.compare_digest(given, wanted):
-        raise ValueError("it is of another text or another token")
+        raise ValueError("it signs another text, or uses another token")
 
 
 async def _published(server: str, credentials: Credentials, token: str) -> list[x509.Certificate]:

@@ -232,7 +232,7 @@ def _bootstrap_text(options: argparse.Namespace) -> str:
     """Return the kubeconfig with a bootstrap token from the flags; "" if they request none."""
     parts = options.server, options.token, options.ca_hash
     if options.kubeconfig and (any(parts) or options.bootstrap_kubeconfig):
-        raise ValueError("the node has an identity, --kubeconfig, or asks for one by a bootstrap token")
+        raise ValueError("give either the node's identity (--kubeconfig) or a bootstrap token, not both")
     if options.bootstrap_kubeconfig:
         if any(parts):
             raise ValueError("--bootstrap-kubeconfig takes the place of --server, --token and --ca-hash")

@@ -143,7 +143,7 @@ class InstallSpec:
         """
         if not is_node_name(self.node):
             raise ValueError(
-                f"--node {self.node!r} is no name of a node: lower case letters, digits, '-' and '.'"
+                f"--node {self.node!r} is not a valid node name: use lower case letters, digits, '-' and '.'"
             )
         hub = self.hub
         for path in (hub.state_dir, *_files(hub)):

@@ -213,7 +213,7 @@ class Installation:
             self._try(self._services.reload)
 
     def _roll_back(self, trial: Trial, why: str, timeout: float) -> str:
-        """Restore the previous hub, and record the reason in its state folder. Return the outcome as text."""
+        """Restore the former hub, with the reason recorded in its state folder. Return the outcome as text."""
         former = trial.former
         failed = asyncio.run(start_of(former.hub)) if former.method == "static-pod" else None
         stuck = self._put_back(former, trial.before)

@@ -161,4 +161,4 @@ def _document(text: str) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ValueError(f"it is no YAML: {error}") from error
+        raise ValueError(f"it is not valid YAML: {error}") from error

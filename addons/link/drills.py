@@ -81,7 +81,7 @@ class Drills:
     def begin(self, kind: DrillKind, minutes: int = DEFAULT_MINUTES, kbps: int = 0, ms: int = 0) -> None:
         """Begin a drill, and end a running one. ValueError, with a text for the operator, for a number out of range."""
         if not 1 <= minutes <= MAX_MINUTES:
-            raise ValueError(f"a drill lasts 1 to {MAX_MINUTES} minutes")
+            raise ValueError(f"a drill must last 1 to {MAX_MINUTES} minutes")
         if kind is DrillKind.SLOW and not (1 <= kbps <= MAX_KBPS and 0 <= ms <= MAX_MS):
             raise ValueError(f"a slow link has 1 to {MAX_KBPS} kbit/s and 0 to {MAX_MS} ms")
         self._stop()

@@ -162,7 +162,7 @@ def check_identity(credential_source: CredentialSource, headers: Iterable[tuple[
     sent = [value for name, value in headers if name.lower() == "authorization"]
     if credential_source is CredentialSource.HUB:
         if sent:
-            raise forbidden("a request with the hub's identity carries another one")
+            raise forbidden("a request with the hub's identity must not carry other credentials")
         return ""
     if (
         credential_source is not CredentialSource.OWN

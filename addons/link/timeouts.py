@@ -94,5 +94,5 @@ class TimeoutEstimator:
 
     @property
     def distance(self) -> float:
-        """Seconds that the link adds to a request: its own round trip, and those of TCP and TLS before it."""
+        """Seconds that the link adds to a request: its own round trip, after those of TCP and TLS."""
         return min(3 * (self.round_trip or 0.0), LONGEST)

@@ -33,7 +33,7 @@ MAX_LIST = 16 * 1024 * 1024
 MAX_GROWING = 4
 """Incomplete lists of the node, and as many of all other callers. Each has at most MAX_CACHED bytes."""
 NAMED_PARAMETERS = ("labelSelector", "fieldSelector", "shardSelector", "includeObject", "dryRun")
-"""The query parameters that change which objects an answer has.
+"""The query parameters that select the objects of a response.
 
 All others either concern only the request (`limit`, `timeout`, `resourceVersion`), or kube-apiserver ignores them, so
 they make no separate entry.
@@ -53,7 +53,7 @@ _TYPE_META, _RAW, _METADATA = b"\x0a", b"\x12", b"\x0a"
 
 
 class ResponseKey(NamedTuple):
-    """The name of an answer, and its owner: "" for the node's own answers, else the digest of another identity."""
+    """The name of a response, and its owner: "" for the node's own responses, else the digest of another identity."""
 
     name: str
     owner: str = ""
@@ -111,7 +111,7 @@ class CachedResponse(NamedTuple):
         return len(self.body) + sum(len(page.body) for _, page in self.further)
 
     def page(self, token: str) -> CachedResponse | None:
-        """Return the page of a continue token; None if the list does not have it."""
+        """The page after a continue token; None if the list does not contain it."""
         return dict(self.further).get(token)
 
     def followed_by(self, token: str, page: CachedResponse) -> CachedResponse:

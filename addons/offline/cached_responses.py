@@ -1,7 +1,7 @@
-"""The cloud's answers to single requests, cached for an outage: objects, consistent lists, discovery.
+"""The cloud's responses to single requests, cached for an outage: objects, consistent lists, discovery.
 
 The bodies are on disk; the index is in memory too. Each owner has a bounded share, so that no caller can evict the
-answers of another, or the node's own. Within a share the least recently used answer is evicted first.
+responses of another, or the node's own. Within a share, the least recently used response is evicted first.
 """
 
 from __future__ import annotations

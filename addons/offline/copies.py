@@ -6,7 +6,8 @@ A store applies a list, or the events of one chunk, within one iteration of the 
 that the cloud had, written with its version in one transaction. A crash loses the changes of the last moment (LINGER
 and the write): the reflector resumes from the version on disk, and the cloud sends those changes again.
 
-Lists, refusals, last batches and the node's own writes go to disk at once: the cloud sends no write of the node again.
+Lists, refusals, last batches and the node's own writes are written at once, because the cloud does not send the node's
+own writes again.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ class DiskCopies:
         return {name: meta for name, meta in self.metas.items() if name not in running}
 
     def disprove_unused(self) -> list[tuple[ListWatch, int]]:
-        """Mark the copies without a running source, because the cloud has another history; return their resources and
+        """Mark the copies without a running source, because the cloud has a new history; return their resources and
         versions."""
         for tell in self.on_restore:
             tell()
@@ -123,7 +124,7 @@ class DiskCopies:
         return [(list_watch_of(meta), meta["version"]) for meta in unused.values()]
 
     async def drop(self, names: Collection[str]) -> None:
-        """Delete these copies, except those that a source follows."""
+        """Delete these copies, except those that a running source uses."""
         await self.access.write(*(dropped_copy(name) for name in self.idle().keys() & names))
 
     def _written(self, batch: Batch) -> None:

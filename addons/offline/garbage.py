@@ -1,4 +1,4 @@
-"""Deletes unneeded copies from disk: those unused for days or over the bounds, those that deleted pods mounted, and the
+"""Deletes unneeded copies from disk: copies unused for days or over the bounds, copies that deleted pods mounted, and
 records of callers that left.
 
 Nothing is deleted while the cloud is away, because the hub could not fetch it again.
@@ -91,7 +91,7 @@ def _mounted(meta: Meta) -> tuple[str, str] | None:
 
 
 def _names(encoding: Encoding, raw: bytes, name: str) -> bool:
-    """Whether `name` is a value anywhere in a pod: each kind of volume names its Secret in another field."""
+    """True if `name` is a value anywhere in a pod: each kind of volume names its Secret in another field."""
     text = name.encode()
     return (b'"%b"' % text if encoding is Encoding.JSON else varint(len(text)) + text) in raw
 

@@ -79,7 +79,7 @@ class NodeLease:
         self._lease: Encoded | None = None
         """The Lease as kubelet last wrote it, or as the cloud had it when kubelet read it."""
         self._renewed_at: float | None = None
-        """When kubelet last renewed it, by `clock`."""
+        """When kubelet last renewed the Lease, by `clock`."""
         self._is_gone = False
         """Whether the cloud has deleted the Lease: kubelet must create one, for the new Node."""
         self._renewed = Notifier()
@@ -135,7 +135,7 @@ class NodeLease:
                     await self._until_due()
                 else:
                     self._written = None
-                    # Another server or uplink may have come up while this one failed.
+                    # Another server or uplink may have come up since this one failed.
                     await comes_within(RETRY_INTERVAL, moved)
 
     async def _until_due(self) -> None:
@@ -268,8 +268,8 @@ class NodeLease:
     def _lose(self) -> None:
         """Drop a Lease that the cloud has deleted, and kubelet's writes to it.
 
-        The garbage collector deletes the Lease of a deleted Node, and would delete one that the hub recreated from it:
-        its owner is the former Node.
+        The garbage collector deletes the Lease of a deleted Node, and would delete one that the hub recreated from it,
+        because its owner is the previous Node.
         """
         logger.warning("this node's Lease in the cloud is gone or replaced: kubelet creates it again")
         self._lease, self._renewed_at, self._is_gone = None, None, True

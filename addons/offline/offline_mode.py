@@ -110,7 +110,7 @@ class Offline:
 
     async def _with_own_status(self, path: str, item: Item) -> Item:
         entry = self.tables.journal.statuses.get(path)
-        # Not in the loop: a status of megabytes takes seconds.
+        # In a thread, because a status of megabytes takes seconds.
         return item if entry is None else await asyncio.to_thread(entry.laid_on, item)
 
     async def discovered(self, path: str) -> Answer | None:
@@ -118,7 +118,7 @@ class Offline:
         return cached_answer(await self._discovery.stored(path))
 
     def follow(self, leader: Callable[[], Awaitable[Client | None]]) -> None:
-        """Ask a pool's leader for discovery, while there is one."""
+        """Request discovery documents from a pool's leader, while there is one."""
         self._discovery.leader = leader
 
     @property

@@ -1,4 +1,4 @@
-"""Reads from the node's copies while the cloud is away, the newest first.
+"""Answers reads from the node's copies while the cloud is away, from the newest copy first.
 
 The node has sources, running or on disk, and the cloud's cached answers. The source with the later version is newer for
 every object. A list is answered only from a source that holds every object of it, and a 404 only if a source holds
@@ -226,7 +226,7 @@ class OfflineReads:
             with contextlib.suppress(ValueError, LookupError):
                 return await list_answer(await one_at_a_time(lambda: _joined(answer, part, forms, read)))
             if forms or is_paged:
-                return None  # neither one page of several, nor a former state, answers the request
+                return None  # neither one page of several nor an earlier state answers the request
         return cached_answer(answer)
 
     async def _newest_part(self, identity: CloudIdentity, read: ObjectRead) -> Part | None:

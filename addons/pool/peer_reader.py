@@ -164,7 +164,7 @@ class PeerReader:
         proved = self.peer
         while (peer := await self._next(resumes=True)) is not None:
             if peer is not proved:
-                raise Switched(f"{peer.node} has yet to prove its history")
+                raise Switched(f"{peer.node} has not verified its history yet")
             async with AsyncExitStack() as stack:
                 opening = self._client(peer).watch(
                     path, query=query, accept=accept, timeout=timeout, codings=codings
@@ -184,7 +184,7 @@ class PeerReader:
                     raise Switched(f"{peer.node}: {error}") from error
                 return
         if self._is_unproved:
-            raise Switched("the cloud goes on after a leader")
+            raise Switched("switching from a leader to the cloud")
         opening = self._cloud.watch(path, query=query, accept=accept, timeout=timeout, codings=codings)
         async with opening as stream:
             yield stream

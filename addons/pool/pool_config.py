@@ -75,9 +75,9 @@ def relay_config(node: str, further: Iterable[ResourceType] = ()) -> PoolConfig:
 
 
 def parse_pool_config(data: Mapping[str, str] | None, further: Iterable[ResourceType] = ()) -> PoolConfig:
-    """Parse the ConfigMap's data; None stands for a pool without a ConfigMap. Malformed entries are ignored.
+    """Parse the ConfigMap's data; None for a pool without a ConfigMap. Malformed entries are ignored.
 
-    `further` are the resources that the rules add to those of every pool.
+    `further` are the resources that the rules add to the standard ones of every pool.
     """
     if data is None:
         return NOTHING_SHARED

@@ -59,7 +59,7 @@ def parse_read(info: RequestInfo, accept: str | None) -> ObjectRead:
     if info.verb != "get":
         validate_list_options(options)
         if info.verb == "list" and options.continue_token:
-            with suppress(StatusError):  # issued by another server, whose answer the hub may have cached
+            with suppress(StatusError):  # another server issued it, whose answer the hub may have cached
                 continued = parse_continued(options)
     # kube-apiserver ignores the limit for version 0, and returns all of its cache.
     limit = max(options.limit, 0) if info.verb == "list" and options.resource_version != "0" else 0

@@ -88,7 +88,7 @@ def is_kubelets(info: RequestInfo) -> bool:
 
 
 def is_access_review(info: RequestInfo) -> bool:
-    """Whether this asks for another user's rights, as kubelet does for its own clients."""
+    """True for a review of another user's rights, as kubelet requests for its own clients."""
     return _what(info) == ACCESS_REVIEWS and info.verb == "create"
 
 

@@ -54,20 +54,20 @@ path.
 
 
 class RouteKind(StrEnum):
-    """Kinds of routes."""
+    """How a request is answered."""
 
     RELAY = "relay"
-    """To the cloud and back, unchanged except for filters of a single object."""
+    """By the cloud, unchanged except for filters of a single object."""
     VIEW = "view"
     """Answered from the node's own copy."""
     CACHED_RELAY = "cached_relay"
     """A relay that the node answers itself if the cloud is away, or fails during the request."""
     PEER = "peer"
-    """A request of another hub in the pool: answered from the node's own copy, or refused."""
+    """For another hub of the pool: from the node's own copy, or refused."""
     LOCAL = "local"
     """Answered by the node, whether the cloud is reachable or not."""
     KUBELET = "kubelet"
-    """To this node's kubelet, in place of kube-apiserver's own call to it."""
+    """By this node's kubelet, which the hub calls instead of kube-apiserver."""
 
 
 SENT = frozenset({RouteKind.RELAY, RouteKind.CACHED_RELAY, RouteKind.KUBELET})

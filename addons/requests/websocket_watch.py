@@ -70,7 +70,7 @@ class WebSocketWatch(ClientStream):
 
     @property
     def outlet(self) -> Callable[[bytes], bool] | None:
-        """None: WebSocket watchers are few, and each needs frames of its own."""
+        """None: WebSocket watchers are few, and each needs its own frames."""
         return None
 
     async def end(self) -> None:

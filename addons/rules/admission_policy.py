@@ -116,7 +116,7 @@ def _misnamed(filters: Sequence[Filter]) -> str:
 
 
 def _is_near(key: str, names: Sequence[str]) -> str:
-    """Like `addons.rules.entries.near_name`, for a key and a name `n`."""
+    """Match as `addons.rules.entries.near_name` does, for a key and a name `n`."""
     bare = (
         f"({key}.startsWith('{FILTER_PREFIX}') ? {key}.substring({len(FILTER_PREFIX)}) : {key}).lowerAscii()"
     )

@@ -98,7 +98,8 @@ class ProblemEvents:
 
 
 async def send_event(client: Client, event: Json) -> None:
-    """Create an Event, unless another hub has made it. A failure is logged: the log has the problem itself."""
+    """Create an Event, unless another hub has created it. A failure is only logged: the log has the problem itself,
+    too."""
     try:
         path = EVENTS.path(event["metadata"]["namespace"])
         await client.request("POST", path, body=json.dumps(event).encode())

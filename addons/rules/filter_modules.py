@@ -78,7 +78,7 @@ class FilterModules:
         self.problem = problem
         metrics.FILTER_MODULES_BROKEN.set(bool(problem))
         if problem:
-            logger.error("hub_filter_module %s; all filters stay as they were", problem)
+            logger.error("hub_filter_module %s; the previous filters stay active", problem)
 
     def _load(self) -> tuple[Filter, ...]:
         loaded = [plugin for file in self._files for plugin in load_file(file)]

@@ -25,7 +25,7 @@ ANY_VERSION = sys.maxsize
 class RulesEdit:
     """The digest of the rules, and for each resource the newest version that a client may hold from other filters.
 
-    `former` has for each resource the newest version that a client may hold of another history.
+    `former` has for each resource the newest version that a client may hold from a previous history.
     """
 
     digest: str

@@ -1,5 +1,5 @@
-"""Resources that every node reads completely: three kinds, and those that the rules' key `pool_resources` adds. One
-source of the hub's own serves all callers who may read it, and the hubs of a pool read it from their leader."""
+"""Resources that every node reads completely: three kinds, and those in the rules' key `pool_resources`. One source
+with the hub's identity serves all authorized callers, and the hubs of a pool read it from their leader."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def is_opt_in(type_: ResourceType) -> bool:
 def shared_fields(
     type_: ResourceType, further: Collection[ResourceType], *, metadata_only: bool
 ) -> frozenset[str] | None:
-    """Return the fields by which callers may select from the one source of a resource; None if callers have their own.
+    """Return the fields by which callers may select from the shared source of a resource; None if callers have their
+    own sources.
 
     `further` are the resources that the rules add; `metadata_only`: the caller requests metadata.
     """

@@ -56,7 +56,7 @@ MAX_ENTRIES = 10_000
 MAX_LEASES = 64
 """Leases that pods may renew at the hub: each is in memory."""
 MAX_RESOURCES = 32
-"""Resources that pools share besides the three: a leader keeps all objects of each."""
+"""The most resources that pools share in addition to the three standard ones: a leader keeps all objects of each."""
 MAX_PROBLEMS = 100
 """Problems of one ConfigMap that logs, Events and the debug page name; the others are only counted."""
 MAX_SHOWN = 128
@@ -212,13 +212,13 @@ class _Reader:
     def _read_lease(self, text: str) -> None:
         lease = parse_lease(text)
         if len(self.leases) >= MAX_LEASES and lease not in self.leases:
-            raise ValueError(f"the hub keeps {MAX_LEASES} leases at most")
+            raise ValueError(f"at most {MAX_LEASES} leases are supported")
         self.leases.add(lease)
 
     def _read_resource(self, text: str) -> None:
         resource = parse_kind(text)
         if len(self.resources) >= MAX_RESOURCES and resource not in self.resources:
-            raise ValueError(f"pools share {MAX_RESOURCES} further resources at most")
+            raise ValueError(f"at most {MAX_RESOURCES} further resources can be shared")
         self.resources.add(resource)
 
     def _refuse(self, key: str, text: str, why: str) -> None:

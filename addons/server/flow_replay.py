@@ -44,10 +44,10 @@ class ReplayedRequest(ServedRequest):
         return True
 
     def send_now(self, data: bytes) -> None:
-        """Drop the data."""
+        """Discard the data."""
 
     async def send(self, data: bytes) -> None:
-        """Drop the data."""
+        """Discard the data."""
 
     async def writable(self) -> None:
         """Return at once: nothing limits the output."""

@@ -31,7 +31,7 @@ WITHOUT_BODY = (204, 304)
 LONGEST_REASON = 200
 """Maximum characters of an error message that a Status repeats."""
 SWITCHED = 101
-"""Status code (101) after which client and server speak another protocol."""
+"""Status code (101) after which client and server switch to another protocol."""
 
 
 class HeadersReadOnce(http.Headers):
@@ -94,7 +94,7 @@ def _key(name: str | bytes) -> bytes:
 def request_of_line(method: bytes, target: bytes, version: bytes, fields: HeadFields) -> http.Request:
     """Make a request from an HTTP/1.1 head. ValueError for a malformed target, and for a CONNECT."""
     if method == b"CONNECT":
-        raise ValueError("the hub opens no tunnel here")
+        raise ValueError("CONNECT is not supported on this port")
     if target.startswith(b"/") or target == b"*":
         return _request(version, fields, NOWHERE, method, b"http", b"", target)
     scheme, separator, rest = target.partition(b"://")

@@ -55,7 +55,7 @@ async def relay(
     another route.
     """
     if upstream.route is not context.route:
-        raise internal("the request is to go another way")
+        raise internal("the request is not routed to a server")
     answer = ServerAnswer(request, flow, upstream.connections)
     context.finish, sending = answer.finish, Sending(request, flow)
     try:
@@ -84,7 +84,7 @@ def finish(flow: http.HTTPFlow, why: str) -> None:
 
 
 async def _switch(sending: Sending, flow: http.HTTPFlow, answer: ServerAnswer) -> None:
-    """Copy the bytes of another protocol in both directions, until either side closes."""
+    """Copy the bytes of the new protocol in both directions, until either side closes."""
     await sending.switch(response_of_server(SWITCHED, answer.fields, flow.request))
     answer.carry_up()
     with contextlib.suppress(OSError):  # a lost connection ends the protocol like a close

@@ -131,7 +131,7 @@ class ServedRequest(ABC):
         self.is_head = head.data.method == b"HEAD"
         self.inbox = Inbox()
         self.weight = self.address.begin_request(head.data.path, head.data.headers.fields)
-        """Number of requests as which this one counts at its address: a large head counts more."""
+        """The number of requests that this one counts for at its address: a large head counts more."""
         self._task: asyncio.Task[None] | None = None
         self._queued = self._unsent = self._counted = 0
 

@@ -107,7 +107,7 @@ async def _has_responded(
         await respond(request, flow, context, answerer)
     except RelayToCloud:
         if context.relay is None:
-            raise unavailable("the hub has no answer of its own", retry_after=1) from None
+            raise unavailable("the hub has no cached answer", retry_after=1) from None
         context.relay(flow)
         return False
     except (ClientLeft, Killed, Replaced, StatusError):

@@ -53,7 +53,7 @@ class Observation(NamedTuple):
     namespace: str
     name: str
     verdict: str
-    """One of VERDICTS."""
+    """The outcome, one of VERDICTS."""
     status: int
     """Status code; 0 for an event, and if the client left before the answer."""
     sent: int

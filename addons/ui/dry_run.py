@@ -26,7 +26,7 @@ MAX_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One decision of one filter."""
+    """One decision of a filter."""
 
     filter: str
     subject: str

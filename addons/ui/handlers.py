@@ -166,7 +166,7 @@ async def refuse_others(client: connection.Client, plain_users: frozenset[int]) 
     """
     peer, own = client.peername[:2], client.sockname[:2]
     if not ip_address(peer[0].partition("%")[0]).is_loopback:
-        raise forbidden("only the node's operator may ask: on the node, at a loopback address")
+        raise forbidden("only the node's operator may use this: on the node, at a loopback address")
     if not plain_users:
         return
     if await peer_user(peer, own) not in plain_users | {ROOT, os.getuid()}:

@@ -40,7 +40,7 @@ class RunningHub:
     inputs: FilterInputs
     rules: RulesInForce
     offline: Offline | None = None
-    """None for a hub without a cache."""
+    """None in a hub without a cache."""
     modules: FilterModules | None = None
     """Filters added by the operator; None if there are only built-in ones."""
     records: Records = field(default_factory=Records)

@@ -33,8 +33,8 @@ ACCEPT = ",".join(
 NO_PROOF = (NoBookmark, HistoryDiverged, Unreachable, StatusError, ValueError, Malformed, TimeoutError)
 """Errors of a cloud that does not report its writes since a version, or that has another history."""
 ATTEMPTS = 3
-"""Attempts for one answer. A leader that cannot reach a restored cloud still has the former history, and each list of
-it is disproved again."""
+"""The most attempts for one answer. A leader that cannot reach a restored cloud still has the previous history, and
+each list of it is disproved again."""
 
 
 async def wait_until_current(

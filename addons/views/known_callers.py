@@ -53,7 +53,7 @@ class KnownToken(NamedTuple):
     user: str
     expiry: float | None
     said: float
-    """When the cloud last named its user."""
+    """When the cloud last named the token's user."""
     used: float
     is_given: bool = False
     """Whether the cloud issued it to this node, for a pod."""
@@ -256,7 +256,7 @@ class KnownCallers:
         return True
 
     def _delete(self, name: str) -> None:
-        # Also where this process has not written it: the row may be one of an earlier process, still unread.
+        # Also if this process has not written it: the row may be an unread one of an earlier process.
         self._written.pop(name, None)
         self.write_row(name, None)
 

@@ -144,7 +144,7 @@ class CheckpointStore:
             self._copy.write_checkpoints()
 
     def rewrite(self) -> None:
-        """Rewrite the checkpoints: those on disk are outdated."""
+        """Rewrite the checkpoints, because those on disk are outdated."""
         if self._copy is not None and self._copy.has_checkpoints:
             self._copy.write_checkpoints()
 

@@ -42,7 +42,7 @@ MAX_SHOWN = 256
 """Users whose newest token is in memory: the service accounts of a node's pods, and people."""
 
 type Review = Right | tuple[str]
-"""A right, or USER alone."""
+"""A right, or USER."""
 
 
 class Reviewed(NamedTuple):
@@ -105,7 +105,7 @@ class Reviews:
         await self._check(authorization, right_of(read.type, read.verb, "", read.namespace, read.name))
 
     async def may(self, authorization: str, info: RequestInfo) -> None:
-        """Like `may_read`, for any request."""
+        """Check as `may_read` does, for any request."""
         await self._check(authorization, right_to(info))
 
     async def may_in_namespace(self, authorization: str, info: RequestInfo) -> None:

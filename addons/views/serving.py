@@ -1,4 +1,4 @@
-"""Answers lists and watches from views, as a kube-apiserver would.
+"""Answers lists and watches from views, as kube-apiserver would.
 
 Each answer takes four steps: find the source that the caller may read, wait until it is fresh enough, open the caller's
 view of it, write the answer.
@@ -181,7 +181,7 @@ class Serving:
         """
         may_be_of_others = is_of_others(wanted.info, self._sources.filtering.issued_under_other_rules)
         if source.is_up() and source.store.version < read.version and not view.has_confirmed(read.version):
-            # Such as a relayed list's, which is newer than the view's last event.
+            # For example a relayed list's version, which is newer than the view's last event.
             is_for_view = view.projection.filtered or may_be_of_others
             # The gap of a list that is still to come would end the watch, which its client may have just begun.
             if is_for_view or source.reflector.state is not State.WATCHING:
@@ -193,7 +193,7 @@ class Serving:
                 await self._check_reached(source, read.version)
         is_lost = view.judge(read.version) is Resumption.EXPIRED
         if is_lost and not (view.projection.filtered or may_be_of_others or wanted.peer) and source.is_up():
-            # A restored cloud would take the client past what the copy had of the former history.
+            # A restored cloud would advance the client past the copy's previous history.
             if not source.reflector.is_proven and not await self._as_new_as_the_cloud(source, read, scope):
                 raise unavailable("cannot verify the watch history after reconnecting", retry_after=1)
             if read.version <= source.store.former_version:
@@ -278,7 +278,7 @@ class Serving:
         """Wait until the source is as new as the client requires; return the version that the cloud confirmed, 0 for
         none.
 
-        `came` is when the client's request arrived: requests of the hub to the cloud since then are new enough.
+        `came` is when the client's request arrived: the hub's requests to the cloud since then are new enough.
         """
         if read.is_consistent:
             if source.reflector.listed > came and source.reflector.is_proven:

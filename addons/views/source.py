@@ -87,7 +87,7 @@ class Source:
         self._more = Notifier()
         """Notified when a projection has objects to evaluate, for a `_settling` that waits for inputs."""
         self.is_closed = self.is_own = False  # the hub holds one of its own for good
-        self.bound: Logs | None = None  # of the projections' logs, with those of other sources
+        self.bound: Logs | None = None  # of the projections' logs, shared with other sources
         self.noted: NotedOf = lambda *_: None
         self.given_by_others: Callable[[], int] = lambda: 0
 

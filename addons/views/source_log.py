@@ -46,7 +46,7 @@ GIVEN = {
     ),
     **dict.fromkeys(("nodes", "nodelabels.edgehub.io"), RBAC_OF_NODES),
 }
-"""The resources that each manifest lets nodes list and watch, besides the ConfigMaps in kube-system."""
+"""The resources that each manifest lets nodes list and watch, in addition to the ConfigMaps in kube-system."""
 OF_NODE = re.compile(rf'User "{NODE_PREFIX}')
 """The pattern of kube-apiserver's refusal of a node."""
 

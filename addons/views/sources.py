@@ -79,7 +79,7 @@ class Sources:
         self._let_go: dict[str, int] = {}
         """The newest version of each resource that a closed source had, since the last restore of the cloud."""
         self._restored = -RESTORE_TIME
-        """When the cloud was last found restored, in monotonic seconds."""
+        """When a restore of the cloud was last detected, in monotonic seconds."""
         self._idle = idle
         self._sources: dict[tuple[str, ListWatch], Source] = {}
         self._clients: dict[str, TokenClients] = {}
@@ -229,7 +229,7 @@ class Sources:
     def _make(self, identity: CloudIdentity, list_watch: ListWatch, begin_at: int) -> Source:
         client = self._client(identity)
         if begin_at <= self._given.of_former(list_watch.type.group_resource):
-            begin_at = 0  # the cloud's state at this version is not that of a client of the former history
+            begin_at = 0  # a client of the previous history has another state at this version than the cloud
         others = (source.last_incompatible for source in self if source.list_watch.type == list_watch.type)
         made = Source(
             list_watch,
@@ -252,7 +252,7 @@ class Sources:
         return max((self._given.of_cloud(type_.group_resource), *of_sources))
 
     def _client(self, identity: CloudIdentity) -> Client:
-        """Return a client with all tokens of the user, this one as the newest."""
+        """Return a client with all tokens of the user, the newest of which is this one."""
         client = self._client_of(identity)
         if identity.is_hub:
             return client
@@ -286,14 +286,14 @@ class Sources:
         for resource, version in newest.items():
             self._note_former(resource, version)
         for source in self:
-            # A client of another source may come to this one, which has to name its objects' former versions.
+            # A client of another source may come to this one, which must know that source's newest version.
             source.store.was_given(newest[source.list_watch.type.group_resource])
             source.reflector.verify()
 
     def _note_former(self, resource: str, version: int) -> None:
         self._given.restored(resource, version)
-        # Who came with such a version before anybody knew of the restore may be relayed, wait for it in a view, or
-        # follow a source that began at it in the restored cloud.
+        # Clients that came with such a version before the restore was detected may be relayed, wait for it in a view,
+        # or use a source that began at it in the restored cloud.
         for tell in self.on_restore:
             tell(resource)
         for source in self:

@@ -23,7 +23,7 @@ class WorkloadReview:
 
     uid: str
     writer: str
-    """The user's name."""
+    """The name of the user who sent the request."""
     field_manager: str
     """The tool with which the user writes; "" where the request does not name it."""
     workload: Workload
@@ -37,12 +37,12 @@ def read_review(body: bytes | bytearray) -> WorkloadReview:
     uid, obj = text(request.get("uid")), mapping(request.get("object"))
     kind = text(mapping(request.get("kind")).get("kind"))
     if not uid or kind not in WORKLOAD_TYPES or not obj:
-        raise ValueError("no request for a Deployment, StatefulSet or DaemonSet")
+        raise ValueError("not a request for a Deployment, StatefulSet or DaemonSet")
     incoming, stored = {**obj, "kind": kind}, mapping(request.get("oldObject"))
     try:
         orjson.dumps((incoming, stored))
     except orjson.JSONEncodeError as error:
-        raise ValueError(f"the workload is no object of Kubernetes: {error}") from error
+        raise ValueError(f"the workload is not a valid object: {error}") from error
     workload = replace(read_workload(incoming), namespace=text(request.get("namespace")))
     writer = text(mapping(request.get("userInfo")).get("username"))
     field_manager = text(mapping(request.get("options")).get("fieldManager"))
@@ -72,7 +72,7 @@ def json_diff(old: Json, new: Json) -> list[Json]:
 
 def _compare(old: object, new: object, path: str, operations: list[Json]) -> None:
     if same_json(old, new):
-        return  # most of an object is as it was, and paths are made for the rest alone
+        return  # most of the object is unchanged, so paths are built only for changed parts
     if isinstance(old, dict) and isinstance(new, dict):
         for key in old:
             if key not in new:

@@ -28,7 +28,7 @@ OPERATORS = {
 }
 
 type PoolOfName = Callable[[str], NodePool | None]
-"""The NodePool of a name, None where there is none."""
+"""Finds the NodePool with a name; returns None if it does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Binding:
     subject: str = ""
     pools: frozenset[str] = frozenset()
     selector: tuple[LabelRequirement, ...] | None = None
-    """Selects pools by the labels of their NodePools, besides `pools`. None selects none, an empty one all."""
+    """Selects pools by their labels, in addition to `pools`. None selects none, an empty selector all."""
     fields: tuple[Json, ...] = ()
     patches: tuple[Json, ...] = ()
     deleting: bool = False
@@ -187,10 +187,9 @@ class WorkloadOutcome:
 def binding_status(
     binding: Binding, subject_exists: bool, outcomes: Sequence[WorkloadOutcome], now: datetime
 ) -> Json:
-    """The status fields that must change, as a merge patch of the status; {} when none must.
+    """The status fields that must change, as a merge patch; {} if none must.
 
-    `subject_exists`: some workload belongs to the subject, in whatever pool. `outcomes` are those of the workloads that
-    match.
+    `subject_exists`: a workload of the subject exists, in any pool. `outcomes` are those of the matching workloads.
     """
     complaints = [_complaint(binding, outcome) for outcome in outcomes]
     conditions = list(binding.conditions)

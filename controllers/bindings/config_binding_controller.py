@@ -41,13 +41,13 @@ WRITES_A_SECOND = 20
 STATUS_DELAY = 0.5
 """Seconds in which the changes of a binding's workloads become one status."""
 ATTEMPTS = 3
-"""Writes of one rendering to one workload within `CONTEST`; more mean that another client reverts it."""
+"""The most writes of one rendering to one workload within `CONTEST`; more mean that another client reverts it."""
 CONTEST = 60.0
-"""Seconds."""
+"""The interval in seconds for `ATTEMPTS`."""
 RETRY = 2.0
 """Seconds until a write is repeated whose answer lacks the rendering; the next delay is doubled."""
 TRUCE = 600.0
-"""Seconds in which the controller then leaves the workload alone; also the retry delay after a refusal."""
+"""Seconds for which the controller then does not write the workload; also the retry delay after a refusal."""
 
 
 class WriteLimit:
@@ -239,7 +239,7 @@ class ConfigBindingController(Controller):
         if old == new:
             return
         if old is None and not self.has_synced and new is not None:
-            # It is unknown whether the webhook missed it, or a binding changed while no manager ran.
+            # Either the webhook missed it, or a binding changed while no manager ran.
             self._caused_by_bindings.add(workload_key(new))
         for workload in (old, new):
             if workload is not None and workload.concerned:

@@ -48,7 +48,7 @@ class World:
     pools: dict[str, NodePool] = field(default_factory=dict)
 
     def add(self, obj: Json) -> None:
-        """Take an object; one of another kind is not looked at."""
+        """Add an object. Objects of other kinds are ignored."""
         kind = text(obj.get("kind"))
         if kind == BINDING_KIND:
             binding = read_binding(obj)
@@ -125,10 +125,10 @@ def load(files: Iterable[Path], namespace: str) -> Iterator[Json]:
 
 
 async def fetch(kubeconfig: Path, namespaces: Iterable[str], *, selects: bool) -> list[Json]:
-    """The bindings, workloads and autoscalers of some namespaces of a cluster.
+    """Read the bindings, workloads and autoscalers of namespaces from a cluster.
 
-    The cluster's NodePools too, where one of these bindings selects pools by labels, or `selects` is true for another
-    one: not every user may list NodePools.
+    Reads NodePools only if one of these bindings selects pools by labels, or `selects` is true for another one,
+    because not every user may list them.
     """
     account = find_account(kubeconfig)
     await account.load()

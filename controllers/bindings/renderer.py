@@ -36,7 +36,7 @@ class Renderer:
         return self._bindings.has_synced and self._autoscalers.has_synced and pools
 
     def pool(self, name: str) -> NodePool | None:
-        """The NodePool of a name, None where there is none."""
+        """The NodePool with a name; None if it does not exist."""
         return self._pools.get(("", name))
 
     def matching(self, workload: Workload) -> list[Binding]:

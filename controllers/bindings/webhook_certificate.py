@@ -17,13 +17,13 @@ from kube.certificate_authority import (
 )
 
 CERTIFICATE, KEY, AUTHORITY, AUTHORITY_KEY = "tls.crt", "tls.key", "ca.crt", "ca.key"
-"""Keys of the data. `ca.crt` holds the CA of now and, after a change, the one before it."""
+"""Keys of the Secret's data. `ca.crt` has the current CA and, after a change, the previous one."""
 AUTHORITY_DAYS = 365
 SERVING_DAYS = 90
 RENEWED_AT = 2 / 3
 """The part of its lifetime after which a certificate is replaced."""
 BACKDATING = datetime.timedelta(minutes=5)
-"""A certificate begins so long before now: the clock of the API server may be a little behind."""
+"""A certificate is valid from this long before its creation, because the API server's clock may be behind."""
 AUTHORITY_NAME = "edgehub-manager webhook CA"
 
 
@@ -78,7 +78,7 @@ def _is_good(
         key_of(certificate, data.get(KEY, b""))
         names = names_of(certificate)
     except Exception:
-        # Whatever is wrong with it: another one is made.
+        # Any fault in it: a new one is made.
         return False
     return frozenset(names) == hosts and not _is_due(certificate, now)
 

@@ -61,7 +61,7 @@ CHECK_INTERVAL = 3600.0
 NAME_AGAIN = 1.0
 """Seconds until the API server is asked again for the manager's name, where it did not answer."""
 NAME_INTERVAL = 60.0
-"""Seconds between two such questions: the kubeconfig may get another user."""
+"""Seconds between requests for the manager's user name: the kubeconfig may get another user."""
 LAST_CALL = 0.5
 """Seconds at the end of the process in which connected clients may still ask. New connections are refused by then."""
 SHUTDOWN = 2.0
@@ -78,7 +78,7 @@ class TooLong(ValueError):
 
 
 class TooManyBytes(ValueError):
-    """All reviews in progress have more than MAX_HELD bytes."""
+    """All reviews in progress together exceed MAX_HELD bytes."""
 
 
 class WebhookController(Controller):
@@ -106,9 +106,9 @@ class WebhookController(Controller):
         self._own_name = ""
         """The name by which the API server knows this manager; "" until it has answered."""
         self._no_name = ""
-        """Why it has not."""
+        """Why the name is unknown."""
         self._pending: dict[int, tuple[str, bytearray]] = {}
-        """The reviews received so far, each with its sender's address, by identity: two may be equal."""
+        """The reviews received so far with their senders' addresses, by identity, because two may be equal."""
         self._one = asyncio.Lock()
         self._address_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """One lock for each address, so that a sender of many reviews waits only for its own."""
@@ -146,7 +146,7 @@ class WebhookController(Controller):
         app.add_routes([web.post(PATH, self._review_workload)])
         for path, reviewer in self._context.reviews.items():
             app.add_routes([web.post(path, self._handler(reviewer))])
-        # aiohttp would keep the buffer of a client that has gone for as long as it lingers.
+        # With a linger time, aiohttp would keep the buffers of clients that have left.
         limits = {"max_headers": MAX_HEADERS, "lingering_time": 0.0, "shutdown_timeout": SHUTDOWN}
         server = BoundedServer(app, count_refused, context=context, **limits)
         listening = await listen(self._address.host, self._address.port)
@@ -200,7 +200,8 @@ class WebhookController(Controller):
         if not self._renderer.has_synced:
             return web.Response(status=503, text="the manager has not read the bindings yet\n")
         if not self._own_name:
-            # It would take the manager's own writes for a user's wish, and drop the record that restores the base.
+            # Otherwise it would take the manager's own writes for a user's, and drop the record that restores the
+            # original.
             return web.Response(status=503, text="the manager does not know its own name yet\n")
         return await self._review(request, self._inject)
 
@@ -275,7 +276,7 @@ class WebhookController(Controller):
 
 
 def _tls(client_ca: Path | None) -> ssl.SSLContext:
-    """The TLS of the port, without a certificate yet. ValueError where the file of the clients' CA has none."""
+    """The TLS context of the port, without a certificate yet. ValueError if the client CA's file has none."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     if client_ca is None:
         return context

@@ -20,7 +20,7 @@ class TooManyValues(ValueError):
 
 
 def read_request(body: bytes | bytearray) -> Json:
-    """The request of a review in JSON, {} where it has none; ValueError for malformed JSON."""
+    """The request of a review in JSON, {} if it has none; ValueError for malformed JSON."""
     if sum(map(body.count, (b",", b"[", b"{"))) > MAX_VALUES:
         raise TooManyValues(f"the review has more than {MAX_VALUES} values")
     return mapping(mapping(orjson.loads(body)).get("request"))

@@ -36,11 +36,11 @@ class Node:
     hub: tuple[str, str, str] = ("", "", "")
     """The same of the condition HubInstalled."""
     ready_changed: str = ""
-    """When the condition Ready changed its status last."""
+    """When the condition Ready last changed its status."""
     address: str = ""
-    """Its first InternalIP in canonical form, "" without a valid one."""
+    """The first InternalIP in canonical form, "" without a valid one."""
     addresses: frozenset[str] = frozenset()
-    """Its IP addresses in canonical form."""
+    """All IP addresses in canonical form."""
     deleting: bool = False
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
@@ -153,7 +153,7 @@ class Owner:
 
 
 def controller_of(meta: Json, kind: str = "") -> Owner | None:
-    """The controller among the ownerReferences, of this kind where one is given."""
+    """The controller among the ownerReferences, optionally of this kind."""
     for owner in objects(meta.get("ownerReferences")):
         if owner.get("controller") is True:
             found = Owner(text(owner.get("kind")), text(owner.get("name")), text(owner.get("uid")))
@@ -191,11 +191,11 @@ class Pod:
     node: str
     tolerations: tuple[Json, ...] = ()
     records: dict[str, str] = field(default_factory=dict)
-    """Its annotations of `RECORDS`."""
+    """The pod's annotations of `RECORDS`."""
     ready: bool = field(default=False, compare=False)
     version: str = field(default="", compare=False)
     daemon: DaemonPod | None = field(default=None, compare=False)
-    """None for a pod of no DaemonSet."""
+    """None unless a DaemonSet owns the pod."""
 
 
 def read_pod(obj: Json) -> Pod:
@@ -239,7 +239,7 @@ def _daemon_pod(meta: Json, conditions: dict[str, Json]) -> DaemonPod | None:
 
 
 def _trimmed_pod(obj: Json) -> Json:
-    # All pods of the cluster are kept: no more of each than `read_pod` reads.
+    # All pods of the cluster are in memory, so only the fields that `read_pod` reads are.
     meta, spec = metadata(obj), mapping(obj.get("spec"))
     annotations = texts(meta.get("annotations"))
     fields: tuple[str, ...] = ("namespace", "name", "uid", "resourceVersion")

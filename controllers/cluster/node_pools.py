@@ -73,12 +73,12 @@ class NodePool:
     replicas: int = 1
     pool_scope: tuple[PoolScopedResource, ...] = DEFAULT_POOL_SCOPE
     own_labels: dict[str, str] = field(default_factory=dict)
-    """The labels of the NodePool, by which selectors find it. `labels` are those that its nodes get."""
+    """The labels of the NodePool itself, for selectors. `labels` are for its nodes."""
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
     taints: tuple[Json, ...] = ()
     own_annotations: dict[str, str] = field(default_factory=dict)
-    """The annotations of the NodePool itself. `annotations` are those that its nodes get."""
+    """The annotations of the NodePool itself. `annotations` are for its nodes."""
     relay: str = ""
     """The relays that the pool's hubs read from: URLs, separated by commas."""
     nodes: tuple[str, ...] = ()
@@ -156,7 +156,7 @@ NODEPOOLS = WatchedResource(NODEPOOL_TYPE, read_pool, versions=NODEPOOL_VERSIONS
 def with_condition(
     conditions: tuple[Json, ...], kind: str, condition: Json | None, now: datetime
 ) -> list[Json]:
-    """The conditions with the one of a type replaced or, if `condition` is None, removed. The order stays.
+    """The conditions with one type replaced or, if `condition` is None, removed. The order stays.
 
     lastTransitionTime changes only with the status.
     """

@@ -1,4 +1,4 @@
-"""Decides the next step for the nodes of a pool that get a hub, another version of it, or lose it.
+"""Decides the next step for the nodes of a pool that get a hub, upgrade it, or lose it.
 
 Pure functions of facts. The phase of a node is in an annotation of its Node, so a new manager continues from there. A
 round is one attempt: its Job has the round in its name and is created in one phase only, so no round runs twice, even
@@ -22,7 +22,7 @@ PHASE = "edgehub.io/hub-phase"
 class Direction(StrEnum):
     INSTALL = "install"
     UPGRADE = "upgrade"
-    """From one version to another, forward or back."""
+    """From one version to another, higher or lower."""
     UNINSTALL = "uninstall"
 
 
@@ -32,11 +32,11 @@ class Stage(StrEnum):
     START = "start"
     """The Job is to be made."""
     RUN = "run"
-    """The Job was made."""
+    """The Job was created."""
     BLOCKED = "blocked"
-    """The Job's pod does not start, for a reason that kubelet or the Job controller has told."""
+    """The Job's pod does not start, for a reason that kubelet or the Job controller reports."""
     CHECK = "check"
-    """The Job has succeeded, or is gone: the node's return decides."""
+    """The Job has succeeded, or was deleted: the node's return decides."""
     DONE = "done"
     FAILED = "failed"
 
@@ -59,7 +59,7 @@ class Phase:
     direction: Direction
     stage: Stage
     round: datetime
-    """When this attempt began."""
+    """The start time of this attempt."""
     since: datetime
     version: str = ""
     """The version that an upgrade is to."""
@@ -78,7 +78,7 @@ def read_phase(text: str) -> Phase | None:
         name, began, since, *versions = text.split(" ")
         direction, stage = name.split("/")
         times = [datetime.strptime(time, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC) for time in (began, since)]
-        # An upgrade alone has a version.
+        # Only an upgrade has a version.
         (version,) = versions if direction == Direction.UPGRADE else ("", *versions)
         return Phase(Direction(direction), Stage(stage), times[0], times[1], version)
     except ValueError:
@@ -96,7 +96,7 @@ class EdgeNode:
     is_heard: bool = True
     """Whether the cloud hears the node; the pool waits for one that is away."""
     heard_since: datetime | None = None
-    """When the node became Ready last, or ceased to be."""
+    """When the node last became Ready or not Ready."""
     has_hub: bool = False
     """Whether its hub reports that it is healthy."""
     version: str = ""
@@ -104,7 +104,7 @@ class EdgeNode:
     wanted_version: str = ""
     """The version that its pool asks for; "" for any."""
     rollback: str = ""
-    """The reason why its hub runs in place of another one, as reported."""
+    """The reason for a rollback, as the hub reports it."""
     job: JobState = JobState.NONE
     waiting: str | None = None
     """Why the Job's pod does not start; "" for one that starts, None without a pod."""
@@ -119,8 +119,8 @@ class EdgeNode:
 
     @property
     def job_version(self) -> str:
-        """The version of the image of the node's Job; "" for the manager's own image. A hub is removed by the version
-        that runs here, where that is the pool's: another may be one that does not run, or cannot be pulled."""
+        """The image version of the node's Job; "" for the manager's own image. The running version removes a hub if it
+        is the pool's: another version may not run, or not be pulled."""
         removes = self.phase is not None and self.phase.direction is Direction.UNINSTALL
         return "" if removes and self.version != self.wanted_version else self.wanted_version
 
@@ -137,7 +137,7 @@ class EdgeNode:
         return Direction.UPGRADE if self._is_to_be_upgraded(phase) else None
 
     def _is_to_be_upgraded(self, phase: Phase) -> bool:
-        """Whether the hub has another version than its pool asks for, and has not failed at that one here."""
+        """True if the hub has another version than its pool requests, and has not failed at that version here."""
         if not self.wants_hub or not self.wanted_version or self.version in ("", self.wanted_version):
             return False
         return phase.stage is Stage.DONE or phase.version not in ("", self.wanted_version)
@@ -153,7 +153,7 @@ class EdgeNode:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A node's next phase. `reason` and `message` are those of its condition."""
+    """A node's next phase, with `reason` and `message` for its condition."""
 
     node: str
     phase: Phase | None
@@ -294,7 +294,7 @@ def _next_of_job(
 
 
 def _deadline(node: EdgeNode, phase: Phase, waves: Waves) -> datetime:
-    """The end of this stage, or of one that began when the node came back."""
+    """The deadline of this stage, counted from the node's return if that was later."""
     return max(phase.since, node.heard_since or phase.since) + waves.ready_timeout
 
 
@@ -305,7 +305,7 @@ def _is_still_asked(node: EdgeNode, phase: Phase) -> bool:
 
 
 def _is_as_asked(node: EdgeNode, phase: Phase) -> bool:
-    """Whether the hub is there, with the version that it was to have, or is gone."""
+    """True if the hub is there with the requested version, or is removed as requested."""
     if phase.direction is Direction.UNINSTALL:
         return True
     return node.has_hub and phase.version in ("", node.version)

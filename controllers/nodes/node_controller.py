@@ -42,7 +42,7 @@ LEASES = ResourceType("coordination.k8s.io", "v1", "leases")
 LEASE_NAMESPACE = "kube-node-lease"
 NODE_CONDITION = "HubInstalled"
 HAS_HUB = ("Installed", "Upgrading", "Upgraded", "UpgradeFailed")
-"""Reasons of the condition of a node that has a hub; after a failed upgrade the node has the former hub."""
+"""Condition reasons of a node with a hub; after a failed upgrade it has the previous hub."""
 CHANGES = ("Installing", "Uninstalling")
 INTERVAL = 5.0
 """Seconds between reads of the Leases of nodes whose hub is awaited: the manager does not watch Leases."""

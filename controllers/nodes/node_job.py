@@ -23,7 +23,7 @@ STARTS = ("", "ContainerCreating", "PodInitializing")
 LONGEST_MESSAGE = 1000
 """Characters of a Job's last output in a condition."""
 PROGRAM = "/opt/edgehub-{version}/bin/edgehub"
-"""On a node whose hub is a unit of systemd: the folder of a version's wheel."""
+"""The folder of a version's wheel, on a node whose hub is a systemd unit."""
 SYSTEMCTL = "/tmp/systemctl"  # noqa: S108 - the pod's own
 LEDGER = "/host/var/lib/edgehub-install/ledger.json"
 """The ledger of an installation; `"settled": true` is in it when the installation has come to its end."""
@@ -66,7 +66,7 @@ def node_job(namespace: str, node: str, phase: Phase, image: str) -> Json:
         "imagePullPolicy": "IfNotPresent",
         "command": ["sh", "-ec", SCRIPT, "edgehub"],
         "args": arguments(node, phase, image),
-        # Its last words are in the pod's status, for the condition of the Node.
+        # Puts its last log lines into the pod's status, for the Node's condition.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {"privileged": True, "runAsUser": 0, "readOnlyRootFilesystem": True},
         "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},
@@ -99,7 +99,7 @@ def termination_message(pods: list[Json]) -> str:
 
 
 def waiting_reason(pod: Json) -> str:
-    """Return why a pod does not start, as kubelet or the scheduler says; "" for one that starts or runs."""
+    """Return why a pod does not start, as kubelet or the scheduler reports; "" if it starts or runs."""
     status = mapping(pod.get("status"))
     waiting = [
         mapping(mapping(each.get("state")).get("waiting"))

@@ -24,7 +24,7 @@ class Progress:
 NAMED = 5
 """Nodes that a message names of each kind."""
 LONGEST_REASON = 200
-"""Characters of a node's message in that of its pool."""
+"""The most characters of a node's message in its pool's."""
 
 
 def progress(nodes: Sequence[EdgeNode], waves: Waves) -> Progress:

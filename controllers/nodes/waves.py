@@ -63,5 +63,5 @@ def image_of(image: str, version: str) -> str:
     if not version:
         return image
     path, colon, tag = image.partition("@")[0].rpartition(":")
-    # A colon before a slash is that of a registry's port.
+    # A colon before a slash belongs to a registry's port.
     return f"{path if colon and '/' not in tag else image.partition('@')[0]}:{version}"

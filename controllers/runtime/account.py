@@ -74,7 +74,8 @@ class LoadedAccount:
     def _take(self, configuration: Configuration) -> bool:
         """Use a configuration from now on; return whether new connections are needed.
 
-        The former one stays if this one is unusable: a rotation may have written the certificate but not yet its key.
+        The previous one stays if this one is unusable, because a rotation may have written the certificate but not yet
+        its key.
         """
         material = _material(configuration)
         changed = material != self._material
@@ -181,7 +182,7 @@ class _Transport(RESTClientObject):  # type: ignore[misc]  # the package has no 
         async def named(
             request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
         ) -> aiohttp.ClientResponse:
-            """The server's certificate may have another name than the URL's host."""
+            """Verify the server's certificate for another name than the URL's host."""
             request.server_hostname = server_name or None
             return await send(request)
 
@@ -198,7 +199,7 @@ class _Transport(RESTClientObject):  # type: ignore[misc]  # the package has no 
 
 
 def impersonation(user: Mapping[str, Any]) -> Headers:
-    """The headers by which a user of a kubeconfig acts as another; the package ignores these fields."""
+    """The impersonation headers of a kubeconfig's user; the package ignores these fields."""
     headers = [("Impersonate-User", str(user["as"]))] if user.get("as") else []
     headers += [("Impersonate-Uid", str(user["as-uid"]))] if user.get("as-uid") else []
     headers += [("Impersonate-Group", str(group)) for group in user.get("as-groups") or ()]
@@ -210,7 +211,7 @@ def impersonation(user: Mapping[str, Any]) -> Headers:
 
 
 def _material(configuration: Configuration) -> tuple[object, ...]:
-    """All values that connections depend on. Files count by their content: certificates rotate."""
+    """All values that connections depend on. Files count by content, because certificates rotate."""
     paths = (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
     return (
         *(Path(path).read_bytes() if path else b"" for path in paths),

@@ -43,7 +43,7 @@ async def admin_server(
 ) -> AsyncIterator[None]:
     """Serve the probes, the metrics and the page of the `fleet`, while the context is open.
 
-    They are on one port if the addresses are equal. OSError when a port is taken.
+    Equal addresses share one port. OSError if a port is taken.
     """
 
     async def healthz(_: web.Request) -> web.Response:
@@ -82,7 +82,7 @@ async def _server(address: Address, routes: dict[str, Handler]) -> AsyncIterator
 
 
 def count_refused() -> None:
-    """Count a connection that a port of the manager closed for another one."""
+    """Count a connection that a port of the manager closed in favour of another one."""
     reached("connections to a port of the manager")
 
 
@@ -95,9 +95,9 @@ class FleetPage:
         self._read: tuple[float, datetime, list[FleetHub], list[str]] | None = None
 
     async def answer(self, request: web.Request) -> web.Response:
-        """HTML for a browser, else JSON. 403 over the network: it is an inventory of all nodes.
+        """HTML for a browser, else JSON. 403 over the network, because this is an inventory of all nodes.
 
-        A page of another site, whose name leads to the loopback address for a browser, is no person either.
+        Also 403 for a page of another site, whose name may resolve to the loopback address (DNS rebinding).
         """
         if not ip_address(request.remote or "0.0.0.0").is_loopback:  # noqa: S104 - not bound
             raise web.HTTPForbidden(text="only by `kubectl port-forward`, or on the manager's own machine\n")

@@ -1,4 +1,4 @@
-"""Serves an aiohttp application with bounds on its connections, including those that are still in their handshake."""
+"""Serves an aiohttp application with bounds on its connections, including unfinished handshakes."""
 
 from __future__ import annotations
 

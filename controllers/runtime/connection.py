@@ -91,7 +91,7 @@ class AccountSession:
             async with connections.http.open(
                 method, self._account.server + url, headers=[*headers, *identity], body=body, timeout=timeout
             ) as response:
-                # Credentials that have changed meanwhile are not those that the server refuses.
+                # Credentials that have changed meanwhile are not the refused ones.
                 self._refused = response.status == UNAUTHORIZED and identity == self._account.headers()
                 yield response
         finally:
@@ -126,7 +126,7 @@ class AccountSession:
 
 
 def find_account(kubeconfig: Path | None, environment: Mapping[str, str] = os.environ) -> Account:
-    """The account of a kubeconfig or, without one, the one that the process has; ValueError when there is none."""
+    """The account of a kubeconfig, or else the process's own; ValueError if there is none."""
     paths = kubeconfig_paths(kubeconfig, environment)
     try:
         from controllers.runtime import account  # noqa: PLC0415  # the package costs a second, which only a cluster needs
@@ -139,7 +139,7 @@ def kubeconfig_paths(kubeconfig: Path | None, environment: Mapping[str, str]) ->
     """Find the kubeconfig as controller-runtime does: --kubeconfig, $KUBECONFIG, "" for the pod's account, or
     ~/.kube/config.
 
-    ValueError where there is none of them.
+    ValueError if none of them exists.
     """
     if paths := str(kubeconfig or "") or environment.get("KUBECONFIG", ""):
         return paths

@@ -48,7 +48,7 @@ class Context:
     server: Callable[[], str]
     """The URL of the API server that the manager asks."""
     reviews: dict[str, Reviewer] = field(default_factory=dict)
-    """The webhook's reviewers besides that of bindings, by path: each controller adds its own as it is made."""
+    """Reviewers of the webhook other than bindings', by path: each controller adds its own in its constructor."""
 
 
 class MeteredQueue(Queue[Key]):
@@ -73,7 +73,7 @@ class MeteredQueue(Queue[Key]):
 
 
 class Controller(ABC):
-    """One controller. Its constructor calls `watch` and `follow` for the kinds that it reads."""
+    """A controller. Its constructor calls `watch` and `follow` for the kinds that it reads."""
 
     name: str
     workers = 2

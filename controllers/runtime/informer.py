@@ -84,7 +84,7 @@ class WatchedResource[F]:
 def one_object[F](
     resource: ResourceType, namespace: str, name: str, read: Callable[[Json], F]
 ) -> WatchedResource[F]:
-    """One object, selected by its name: RBAC can then limit the manager's list and watch to this object."""
+    """A single object by name, so that RBAC can limit the manager's list and watch to it."""
     return WatchedResource(
         resource, read, selection=ObjectSelection(namespace, fields=f"metadata.name={name}")
     )
@@ -172,7 +172,7 @@ class Informer[F]:
             await self._answered.wait()
 
     def retry_now(self) -> None:
-        """List again at once: the obstacle to the list may be gone."""
+        """List again now, because the cause of a failure may be gone."""
         self._retry.set()
         self._reflector.retry_now()
 
@@ -215,7 +215,7 @@ class Informer[F]:
             self._answered.notify()
             await comes_within(wait, self._retry.wait())
         self.type = served
-        # A new one also where the version is the same: the former remembers that it was refused.
+        # A new reflector even if the version is the same: the previous one remembers that it was refused.
         self._reflector = Reflector(self._client, self.resource.list_watch(served), self._store)
 
     async def _until_unserved(self, reflecting: asyncio.Future[None]) -> None:
@@ -254,7 +254,7 @@ class Informer[F]:
         try:
             return self.resource.read(parse_object(item.raw))
         except Exception:
-            # One object that `read` fails on must not stop the informer.
+            # An object on which `read` fails must not stop the informer.
             logger.exception("%s %s cannot be read", self.resource.type.group_resource, "/".join(item.key))
             return None
 
@@ -331,7 +331,7 @@ class Informers:
         return objects(listed.get("items"))
 
     def objects(self, group_resource: str) -> int:
-        """How many objects of a resource are kept, by all informers of it."""
+        """The number of cached objects of a resource, in all its informers."""
         return sum(
             len(informer) for informer in self if informer.resource.type.group_resource == group_resource
         )

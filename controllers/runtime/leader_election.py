@@ -1,4 +1,4 @@
-"""Leader election by a Lease: of several managers at most one writes, and another takes over soon after it ends.
+"""Leader election by a Lease: at most one of several managers writes, and another takes over soon after it ends.
 
 The electors of the kubernetes package (read in versions 36 and 37) do not release the Lease, so a successor waits for
 the whole duration after a SIGTERM. They compare wall clocks and set no deadline for a single request, so they may
@@ -33,12 +33,12 @@ RENEW_DEADLINE = 7.0
 shorter than the lease duration, so that the leader never writes beside its successor."""
 RENEW_PERIOD = 2.0
 RETRY_PERIOD = 1.0
-"""How often the other managers read the Lease: one of them leads within this time after a release."""
+"""Seconds between reads of the Lease by the other managers: one of them leads within this time after a release."""
 REQUEST_TIMEOUT = 3.0
-"""For one request: two more fit before the renew deadline."""
+"""Seconds for one request: two more fit before the renew deadline."""
 RELEASE_ATTEMPTS = 2
 INTERNAL_ERROR = 500
-"""From this status code on the server may have accepted the write all the same."""
+"""From this status code on, the server may have accepted the write nevertheless."""
 
 logger = logging.getLogger(__name__)
 
@@ -61,9 +61,9 @@ class LeaderElector:
         self._clock = clock
         self._until = float("-inf")
         self._writing: asyncio.Task[None] | None = None
-        """The last write."""
+        """The last write of the Lease."""
         self._in_doubt = False
-        """Whether the server may have accepted a write whose answer never came."""
+        """True if the server may have accepted a write whose answer was lost."""
         self._lease: Json = {}
         self._seen_version = ""
         self._seen_at = float("-inf")
@@ -205,7 +205,7 @@ class LeaderElector:
         await self._send("PUT", path, {**self._lease, "spec": spec}, timeout)
 
     async def _send(self, method: str, path: str, lease: Json, timeout: float) -> None:
-        """Write the Lease. A cancellation leaves the write alone: the server may have accepted it already."""
+        """Write the Lease. A cancellation does not cancel the write: the server may have accepted it already."""
         self._writing = asyncio.ensure_future(self._write(method, path, lease, timeout))
         await asyncio.wait({self._writing})
         self._writing.result()

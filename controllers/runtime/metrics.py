@@ -25,7 +25,7 @@ def _parts(name: str, text: str) -> tuple[str, str, list[str]]:
 
 
 def counter(name: str, text: str) -> Counter:
-    """One with `{labels}` behind its name; `_total` follows the name where Prometheus shows it."""
+    """Declare a counter by its name and `{labels}`; Prometheus shows the name with `_total`."""
     return Counter(*_parts(name, text), registry=REGISTRY)
 
 
@@ -103,5 +103,5 @@ RESULTS = ("done", "conflict", "refused", "failed")
 
 
 def exposition() -> bytes:
-    """All metrics in Prometheus' text format."""
+    """Format all metrics in Prometheus' text format."""
     return generate_latest(REGISTRY)

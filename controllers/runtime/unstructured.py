@@ -20,7 +20,7 @@ def copied(value: Any) -> Any:
 
 
 def parsed_note(note: str | bytes) -> Json:
-    """The object that an annotation holds as JSON; an empty one where it holds none."""
+    """The JSON object in an annotation; an empty one if there is none."""
     try:
         return mapping(orjson.loads(note))
     except orjson.JSONDecodeError:

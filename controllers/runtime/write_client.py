@@ -51,7 +51,7 @@ def refuse_unless_leading(gate: Gate) -> Callable[[], None]:
 
 @contextmanager
 def unless_gone() -> Iterator[None]:
-    """Ignore a 404: the object is gone, or its kind has no such subresource."""
+    """Ignore a 404: the object was deleted, or its kind has no such subresource."""
     try:
         yield
     except StatusError as error:
@@ -67,15 +67,15 @@ class WriteClient:
         self._gate = gate
 
     async def create(self, resource: ResourceType, obj: Json) -> Json:
-        """POST; 409 AlreadyExists when the name is taken."""
+        """Create an object by POST; 409 AlreadyExists if the name is taken."""
         path = resource.path(text(metadata(obj).get("namespace")))
         return await self._write("create", resource, "POST", path, obj)
 
     async def apply(self, resource: ResourceType, obj: Json, subresource: str = "") -> Json:
-        """Server-side apply: takes ownership of the given fields and leaves the fields of others alone.
+        """Apply on the server side: take ownership of the given fields and leave other clients' fields unchanged.
 
-        The server removes fields that we applied before and no longer name. It creates an object that is missing, but
-        for a subresource.
+        The server removes fields that we applied before and no longer name. It creates a missing object, but not for a
+        subresource.
         """
         path = resource.path(text(metadata(obj).get("namespace")), text(metadata(obj).get("name")))
         path += f"/{subresource}" if subresource else ""
@@ -93,9 +93,9 @@ class WriteClient:
     async def strategic_merge_patch(
         self, resource: ResourceType, namespace: str, name: str, patch: Json, subresource: str = ""
     ) -> Json:
-        """The same by a strategic merge patch, which changes one condition and leaves those of others alone.
+        """Send a strategic merge patch, for example of one condition among others.
 
-        If its metadata.uid is that of a former object of the name, the server answers 409.
+        If its metadata.uid is that of a previous object with this name, the server answers 409.
         """
         path = resource.path(namespace, name) + (f"/{subresource}" if subresource else "")
         return await self._write(
@@ -141,7 +141,7 @@ class WriteClient:
 
 
 def parsed_answer(body: bytes) -> Json:
-    """The object in an answer of the API server; Unreachable where there is none."""
+    """The object in the API server's response; Unreachable if there is none."""
     try:
         return parse_object(body)
     except ValueError as error:
@@ -152,7 +152,7 @@ EVENTS = ResourceType("", "v1", "events")
 REPEAT_AFTER = 600.0
 """Seconds in which an identical Event is not written again: a retry is no news."""
 REMEMBERED = 1024
-"""How many Events are remembered for that, the newest ones."""
+"""The number of remembered Events, the newest ones."""
 LONGEST_MESSAGE = 1024
 """Characters; the API server refuses longer ones."""
 
@@ -221,7 +221,7 @@ class EventRecorder:
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {
-                # Events of objects without namespace are kept in this one, as client-go does.
+                # Events of cluster-scoped objects are in this namespace, as in client-go.
                 "namespace": reference.namespace or "default",
                 "name": f"{reference.name}.{secrets.token_hex(8)}",
             },

@@ -104,7 +104,7 @@ def _watched(
 
 
 def _endpoints_nodes(subset: Json) -> Iterator[str]:
-    """The nodes of all addresses. Those that are not ready count too: they may be ready when the hub filters them."""
+    """The nodes of all addresses, including not ready ones, which may be ready when the hub filters them."""
     for addresses in ("addresses", "notReadyAddresses"):
         for address in objects(subset.get(addresses)):
             yield text(address.get("nodeName"))

@@ -1,12 +1,12 @@
-"""The trigger controllers: they write an annotation, so that hubs of OpenYurt filter an object again.
+"""The trigger controllers: they write an annotation, so that OpenYurt's hubs filter an object again.
 
 A change creates a demand for each object that it concerns: "annotated no earlier than now". The controller drops a
-demand when the object's annotation shows that it is met. A standby manager holds the same demands, so that a change
-which the leader saw but did not handle is not lost when the leader ends.
+demand when the object's annotation fulfils it. A standby manager holds the same demands, so that a change which the
+leader saw but did not handle is not lost when the leader ends.
 
-A ConfigMap records, for the next manager, the state up to which hubs have been triggered: the topology of each Service,
-and the nodes of each pool. The manager writes it when all demands are met. The next manager demands triggers for the
-differences: changes while no manager ran, and those still queued when the last one ended.
+A ConfigMap records, for the next manager, the state up to which hubs have been triggered: the topology of each
+Service, and the nodes of each pool. The manager writes it when all demands are fulfilled. The next manager creates
+demands for the differences: changes while no manager ran, and those still queued when the last one ended.
 
 Without the kind NodePool the nodes of pools are those of NodeBuckets, if the cluster has these.
 """

@@ -23,7 +23,7 @@ MISPLACED = "InvalidUpdateStrategy"
 
 
 class DaemonPodUpdater(Controller):
-    """Key: a DaemonSet."""
+    """Updates the pods of a DaemonSet by its strategy annotation. Key: a DaemonSet."""
 
     name = "daemonpodupdater"
     debounce = 0.1

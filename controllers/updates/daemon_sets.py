@@ -51,7 +51,7 @@ class DaemonSet:
     min_ready: int = 0
     """Seconds for which a pod is Ready before it counts as available."""
     desired: int = 0
-    """How many nodes are to have a pod."""
+    """The number of nodes that should have a pod."""
     template: str = ""
     """A digest of the template."""
     images: tuple[tuple[str, str], ...] = ()
@@ -65,7 +65,7 @@ class DaemonSet:
 
     @property
     def unavailable(self) -> tuple[int, bool]:
-        """How many pods may be unavailable, and whether that is a percentage."""
+        """The most pods that may be unavailable, and whether that is a percentage."""
         given = self.max_unavailable
         return int(given.removesuffix("%")), given.endswith("%")
 
@@ -138,11 +138,11 @@ class Revision:
     number: int
     """The newest revision has the largest. A rollback to an old template gets a new number."""
     template: str
-    """A digest, as that of the DaemonSet."""
+    """The digest of the template, as the DaemonSet's."""
 
 
 def read_revision(obj: Json) -> Revision:
-    """One of a StatefulSet has no owner."""
+    """Parse a ControllerRevision; one of a StatefulSet has no owner here."""
     meta = metadata(obj)
     owner = controller_of(meta, "DaemonSet") or Owner("", "", "")
     labels = texts(meta.get("labels"))

@@ -31,7 +31,7 @@ ALREADY_EXISTS = 409
 
 
 def image_job(name: str, pod: Pod, uid: str, daemon_set: DaemonSet) -> Json:
-    """Build the Job: a container for each image, which ends at once, as the user `nobody` and without a token.
+    """Build the Job: a container for each image, which ends at once, as user `nobody` and without a token.
 
     An image without the program `true` cannot start, so the Job may fail although its images were pulled: the
     controller checks its pod.
@@ -147,7 +147,7 @@ def _asking(key: Key, old: Pod | None, new: Pod | None) -> Iterable[Key]:
 
 
 def _pod_of(_key: Key, old: Job | None, new: Job | None) -> Iterable[Key]:
-    """The pod of a Job that has ended, or is gone."""
+    """The pod of a Job that has ended, or was deleted."""
     job = new or old
     is_due = job is not None and job.duty == DUTY and old != new and (new is None or bool(new.outcome))
     return ((job.namespace, job.pod),) if job is not None and is_due else ()

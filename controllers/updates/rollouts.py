@@ -98,7 +98,7 @@ def to_replace(
 
 
 def max_unavailable(daemon_set: DaemonSet, nodes: int) -> int:
-    """How many of the pods on `nodes` may be unavailable; a percentage is rounded up, as Kubernetes does."""
+    """The most pods on `nodes` that may be unavailable; a percentage is rounded up, as in Kubernetes."""
     number, is_percentage = daemon_set.unavailable
     return -(-number * nodes // 100) if is_percentage else number
 

@@ -21,7 +21,7 @@ def read_file(path: Path, check: Callable[[os.stat_result], None] = lambda _: No
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         about = os.fstat(file.fileno())
         if not stat.S_ISREG(about.st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
+            raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
         check(about)
         data = file.read(MAX_FILE + 1)
     if len(data) > MAX_FILE:

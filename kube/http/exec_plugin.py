@@ -83,7 +83,7 @@ class ExecPlugin:
     def _read(self, answer: object) -> ExecCredentials:
         """Validate a plugin's output as client-go's `refreshCredsLocked` does."""
         if not isinstance(answer, dict) or answer.get("kind") != "ExecCredential":
-            raise ValueError("it printed no ExecCredential")
+            raise ValueError("its output is not an ExecCredential")
         if answer.get("apiVersion") != self.api_version:
             raise ValueError(
                 f"the kubeconfig says {self.api_version}, and it gave {answer.get('apiVersion')}"
@@ -118,7 +118,7 @@ def parse_exec(
     """
     version, command = section.get("apiVersion"), str(section.get("command") or "")
     if version not in API_VERSIONS:
-        raise ValueError(f"exec.apiVersion is one of {', '.join(API_VERSIONS)}, not {version!r}")
+        raise ValueError(f"exec.apiVersion must be one of {', '.join(API_VERSIONS)}, not {version!r}")
     if not command:
         raise ValueError("exec has no command")
     if section.get("interactiveMode") == "Always":

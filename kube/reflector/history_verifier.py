@@ -217,7 +217,7 @@ class HistoryVerifier:
             return True
         if not self._is_list or self._store.get(key) is not None:
             raise HistoryDiverged(
-                f"{'/'.join(key)} was written at version {version}, of which the store has nothing"
+                f"{'/'.join(key)} was written at version {version}, but the store has no such event"
             )
         (self._passing.discard if has_gone else self._passing.add)(key)
         return False
@@ -237,7 +237,7 @@ class HistoryVerifier:
     def _passed(self, version: int) -> None:
         """Check the store after the cloud has sent everything up to a version past that of its list."""
         if self._passing:
-            raise HistoryDiverged(f"{'/'.join(min(self._passing))} is there, of which the store has nothing")
+            raise HistoryDiverged(f"{'/'.join(min(self._passing))} exists, but not in the store")
         self._is_list = False
         self._count(version)
 

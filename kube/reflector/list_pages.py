@@ -137,7 +137,7 @@ def reader_of(stream: WatchStream, codings: str, store: Store) -> FrameReader | 
     if not stream.coding:
         return codec.frames()
     if stream.coding not in codings.split(",") or codec is not store.codec:
-        raise Malformed(f"watch: it came as {stream.content_type} in {stream.coding}")
+        raise Malformed(f"watch: unexpected format: {stream.content_type} in {stream.coding}")
 
     def held(namespace: str, name: str) -> tuple[int, bytes] | None:
         item = store.get((namespace, name))

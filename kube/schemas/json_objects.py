@@ -151,7 +151,7 @@ def json_object(api_version: str, kind: str, raw: bytes) -> Json:
     """
     message = messages().of_kind(api_version, kind)
     if message is None:
-        raise LookupError(f"{api_version} {kind} is no kind of Kubernetes' own")
+        raise LookupError(f"{api_version} {kind} is not a built-in kind")
     return _object(api_version, kind, message.name, raw, for_people=False)
 
 
@@ -279,7 +279,7 @@ def _message_read(name: str, for_people: bool) -> Read:
     def read(data: bytes, at: int, end: int, deep: int) -> Any:
         if not deep:
             reached("depth of an object")
-            raise ValueError(f"more than {MAX_DEPTH} messages in each other")
+            raise ValueError(f"messages are nested deeper than {MAX_DEPTH} levels")
         return _reader(name, for_people).value(data, at, end, deep - 1)
 
     return read

@@ -31,7 +31,7 @@ def protobuf_object(tree: Json) -> bytes:
     """
     message = messages().of_kind(str(tree.get("apiVersion")), str(tree.get("kind")))
     if message is None:
-        raise LookupError(f"{tree.get('apiVersion')} {tree.get('kind')} is no kind of Kubernetes' own")
+        raise LookupError(f"{tree.get('apiVersion')} {tree.get('kind')} is not a built-in kind")
     try:
         return _message(message.name, tree, MAX_DEPTH)
     except (TypeError, AttributeError, binascii.Error, struct.error, OverflowError) as error:
@@ -40,7 +40,7 @@ def protobuf_object(tree: Json) -> bytes:
 
 def _message(name: str, value: Any, deep: int) -> bytes:
     if not deep:
-        raise ValueError(f"more than {MAX_DEPTH} messages in each other")
+        raise ValueError(f"messages are nested deeper than {MAX_DEPTH} levels")
     fields = _read(name, value)
     parts: list[bytes] = []
     for tag, field in messages().message(name).fields.items():

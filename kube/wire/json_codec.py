@@ -232,9 +232,9 @@ def _read_in_parts[T](
     page = read_json(_PAGE, b"".join((head, _MARK, b"" if is_empty else b",", last)))
     # A second field "items" would have replaced this one.
     if not page.items or bytes(page.items[0]) != _MARK:
-        raise ValueError("a list has its items twice")
+        raise ValueError("a list has two fields 'items'")
     if before.kind is not None and (page.api_version, page.kind) != (before.api_version, before.kind):
-        raise ValueError("a list has its type twice")
+        raise ValueError("a list has two fields 'kind' or 'apiVersion'")
     return page, [*read, *_with_types(page, page.items[1:], form, is_line)]
 
 

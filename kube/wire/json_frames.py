@@ -144,7 +144,7 @@ _NEWLINE = re.compile(rb"[ \t\r]*\n")
 
 def _frame(event: EventText) -> WatchFrame:
     if not isinstance(event.type, str) or event.type not in EVENT_TYPES:
-        raise ValueError(f"{event.type!r:.64} is no type of a watch event")
+        raise ValueError(f"{event.type!r:.64} is not a watch event type")
     raw = on_one_line(bytes(event.object))
     if not raw.startswith(b"{"):
         raise ValueError(f"the object of a watch event is {raw[:64]!r}")

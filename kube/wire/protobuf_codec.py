@@ -204,7 +204,7 @@ def _frame(frame: bytes) -> WatchFrame:
     event = _WATCH_EVENT.parse(frame)
     event_type: str = event.type
     if event_type not in EVENT_TYPES:
-        raise ValueError(f"{event_type!r} is no type of a watch event")
+        raise ValueError(f"{event_type!r} is not a watch event type")
     api_version, kind, raw = open_envelope(event.object.raw)
     if event_type != "ERROR":
         return WatchFrame(event_type, api_version, kind, raw)
@@ -264,7 +264,7 @@ def _fields(message: memoryview) -> Iterator[tuple[int, memoryview, memoryview]]
 
 def _add_short(others: bytearray, field: memoryview) -> None:
     if len(others) + len(field) > LONG_LIST:
-        raise ValueError(f"what a list has besides its items is over the limit of {LONG_LIST} bytes")
+        raise ValueError(f"the metadata of a list is over the limit of {LONG_LIST} bytes")
     others += field
 
 

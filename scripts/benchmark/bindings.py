@@ -28,7 +28,7 @@ PATCHES = [patch("add", "/volumes/-", {"name": "site", "hostPath": {"path": "/et
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Each set has a workload in each pool. The bench sends `reviews` one after the other, and by THREADS clients."""
+    """Sizes: each set has a workload in each pool. `reviews` are sent in sequence, and by THREADS clients."""
 
     pools: int = 20
     sets: int = 50

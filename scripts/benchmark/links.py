@@ -32,7 +32,7 @@ COLD = (0.05, 0.6, 1.0, 2.0, 3.0)
 """Round trips, in seconds, of cold starts and of black holes; a link gets as bad as all but the first."""
 NEAR = 0.05
 TRIPS, BESIDES = 8, 10.0
-"""A hub is ready after so many round trips, and so many seconds besides."""
+"""Round trips, and seconds in addition, within which a hub must be ready."""
 STEADY = 20.0
 """Seconds of a link as it is after a step, with a write every two."""
 SPARE = 240.0
@@ -163,7 +163,7 @@ def borrowed(folder: Path) -> None:
 
 
 def spare_uplink(site: Site) -> int:
-    """Return the bytes of a probe beyond those that the hub counts for the uplink in use."""
+    """The bytes of a probe in addition to those that the hub counts for the uplink in use."""
     with site.hub(NEAR, "--uplink", "127.0.0.2,127.0.0.3") as (hub, link):
         hub.wait_until_ready()
         counts = []

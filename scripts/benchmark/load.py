@@ -136,7 +136,7 @@ def p99(values: Sequence[float]) -> float:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process so far."""
+    """User and system seconds of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
@@ -150,7 +150,7 @@ def resident_megabytes(pid: int, which: str = "VmRSS") -> float:
 
 
 def tree_megabytes(pid: int, which: str = "VmRSS") -> float:
-    """Like `resident_megabytes`, for a process and its descendants together."""
+    """Resident megabytes as `resident_megabytes`, for a process with its descendants."""
     total = 0.0
     for process in family(pid):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # ended meanwhile
@@ -275,7 +275,7 @@ async def events_alone(url: str, pid: int, cloud: RealCloud, updates: int) -> fl
 async def updates_of(
     answer: aiohttp.ClientResponse, sent: Mapping[str, float]
 ) -> AsyncIterator[tuple[float, float]]:
-    """For each event of a watch that one of our updates caused: when the event came, and when the update was sent."""
+    """The arrival and sending times of each watch event that one of our updates caused."""
     codec = codec_for(Encoding(answer.content_type))
     reader = codec.frames()
     async for chunk in answer.content.iter_any():
@@ -287,7 +287,7 @@ async def updates_of(
 
 
 def _update(cloud: RealCloud, updates: int, sent: dict[str, float], path_of: str = SLICE) -> None:
-    """One update every 20 ms at most: a rolling upgrade, not a burst."""
+    """At most one update every 20 ms: a rolling upgrade, not a burst."""
     for number in range(updates):
         name = f"svc-{number}-abcde"
         path = path_of.format(number)

@@ -173,7 +173,7 @@ def kubeconfig(cloud: RealCloud) -> Path:
 
 
 def steady(manager: ManagerProcess) -> float:
-    """When the last controller ran out of work, by time.perf_counter()."""
+    """When the last controller became idle, by time.perf_counter()."""
     manager.wait_until_leading()
     began = since = time.perf_counter()
     while time.perf_counter() - since < QUIET:
@@ -186,13 +186,13 @@ def steady(manager: ManagerProcess) -> float:
 
 
 def writes(cloud: RealCloud, mark: int) -> int:
-    """How often the manager has written since a mark of the audit log, its Lease left out."""
+    """The number of the manager's writes since a mark of the audit log, except to its Lease."""
     own = (event for event in cloud.audit(mark) if event.user == ACCOUNT and event.stage == "RequestReceived")
     return sum(event.verb in WRITES and "/leases" not in event.uri for event in own)
 
 
 def heartbeats(cloud: RealCloud, size: Size) -> int:
-    """How often the manager writes while nothing happens but that every node reports."""
+    """The number of the manager's writes while nothing happens except nodes' heartbeats."""
     mark, began = cloud.audit_mark(), time.perf_counter()
     for number in range(size.nodes):
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -203,7 +203,7 @@ def heartbeats(cloud: RealCloud, size: Size) -> int:
 
 
 def relabel(cloud: RealCloud, size: Size) -> list[float]:
-    """Seconds from a node's new label until its new pool says so, one node after the other."""
+    """Seconds from a node's new label until its new pool lists it, node by node."""
     watching = Watching(cloud)
     watching.start()
     seconds = []

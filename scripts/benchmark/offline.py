@@ -48,7 +48,7 @@ IDLE = 30.0
 
 @dataclass(slots=True)
 class Lateness:
-    """How late a task that sleeps a millisecond wakes, in seconds."""
+    """Measures the delay, in seconds, of a task that sleeps a millisecond."""
 
     worst: float = 0.0
     wakes: list[float] = field(default_factory=list)

@@ -1,8 +1,7 @@
-"""`scripts/bench`: the hub beside bare mitmdump with streaming on, before the same real kube-apiserver.
+"""`scripts/bench`: the hub and bare mitmdump with streaming on, for the same real kube-apiserver.
 
-Only the ratios count: the figures of one run can be compared with each other, not with those of another machine. The
-two proxies take turns for several rounds, so that other work of the machine disturbs both. A ratio is the median over
-the rounds.
+Only ratios are comparable between machines: figures are comparable within one run. The two proxies alternate for
+several rounds, so that other work of the machine disturbs both. A ratio is the median over the rounds.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class Started(NamedTuple):
     url: str
     pid: int
     seconds: float
-    """Until the first answer."""
+    """Seconds until the first answer."""
     cpu: float
     """CPU seconds until then. What is polled later, the hub's readiness for one, is not among them."""
 
@@ -72,7 +71,7 @@ type Figures = dict[str, list[float]]
 
 @contextmanager
 def bare(cloud: RealCloud, folder: Path) -> Iterator[Started]:
-    """mitmdump as one would put it before a kube-apiserver."""
+    """Start mitmdump as a plain proxy of a kube-apiserver."""
     folder.mkdir()
     port = free_port()
     script = folder / "stream.py"
@@ -288,7 +287,7 @@ LOADS: Mapping[str, tuple[str, Callable[[argparse.Namespace], None]]] = {
         lambda _: pool_rollout.measure(),
     ),
 }
-"""The loads without a value, by their options: what `--help` says of each, and what runs it."""
+"""The loads without a value, by option: the text in `--help`, and the function."""
 
 
 def report(mine: Figures, bare_: Figures, alone: list[float], copied: float) -> None:

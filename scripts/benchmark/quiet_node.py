@@ -80,7 +80,7 @@ class Recorder:
         end(self._socket)
 
     def start(self) -> None:
-        """Count from now on."""
+        """Start counting."""
         with self._lock:
             self.counts.clear()
             self.connections = self.requests = 0
@@ -114,7 +114,7 @@ class Recorder:
 
 
 class Frames:
-    """One direction of a connection."""
+    """The frames of one direction of a connection."""
 
     def __init__(self, recorder: Recorder, direction: str, streams: dict[int, str], spoken: str) -> None:
         """`streams` has the cause of each stream, by its number; both directions share it."""
@@ -125,7 +125,7 @@ class Frames:
         self._is_http1 = spoken != "h2"
 
     def read(self, data: bytes) -> None:
-        """One record."""
+        """Parse one record."""
         self._recorder.add("TLS records", self._direction, RECORD)
         if self._is_http1:
             if match := REQUEST_LINE.match(data):

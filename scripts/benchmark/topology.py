@@ -30,7 +30,7 @@ from tests.hub.support.node_pools import POOL_CRD, POOLS
 from tests.hub.support.process import Hub
 
 COMPONENTS = ("kube-proxy", "coredns", "nginx-ingress-controller", "reader-1", "reader-2")
-"""Each component has a view, the last two by a rule."""
+"""Components with a view each, the last two by a rule."""
 RULES = {"filter_servicetopology": "reader-1/endpointslices,reader-2/endpointslices"}
 WATCHERS = 10
 """Watchers of each view."""
@@ -56,7 +56,7 @@ class Cost:
 
 @dataclass(slots=True)
 class Counting:
-    """How many events the watchers have got, and when the last one came."""
+    """Counts the watchers' events, and notes when the last one came."""
 
     events: int = 0
     last: float = field(default_factory=time.monotonic)
@@ -84,7 +84,7 @@ def fill(cloud: RealCloud, slices: int) -> None:
     post_all(cloud, SERVICES, services)
     made = [endpoint_slice(n, f"keyed-{n}", [2, 3] * (ENDPOINTS // 2)) for n in range(KEYED)]
     for n in range(others):
-        # Each slice has endpoints on ten nodes in a row. The last nodes are not in the pool yet.
+        # Each slice has endpoints on ten consecutive nodes. The last nodes are not in the pool yet.
         first = n * ENDPOINTS % (POOL_NODES + ENDPOINTS) + 1
         nodes = list(range(first, first + ENDPOINTS))
         made.append(endpoint_slice(KEYED + n, f"pooled-{n // PER_SERVICE}", nodes))

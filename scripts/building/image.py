@@ -41,7 +41,7 @@ OF_THE_MACHINE = ("/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt")
 
 
 class CannotBuildError(Exception):
-    """This machine cannot build images; the message says what is missing."""
+    """This machine cannot build images; the message names what is missing."""
 
 
 class BuildError(Exception):
@@ -94,14 +94,14 @@ class Builder:
         )
 
     def _prune_layers(self) -> None:
-        """Delete the cached layers when there are many: no build uses layers of former sources."""
+        """Delete the cached layers if there are many: no build uses layers of earlier sources."""
         if len(self.run("images", "--quiet", "--filter", "dangling=true").split()) > MOST_LAYERS:
             self.run("rmi", "--prune", "--force")
 
     def write(self, image: str, file: Path) -> None:
-        """Write an image as an OCI archive, which `ctr image import` and `podman load` take.
+        """Write an image as an OCI archive, which `ctr image import` and `podman load` accept.
 
-        buildah's own archives have the files in the folder's order, and with the present time.
+        buildah's own archives have the files in the folder's order, and with the current time.
         """
         with tempfile.TemporaryDirectory(dir=self._folder) as temporary:
             self.run("push", "--quiet", image, f"oci:{temporary}/image")

@@ -1,4 +1,5 @@
-"""The fields that filters, selectors and codecs read or write, and `cut`, which finds them in the published schema.
+"""The fields that filters, selectors and codecs read or write, and `cut`, which extracts them from the published
+schema.
 
 A filter that reads another field needs its name here, and `scripts/schemas --minimal --write`.
 """
@@ -73,7 +74,7 @@ NEEDED: Mapping[str, str] = {
     "api.coordination.v1.LeaseSpec": "holderIdentity leaseDurationSeconds leaseTransitions",
     "api.events.v1.Event": "metadata reportingController action reason regarding note type",
 }
-"""By a message's full name the names of fields in JSON; `typeMeta=` names the field for which JSON has no name."""
+"""The JSON names of the needed fields, by a message's full name; `typeMeta=` names the field without a JSON name."""
 
 VIEWS: Mapping[str, tuple[str, str]] = {
     "AnyList": (f"{CORE}.ServiceList", "metadata items:[y"),
@@ -82,7 +83,7 @@ VIEWS: Mapping[str, tuple[str, str]] = {
     "PeekMeta": (f"{META}.ObjectMeta", "name namespace resourceVersion labels"),
     "Nothing": (f"{META}.PartialObjectMetadata", ""),
 }
-"""By a view's name the message and its fields, of which some have another kind: `items:[y` is a list of bytes."""
+"""The message and fields of each view, by name; a field may have another kind: `items:[y` is a list of bytes."""
 
 KINDS = frozenset({f"{META}.Status"})
 """Kinds of `meta.k8s.io` that come as objects."""
@@ -128,6 +129,6 @@ def _fields(message: str, published: str, needed: str, package: str = "") -> Ite
 
 
 def _with_package(kind: str, package: str) -> str:
-    """A kind as it reads in another package."""
+    """A kind as it is written in another package."""
     bare = kind.lstrip("[{").rstrip("*?!")
     return kind.replace(bare, f"{package}.{bare}") if package and len(bare) > 1 and "." not in bare else kind

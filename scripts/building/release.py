@@ -160,7 +160,7 @@ def copy_sources(copy: Path) -> None:
 
 
 def write_command_files(copy: Path) -> None:
-    """Lay completion and man pages beside the sources, for the wheel's `share`, as pyproject.toml says."""
+    """Write completion and man pages beside the sources, for the wheel's `share`, as pyproject.toml requires."""
     for path, text in command_files().items():
         file = copy / "share" / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -178,7 +178,7 @@ def chart(address: str = "") -> dict[str, bytes]:
 
 
 def build_images(folder: Path) -> None:
-    """Build the images if this machine can; else print a line that says why they are missing."""
+    """Build the images if this machine can; otherwise print a line with the reason."""
     try:
         write_images(folder)
     except CannotBuildError as error:
@@ -227,7 +227,7 @@ def component(entry: str) -> Json:
         "name": name,
         "version": pinned,
         "purl": f"pkg:pypi/{name}@{pinned}",
-        # CycloneDX tells the digests of a component's own files; here any one of them is installed.
+        # CycloneDX lists the digests of a component's own files; here any one of them is installed.
         "externalReferences": [
             {
                 "type": "distribution",

@@ -1,7 +1,7 @@
-"""`scripts/render`: the plain manifests, from the chart.
+"""`scripts/render`: generates the plain manifests from the chart.
 
-Each template with the values by default is one file of `controllers/manifests/`. The kinds lie in that folder alone,
-because the manager reads them there; the chart links to them.
+Each template with default values becomes one file of `controllers/manifests/`. The CustomResourceDefinitions exist
+only in that folder, because the manager reads them there; the chart links to them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def render(helm: Path) -> dict[str, str]:
 
 
 def current(path: Path) -> str:
-    """Read a file, "" where there is none."""
+    """Read a file, "" if it does not exist."""
     return path.read_text() if path.exists() else ""
 
 

@@ -20,7 +20,7 @@ from scripts.building.minimal_schema import MINIMAL_FILE, cut
 from tests.cloud.build import MODULE, find_go
 
 SOURCES = ("k8s.io/api", "k8s.io/apimachinery", "k8s.io/apiextensions-apiserver", "k8s.io/kube-aggregator")
-"""The Go modules whose kinds a kube-apiserver serves."""
+"""The Go modules whose kinds kube-apiserver serves."""
 LEFT_OUT = frozenset({"apimachinery.pkg.apis.testapigroup.v1", "api.imagepolicy.v1alpha1"})
 """Packages that no kube-apiserver serves."""
 SCALARS = {"string": "s", "bool": "b", "int32": "i", "int64": "l", "double": "d", "bytes": "y"}
@@ -41,7 +41,7 @@ _GROUP = re.compile(r'^const GroupName = "([\w.]*)"', re.MULTILINE)
 class Member:
     """A field in the struct of a message.
 
-    `name` is that of JSON: "" where it is inlined, None in a type that writes its JSON itself.
+    `name` is its JSON name: "" if inlined, None in a type that writes its JSON itself.
     """
 
     name: str | None
@@ -50,7 +50,7 @@ class Member:
 
 
 def main() -> int:
-    """With `--write` write the files that differ; else print their names and exit with status 1."""
+    """With `--write`, write the files that differ; otherwise print their names and exit with status 1."""
     parser = argparse.ArgumentParser(prog="scripts/schemas", description=__doc__)
     parser.add_argument("--write", action="store_true", help="Write the files that differ.")
     parser.add_argument(

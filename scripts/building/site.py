@@ -1,7 +1,7 @@
-"""`scripts/site`: builds the pages of this tree as a site, with mkdocs-material.
+"""`scripts/site`: builds this tree's pages as a site, with mkdocs-material.
 
-The Markdown is that of the tree. The README becomes the first page; links between the root and `docs/` are rewritten to
-the pages' paths in the site.
+The site uses the Markdown of the tree. The README becomes the first page; links between the root and `docs/` are
+rewritten to the pages' paths in the site.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ NAVIGATION = {
     ],
     "Measured": ["docs/measured.md", "docs/conformance.md"],
 }
-"""Each page, under a heading for its use."""
+"""All pages, under headings by use."""
 LINK = re.compile(r"(?P<before>\]\()(?P<path>[^)#\s:]+)(?P<rest>(?:#[^)\s]*)?\))")
 """A link of Markdown to a file of the tree."""
 RUNBOOK = re.compile(r"(?<= )runbook: ")
@@ -160,7 +160,7 @@ def main() -> int:
         settings.write_text(configuration(pages, OUTPUT))
         verb = ["serve"] if serve else ["build", "--strict", "--quiet"]
         command = [sys.executable, "-m", "mkdocs", *verb, "--config-file", str(settings)]
-        # The notice of another program, which mkdocs-material prints at each start.
+        # Suppresses the advertisement that mkdocs-material prints at each start.
         done = subprocess.run(command, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, check=False)
     if serve or done.returncode:
         return done.returncode

@@ -38,7 +38,7 @@ def listed(site: Site, clients: Clients, _route: str) -> Wrong:
 
 
 def watched(site: Site, clients: Clients, _route: str) -> Wrong:
-    """Each change is an event, and no event comes twice."""
+    """Check that each change is an event, and no event comes twice."""
     before = {key: client.events for key, client in clients.items()}
     site.change(CHANGES)
     wrong = settled(site, clients)

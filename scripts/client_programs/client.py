@@ -1,4 +1,4 @@
-"""One client program that runs: what it has learned, as the lines say that it prints."""
+"""A running client program, and what it knows, according to the lines that it prints."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 from tests.cloud.processes import Process
 
 LOOK = 0.05
-"""Seconds between two looks at what a program has said."""
+"""Seconds between two reads of a program's output."""
 NAMES_SHOWN = 3
-"""Names that a difference tells."""
+"""The most names in a difference."""
 
 
 class Client:
@@ -30,7 +30,7 @@ class Client:
         """The number of events since its start."""
 
     def look(self) -> None:
-        """Read what it has said since the last look."""
+        """Read the program's new output."""
         lines = self._process.lines
         for line in lines[self._read : (end := len(lines))]:
             if line.startswith("{"):
@@ -51,7 +51,7 @@ class Client:
                 self.services[said["name"]] = said["version"]
 
     def difference(self, wanted: Mapping[str, str]) -> str:
-        """Return the difference from these Services in short; "" where there is none."""
+        """Return the difference from these Services in short; "" if there is none."""
         self.look()
         if not self.is_synced:
             return "not synced" if self.is_running else "ended"
@@ -76,7 +76,7 @@ class Client:
 
 
 def settle[K](clients: Mapping[K, tuple[Client, Mapping[str, str]]], seconds: float) -> dict[K, str]:
-    """Wait until each client believes in what it should; what is wrong with those that do not, in the end."""
+    """Wait until each client knows what it should; return the differences of those that do not in time."""
     until = time.monotonic() + seconds
     while True:
         wrong = {name: client.difference(wanted) for name, (client, wanted) in clients.items()}

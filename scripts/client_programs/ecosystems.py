@@ -24,11 +24,11 @@ ERROR_LINES = 30
 
 @dataclass(frozen=True, slots=True)
 class Ecosystem:
-    """One client library."""
+    """A client library."""
 
     name: str
     folder: str
-    """In `tests/clients`."""
+    """The folder in `tests/clients`."""
     needs: tuple[str, ...]
     """The programs without which it cannot be built or run here."""
     build: tuple[tuple[str, ...], ...]

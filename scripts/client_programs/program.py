@@ -46,7 +46,7 @@ def table(route: str, ecosystems: Sequence[str], outcomes: Outcomes) -> str:
 
 
 def run(here: Site, route: str, checks: Sequence[str]) -> dict[str, Wrong]:
-    """Each check, one after the other, with one run of each client."""
+    """Run each check in sequence, with one run of each client."""
     outcomes = {}
     here.rules(**ROUTES[route])
     here.hub.start()
@@ -61,7 +61,7 @@ def run(here: Site, route: str, checks: Sequence[str]) -> dict[str, Wrong]:
 
 
 def programs_of(wanted: Sequence[str]) -> dict[str, Sequence[str | Path]]:
-    """The commands of the chosen programs; those that the machine cannot build are told, and left out."""
+    """The commands of the chosen programs; those that the machine cannot build are printed and skipped."""
     commands = {}
     for ecosystem in chosen(wanted):
         if ecosystem.missing:

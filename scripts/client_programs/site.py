@@ -46,17 +46,17 @@ ACCOUNT: Sequence[Json] = (
 
 @dataclass
 class Site:
-    """The control plane and the hub, each behind a link of its own for who comes straight and for the hub."""
+    """The control plane and the hub, each behind its own link, and a direct link for comparison."""
 
     cloud: RealCloud
     hub: Hub
     links: Mapping[str, Link]
-    """That of the straight clients, and the hub's."""
+    """The direct clients' link, and the hub's."""
     folder: Path
     commands: Mapping[str, Sequence[str | Path]]
     """The command of each ecosystem's program, by name."""
     token: str
-    """The token of the clients, except at the plain port, where they have none."""
+    """The token of the clients; none at the plain port."""
     hides: bool = False
     """The rules in force hide Services from everybody at the hub."""
     _changes: int = 0

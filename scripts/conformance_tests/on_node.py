@@ -1,6 +1,6 @@
 """Runs specs with containers on a real node of `scripts/node`: before the node has a hub, behind it, and through it.
 
-The hub is installed by the commands of docs/install.md, and has the default configuration.
+The hub is installed by the commands of docs/install.md, with the default configuration.
 """
 
 from __future__ import annotations

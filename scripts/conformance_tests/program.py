@@ -21,9 +21,9 @@ from tests.cloud.real import RealCloud
 
 DIRECT = "direct"
 WATCHES_NODES = "node-lifecycle-controller"
-"""It would find out that nothing runs on the one node."""
+"""This controller would notice that nothing runs on the node."""
 COMPACTION = "--etcd-compaction-interval=1m"
-"""One spec waits until etcd is compacted, which kube-apiserver does each five minutes otherwise."""
+"""One spec waits for a compaction of etcd, every five minutes by default."""
 
 
 def outcomes(programs: Mapping[str, Path], names: Sequence[str], mode: str, folder: Path) -> dict[str, str]:

@@ -16,11 +16,11 @@ ON_NODE = Path(__file__).with_name("specs_on_node.txt")
 PROCESSES = 8
 """Concurrent processes of e2e.test. Its specs mostly wait."""
 ALONE = "[Serial]"
-"""Marks the name of a spec that must run alone."""
+"""Marks a spec that must run alone."""
 SLOW = "60s"
-"""Time after which the log says what a spec waits for."""
+"""Time after which the log shows what a spec waits for."""
 LONGEST = "30m"
-"""That one process may take: one spec waits until etcd is compacted, which it is every five minutes."""
+"""The most time of one process: one spec waits for a compaction of etcd, every five minutes."""
 
 
 def chosen(focus: str, candidates: Path = CANDIDATES) -> list[str]:
@@ -73,7 +73,7 @@ def _run_part(
         f"--ginkgo.timeout={LONGEST}",
         "--ginkgo.no-color",
         f"--ginkgo.poll-progress-after={SLOW}",
-        # There are no nodes to wait for, and none whose logs could be read.
+        # There are no nodes to wait for, or to read logs from.
         "--allowed-not-ready-nodes=-1",
         "--num-nodes=1",
         "--disable-log-dump",

@@ -125,7 +125,7 @@ class RealCluster:
         self.url = cloud.url
         for manifest in (HUB_RBAC, HUB_NODES):
             cloud.apply(manifest)
-        # kubelet's own status comes from a hollow one, and pods from nobody.
+        # kubelet's status comes from a hollow kubelet, and no pod reports any.
         cloud.apply(
             {name: value for name, value in item.items() if name != "status"}
             for item in objects()

@@ -169,7 +169,7 @@ async def show(interface: str) -> int:
 
 
 def _web_port() -> int:
-    """Return mitmweb's own port, or a free one if another program has it: mitmweb prints its address."""
+    """Return mitmweb's own port, or a free one if that is taken: mitmweb prints its address."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

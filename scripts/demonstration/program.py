@@ -38,7 +38,7 @@ Done. What to look at next:
 
 
 async def get_list(url: str, component: str) -> list[Json]:
-    """List slices; return those of the Service."""
+    """List slices; return the Service's."""
     async with (
         aiohttp.ClientSession() as session,
         session.get(
@@ -52,7 +52,7 @@ async def get_list(url: str, component: str) -> list[Json]:
 
 @asynccontextmanager
 async def watch(url: str, component: str) -> AsyncIterator[AsyncIterator[tuple[str, Json]]]:
-    """Watch slices from the present state on; the events of the Service's slices."""
+    """Watch slices from now on; yield the events of the Service's slices."""
     query = {"watch": "true", "resourceVersion": "0"}
     headers = {"User-Agent": f"{component}/demo"}
     async with (

@@ -22,7 +22,7 @@ BOUND = re.compile(
     r"(?P<rest>[^()`\d\n]*\(`(?P<module>[\w.]+)\.(?P<name>[A-Z][A-Z_0-9]*)`\))"
 )
 UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "ms": 0.001, "minutes": 60, "hours": 3600, "days": 86_400}
-"""Units of bytes; any other word after a number names the counted things."""
+"""Units of bytes and time; any other word after a number names the counted things."""
 
 
 def fresh(page: Path, text: str) -> str:

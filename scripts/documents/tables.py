@@ -23,7 +23,7 @@ KEY = re.compile(r"^(?P<indent> *)(?P<name>\w+):(?P<rest>.*)$")
 
 
 def values() -> Iterator[tuple[str, str, str]]:
-    """Name, default and meaning of each value, which a comment above it or behind it says."""
+    """Yield name, default and meaning of each value, from the comment above or after it."""
     tree = yaml.safe_load(VALUES.read_text())
     path: list[str] = []
     above: list[str] = []
@@ -82,7 +82,7 @@ def samples(registry: CollectorRegistry) -> dict[str, set[str]]:
 
 
 def shown_names(registry: CollectorRegistry) -> dict[str, str]:
-    """Each metric by its name as Prometheus shows it, with its text."""
+    """The help text of each metric, by its name in Prometheus."""
     return {
         family.name + ("_total" if family.type == "counter" else ""): family.documentation
         for family in registry.collect()
@@ -120,4 +120,4 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "manager metrics": lambda: measured(controllers.runtime.metrics.REGISTRY),
     "chart values": chart_values,
 }
-"""By the name that a page gives a table."""
+"""The tables, by their names in pages."""

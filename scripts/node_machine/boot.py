@@ -115,7 +115,7 @@ def _mount_kernel(root: Path, plan: Plan) -> None:
     sysctls, own = root / "proc/sys", root / "run/machine"
     own.mkdir()
     values = {name: (sysctls / name).read_text() for name in OWN_SYSCTLS if (sysctls / name).exists()}
-    # kubelet takes another boot for a reboot by this.
+    # By this id kubelet detects a reboot.
     values["kernel/random/boot_id"] = f"{uuid.uuid4()}\n"
     bind(sysctls, sysctls, read_only=True)
     _run("mount", "--bind", sysctls / "net", sysctls / "net")

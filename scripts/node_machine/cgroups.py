@@ -35,7 +35,7 @@ class Hierarchy:
 
 
 def hierarchies(mounts: str) -> list[Hierarchy]:
-    """Return the hierarchies of a machine by its /proc/mounts; if it has both versions, those of version 1."""
+    """The hierarchies of a machine in its /proc/mounts; if it has both versions, those of version 1."""
     found = [
         Hierarchy(Path(mount_point), kind, options)
         for _, mount_point, kind, options, *_ in map(str.split, mounts.splitlines())
@@ -77,7 +77,7 @@ def make(instance: str, machine: str) -> list[Path]:
 
 
 def _give_weight(parent: Path) -> None:
-    """Set the share of a busy machine that all machines get together: by default it is that of one process."""
+    """Set the CPU share of all machines together on a busy machine: the default is that of one process."""
     for name, weight in WEIGHTS.items():
         if (parent / name).exists():
             (parent / name).write_text(f"{weight}")
@@ -97,7 +97,7 @@ def end(instance: str, machine: str = "") -> None:
             raise FailedError(f"cannot be removed: {', '.join(str(top) for top in tops if top.exists())}")
         time.sleep(0.05)
     for each in here():
-        # With the last of an instance goes the instance's, and the last instance takes the parent.
+        # The last machine removes its instance's folder, the last instance the parent.
         for folder in (each.mount_point / PARENT / instance, each.mount_point / PARENT):
             with contextlib.suppress(OSError):
                 folder.rmdir()

@@ -40,11 +40,11 @@ TimeoutStopSec=10
 WantedBy=multi-user.target
 """
 FASTER = {"etcd": ["--unsafe-no-fsync"]}
-"""Flags besides kubeadm's: a test's disk need not survive the loss of power."""
+"""Flags in addition to kubeadm's: a test's disk need not survive a power failure."""
 
 
 def programs(paths: Mapping[str, Path]) -> dict[Path, list[str]]:
-    """Where the cloud has its programs."""
+    """The cloud's programs: sources and target folders."""
     return {paths[name]: [f"/usr/bin/{name}"] for name in PROGRAMS}
 
 
@@ -140,7 +140,7 @@ def command(manifest: Json) -> list[str]:
 
 
 def is_ready(cloud: Machine) -> bool:
-    """Whether kube-apiserver says that it is ready."""
+    """True if kube-apiserver reports that it is ready."""
     return cloud.try_run("kubectl", f"--kubeconfig={KUBECONFIG}", "get", "--raw=/readyz").returncode == 0
 
 

@@ -17,7 +17,7 @@ INTERVAL = 0.1
 
 
 class LackError(Exception):
-    """The machine lacks something; the message is one line that names it."""
+    """The machine lacks something; the message names it in one line."""
 
 
 class FailedError(Exception):

@@ -35,7 +35,7 @@ CLIENTS = {
 busybox' shell would run its own nc, which knows few options.
 """
 LIBRARIES = ("libnss_files.so.2", "libnss_dns.so.2", "libresolv.so.2")
-"""Libraries that glibc loads besides the linked ones."""
+"""Libraries that glibc loads at run time, in addition to the linked ones."""
 TMP = "/tmp"  # noqa: S108 - of the images
 FORMAT = "5"
 """Change this number to rebuild all images."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-"""The checkout."""
+"""The folder of the checkout."""
 CLOUD = "cloud"
 NAME_VARIABLE = "EDGEHUB_NODE"
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,40}")
@@ -33,14 +33,14 @@ def default_name(checkout: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """By its name: its folder, and the machines that have been booted."""
+    """An instance: its folder, and its booted machines."""
 
     name: str
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
             raise ValueError(
-                f"{self.name!r} is no name of an instance: small letters, digits and hyphens, at most 41"
+                f"{self.name!r} is not a valid instance name: use lower case letters, digits and hyphens, at most 41"
             )
 
     @property
@@ -90,7 +90,7 @@ class Instance:
 
 
 def own() -> Instance:
-    """Return this checkout's instance, or the one that the variable names."""
+    """Return this checkout's instance, or the one in the environment variable."""
     return Instance(os.environ.get(NAME_VARIABLE) or default_name(ROOT))
 
 

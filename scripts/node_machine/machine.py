@@ -20,7 +20,7 @@ from scripts.node_machine.instances import ROOT, Instance
 
 NAMESPACES = ("--mount", "--pid", "--uts", "--ipc", "--net", "--cgroup")
 PERSISTENT = ("/var/lib/containerd", "/var/lib/kubelet", "/var/lib/etcd", "/var/lib/edgehub")
-"""Folders that are no overlay: containerd lays overlays in its own, and databases lock and map files."""
+"""Folders outside the overlay: containerd makes overlays in its own, and databases lock and map files."""
 BOOT_TIMEOUT = 60.0
 BEGIN = f"""\
 for each in $1; do echo $$ >"$each/cgroup.procs"; done
@@ -30,14 +30,14 @@ exec 3<&0
 unshare {" ".join(NAMESPACES)} --fork -- "$@" <&3 3<&- &
 echo $! >"$pid"
 """
-"""Leaves a process alone that has the machine as its only child, in the machine's control groups."""
+"""A shell script that starts the machine as its only child, in the machine's control groups."""
 RUNNING = ("running", "degraded")
 """systemd's states of a machine that is up."""
 FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
 
 
 def faked(moved: int) -> tuple[str, ...]:
-    """The environment that has a program which asks the C library see a time so many seconds later."""
+    """The environment variables with which programs that use the C library see a time `moved` seconds ahead."""
     # The fix has each wait of a thread, for a time by the other clock, keep a processor busy.
     clocks = ("DONT_FAKE_MONOTONIC=1", "FAKETIME_FORCE_MONOTONIC_FIX=0")
     return f"LD_PRELOAD={FAKETIME}", f"FAKETIME=+{moved}s", *clocks
@@ -56,7 +56,7 @@ class Machine:
 
     @property
     def pid(self) -> int:
-        """PID 1, as this machine numbers it. Raises FailedError where none runs."""
+        """The machine's PID 1, as numbered on this machine. FailedError if it does not run."""
         pid = self.instance.pid(self.name)
         if pid is None:
             raise FailedError(f"{self.name} of {self.instance.name} does not run; scripts/node up starts it")
@@ -85,7 +85,7 @@ class Machine:
                 stdout=console,
                 stderr=console,
                 cwd=ROOT,
-                # It outlives the terminal that it was started from.
+                # It survives the terminal from which it was started.
                 start_new_session=True,
             )
         assert shell.stdin is not None

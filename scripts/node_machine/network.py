@@ -18,14 +18,14 @@ BRIDGE = "nodes"
 
 
 class Cut(StrEnum):
-    """How a node is cut from its cloud."""
+    """How a node is disconnected from its cloud."""
 
     HOLE = "hole"
     """Packets are lost, both ways."""
     REFUSE = "refuse"
     """Connections are reset, new ones refused."""
     DOWN = "down"
-    """The node's link has no carrier: neighbours are gone, too."""
+    """The node's link has no carrier, so its neighbours are unreachable, too."""
 
 
 RULES = {
@@ -40,7 +40,7 @@ def number(node: str) -> int:
 
 
 def address(node: str) -> str:
-    """A node's address."""
+    """The address of a node."""
     return f"10.77.0.{10 + number(node)}"
 
 
@@ -77,7 +77,7 @@ def lay_node(cloud: Machine, node: Machine, *, carrier: bool = True) -> None:
     """Connect a node with new namespaces to the cloud, and add routes to its pods everywhere."""
     name = node.name
     with contextlib.suppress(FailedError):
-        # That of the boot before can outlive it by a moment.
+        # The link of the previous boot may still exist for a moment.
         _ip(cloud, f"link del {name}")
     _ip(cloud, f"link add {name} type veth peer name eth0 netns {node.pid}")
     _ip(cloud, f"link set {name} master {BRIDGE}")

@@ -22,7 +22,7 @@ PROGRAMS = {
     **{name: f"/opt/cni/bin/{name}" for name in ("bridge", "loopback", "host-local", "portmap")},
 }
 IMAGES = "/srv/images.tar"
-"""On the node: the archive of its images."""
+"""The archive of a node's images, on the node."""
 START_TIMEOUT = 60.0
 CONTAINERD_CONFIGURATION = """\
 version = 3
@@ -87,7 +87,7 @@ ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELE
 
 
 def programs(paths: Mapping[str, Path], archive: Path) -> dict[Path, list[str]]:
-    """Where a node has its programs and images."""
+    """A node's programs and images: sources and target folders."""
     return {archive: [IMAGES], **{paths[name]: [target] for name, target in PROGRAMS.items()}}
 
 
@@ -103,7 +103,7 @@ def network_configuration(node: str) -> str:
                 "type": "host-local",
                 "ranges": [[{"subnet": pods(node)}]],
                 "routes": [{"dst": "0.0.0.0/0"}],
-                # A boot gives all addresses anew.
+                # A reboot assigns all addresses anew.
                 "dataDir": "/run/cni/ipam",
             },
         },
@@ -129,7 +129,7 @@ def join_configuration(node: str) -> str:
                 "name": node,
                 "criSocket": SOCKET,
                 "kubeletExtraArgs": [{"name": "node-ip", "value": address(node)}],
-                # The kernel is another machine's, and has neither modules nor a configuration that it shows.
+                # The kernel is the host's, and exposes neither modules nor its configuration.
                 "ignorePreflightErrors": ["all"],
             },
         }

@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Build the command-line parser."""
     made = argparse.ArgumentParser(prog="scripts/node", description=__doc__)
     made.add_argument(
         "--name",

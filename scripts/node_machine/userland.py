@@ -44,7 +44,7 @@ MASKED = (
 CHECKOUT, WHEELS = "/srv/edgehub", "/srv/wheels"
 """Paths on each machine: the checkout, read-only, and the wheels of the hub's dependencies."""
 HUB, MANAGER = "/srv/hub", "/srv/manager"
-"""On each machine: the environments in which the checkout's hub and manager run."""
+"""The environments on each machine in which the checkout's hub and manager run."""
 INSTALL = f"""\
 set -eu
 pip() {{
@@ -65,7 +65,7 @@ command {MANAGER}/bin/python manager edgehub-manager
 """
 """Makes the environments, and the commands `edgehub` and `edgehub-manager`, of the checkout."""
 NETWORK_FILES = ("/etc/resolv.conf", "/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt")
-"""How this machine reaches the package index."""
+"""The files by which this machine reaches the package index."""
 
 
 def ensure_userland() -> list[Path]:
@@ -77,7 +77,7 @@ def ensure_userland() -> list[Path]:
 
 
 def _ensure(kind: str, made_of: Sequence[str], make: Callable[[Path], None]) -> Path:
-    """Return the folder of this kind for these inputs, made under another name and renamed, so that it is never
+    """Return the folder of this kind for these inputs. It is made under another name and renamed, so that it is never
     incomplete.
     """
     digest = hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:16]
@@ -109,7 +109,7 @@ def locked(folder: Path) -> Iterator[None]:
 def _bootstrap(folder: Path) -> None:
     say(f"making the userland of Debian {SUITE} (2 minutes, once per user)")
     try:
-        # In mounts of its own: where it is killed, it leaves none behind.
+        # With private mounts: if it is killed, none remain.
         alone = ("unshare", "--mount", "debootstrap", "--variant=minbase")
         run(*alone, f"--include={','.join(PACKAGES)}", SUITE, folder, timeout=1800)
     except FailedError as error:

@@ -60,7 +60,7 @@ def connections() -> Cut:
 
 @pytest.fixture
 def web(cloud: ScriptableCloud) -> None:
-    """Two Services, one of them of a type that some components must not see."""
+    """Two Services, one of a type that some components must not see."""
     cloud.store.create(service("web"))
     cloud.store.create(cloud_service("lb"))
 

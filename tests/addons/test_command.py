@@ -229,13 +229,13 @@ def test_mistakes_in_the_configuration_of_mitmproxy_are_reported(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "say where the cloud is: --server or --kubeconfig"),
+        ((), "no cloud: give --server or --kubeconfig"),
         ((*CLOUD, "--port", "x"), "invalid int value"),
         ((*CLOUD, "--port", "70000"), "--port 70000 is not a port"),
-        ((*CLOUD, "--ui", "tv"), "--ui is one of none, console, web, not 'tv'"),
+        ((*CLOUD, "--ui", "tv"), "--ui must be one of none, console, web, not 'tv'"),
         ((*CLOUD, "--colour", "red"), "unrecognized arguments"),
         ((*CLOUD, "stray"), "unrecognized arguments"),
-        ((*CLOUD, "--tls-cert", "/c"), "--tls-cert and --tls-key belong together"),
+        ((*CLOUD, "--tls-cert", "/c"), "--tls-cert and --tls-key must be given together"),
         ((*CLOUD, "--", "--set", "hub_prot=1"), "there is no option hub_prot: is it hub_port?"),
         ((*CLOUD, "--", "--set", "hub_port=x"), "invalid literal"),
         ((*CLOUD, "--", "--set"), "after --: argument --set: expected one argument"),

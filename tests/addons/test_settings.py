@@ -24,25 +24,25 @@ def values(**given: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"server": ""}, "where the cloud is"),
-        ({"context": "edge"}, "hub_context is one of a kubeconfig"),
-        ({"node": ""}, "which node"),
-        ({"node": "Edge_7"}, "hub_node, 'Edge_7', is no name of a Node"),
+        ({"server": ""}, "no cloud"),
+        ({"context": "edge"}, "hub_context names a context of a kubeconfig"),
+        ({"node": ""}, "this node's name"),
+        ({"node": "Edge_7"}, "hub_node 'Edge_7' is not a valid node name"),
         ({"port": 70000}, "not a port"),
         ({"port": 10268}, "same port"),
-        ({"mode": "sky"}, "hub_mode is one of edge, cloud"),
+        ({"mode": "sky"}, "hub_mode must be one of edge, cloud"),
         ({"server_order": "best"}, "hub_server_order"),
         ({"listen": "localhost"}, "not an IP address"),
         ({"pod_address": "10.0.0.1,x"}, "not an IP address"),
-        ({"tls_cert": "/a"}, "belong together"),
-        ({"peer_clients": "all"}, "hub_peer_clients is one of pool, nodes"),
+        ({"tls_cert": "/a"}, "must be given together"),
+        ({"peer_clients": "all"}, "hub_peer_clients must be one of pool, nodes"),
         ({"peer_clients": "nodes"}, "needs hub_mode cloud"),
         ({"peer_clients": "nodes", "mode": "cloud"}, "hub_peer_cert"),
         ({"relay": "http://10.0.0.9"}, "https://host:port"),
         *(({"leaders": text}, "NODE/ADDRESS") for text in ("10.0.0.9", "N1/10.0.0.9", "n1/fe80::1%eth0")),
         ({"leaders": "n1/10.0.0.9", "peer_port": 0}, "hub_leaders needs hub_peer_port"),
-        ({"wait": 0}, "above 0"),
-        ({"local_health_interval": 0}, "above 0"),
+        ({"wait": 0}, "more than 0"),
+        ({"local_health_interval": 0}, "more than 0"),
         ({"local_health": "localhost:51005"}, "hub_local_health"),
         ({"local_port": 51003}, "needs hub_local_endpoint"),
         ({"local_port": -1}, "not a port"),
@@ -146,7 +146,7 @@ def test_every_option_is_declared_with_its_help(context: taddons.context) -> Non
 def test_there_are_no_settings_before_the_cloud_is_known(options: Options, context: taddons.context) -> None:
     with pytest.raises(AttributeError):
         _ = options.settings
-    with pytest.raises(exceptions.OptionsError, match="where the cloud is"):
+    with pytest.raises(exceptions.OptionsError, match="no cloud"):
         context.configure(options, hub_node="n1")
 
 

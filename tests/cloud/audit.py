@@ -33,7 +33,7 @@ class ObjectRef:
 
 @dataclass(frozen=True, slots=True)
 class AuditEvent:
-    """One stage of one request. Events of the same request have the same `id`."""
+    """One stage of a request. Events of the same request have the same `id`."""
 
     id: str
     stage: Stage
@@ -44,7 +44,7 @@ class AuditEvent:
     code: int
     """Status of the answer; 0 in the stage RequestReceived, which comes before any answer."""
     about: ObjectRef | None = None
-    """None for a request that is not about objects, such as one for /healthz."""
+    """None for a request that names no objects, such as one for /healthz."""
 
 
 def read_audit(log: BinaryIO, since: int) -> list[AuditEvent]:
@@ -65,7 +65,7 @@ def parse_audit(log: bytes) -> list[AuditEvent]:
 
 
 def requests(events: list[AuditEvent]) -> list[AuditEvent]:
-    """Each request once, in the order of arrival, at the last stage that the events show."""
+    """Each request once, in order of arrival, at its last recorded stage."""
     latest: dict[str, AuditEvent] = {}
     for event in events:
         latest[event.id] = event

@@ -45,7 +45,7 @@ ERROR_LINES = 40
 
 
 class BuildError(Exception):
-    """The programs cannot be built; the message says what is missing and what to do."""
+    """The programs cannot be built; the message says what is missing and how to get it."""
 
 
 def required_version(go_mod: str, module: str = "k8s.io/kubernetes") -> str:
@@ -67,7 +67,7 @@ def build_flags(go_mod: str) -> tuple[str, ...]:
 
 
 def helm_flags(go_mod: str) -> tuple[str, ...]:
-    """Flags of `go build` for Helm: its version, and that of the cluster that `helm template` renders for."""
+    """Flags of `go build` for Helm: its version, and the cluster version for which `helm template` renders."""
     major, minor = required_version(go_mod, "k8s.io/client-go").removeprefix("v").split(".")[:2]
     stamps = [f"helm.sh/helm/v3/internal/version.version={required_version(go_mod, HELM.versioned)}"]
     for package in ("chartutil", "lint/rules"):
@@ -110,7 +110,7 @@ E2E = Recipe(
     # `go vet` would check each of 2,800 packages, none of them ours, for longer than compiling takes.
     ("test", "-c", "-vet=off"),
 )
-"""Kubernetes' end-to-end tests, which `scripts/conformance` alone builds."""
+"""Kubernetes' end-to-end tests, which only `scripts/conformance` builds."""
 KUBELET = Recipe(
     MODULE,
     {"kubelet": "./kubelet"},
@@ -132,23 +132,23 @@ H2SPEC = Recipe(
     "github.com/summerwind/h2spec",
     lambda _: stamped(()),
 )
-"""Checks of an HTTP/2 server, for `tests/hub/test_h2spec.py` alone."""
+"""Checks of an HTTP/2 server, only for `tests/hub/test_h2spec.py`."""
 ACTIONLINT = Recipe(
     Path(__file__).parent / "actionlint",
     {"actionlint": "github.com/rhysd/actionlint/cmd/actionlint"},
     "github.com/rhysd/actionlint",
     lambda _: stamped(()),
 )
-"""A check of workflows, for `tests/repository/test_workflows.py` alone."""
+"""A check of workflows, only for `tests/repository/test_workflows.py`."""
 
 
 def older_versions() -> list[str]:
-    """The versions besides the pinned one: a folder with a `go.mod` each."""
+    """The versions other than the pinned one: a folder with a `go.mod` for each."""
     return sorted(each.parent.name for each in MODULE.glob("v*/go.mod"))
 
 
 def control_plane(version: str) -> Recipe:
-    """How the programs of a Kubernetes version are built; "" is the pinned one. Raises BuildError."""
+    """The build recipe of a Kubernetes version; "" is the pinned one. Raises BuildError."""
     if version in ("", required_version(CONTROL_PLANE.go_mod)):
         return CONTROL_PLANE
     if version not in older_versions():
@@ -176,7 +176,7 @@ def chosen_version() -> str:
 
 
 def chosen_node_version() -> str:
-    """The Kubernetes of kubelet and kube-proxy, which TESTNODE names; without it that of the API server."""
+    """The Kubernetes version of kubelet and kube-proxy: TESTNODE's, or else the API server's."""
     return os.environ.get("TESTNODE", "") or chosen_version()
 
 
@@ -239,7 +239,7 @@ def _go_candidates() -> Iterator[Path]:
 
 
 def _go_environment() -> dict[str, str]:
-    """Return this process' environment, without variables that select another toolchain or other versions."""
+    """Return this process's environment, without variables that select another toolchain or other versions."""
     dropped = {"GOROOT", "GOFLAGS", "GOOS", "GOARCH"}
     environment = {name: value for name, value in os.environ.items() if name not in dropped}
     return {**environment, "GOTOOLCHAIN": "local", "GOWORK": "off"}
@@ -263,7 +263,7 @@ def ensure_binaries(names: Iterable[str] | None = None, *, recipe: Recipe = CONT
     if _missing(folder, wanted):
         folder.mkdir(parents=True, exist_ok=True)
         with _locked(folder):
-            # Once more: another run may have built them while this one waited.
+            # Check again: another run may have built them while this one waited.
             _build(_missing(folder, wanted), folder, recipe)
     return {name: folder / name for name in wanted}
 

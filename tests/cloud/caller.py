@@ -42,7 +42,7 @@ class EventStream:
         return [await self.next() for _ in range(count)]
 
     async def until(self, event_type: str) -> list[Json]:
-        """All events up to the first of that type, with it."""
+        """All events up to the first of this type, inclusive."""
         events = [await self.next()]
         while events[-1]["type"] != event_type:
             events.append(await self.next())
@@ -110,7 +110,7 @@ class Caller:
         headers: Mapping[str, str] | None = None,
         query: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Any request, any answer. A body that is not bytes is sent as JSON."""
+        """Send a request, and return its response whatever its status. A body that is not bytes is sent as JSON."""
         encoded = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         data = io.BytesIO(encoded) if encoded or body is not None else None
         sent = {**self._headers, "Content-Type": content_type, **(headers or {})}
@@ -147,7 +147,7 @@ class Caller:
             try:
                 yield EventStream(response)
             finally:
-                # A TLS connection that is closed in the middle says goodbye in a time that the test does not have.
+                # A graceful close of a TLS connection in the middle would take longer than the test has.
                 if response.connection and response.connection.transport:
                     response.connection.transport.abort()
 

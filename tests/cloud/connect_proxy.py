@@ -1,4 +1,4 @@
-"""A proxy that knows CONNECT alone, on a loopback port: it leads every name to one server."""
+"""A proxy that supports only CONNECT, on a loopback port: it connects every name to one server."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.cloud.ports import LOOPBACK
 
 
 class ConnectProxy:
-    """An asynchronous context manager. `asked` are the heads that came."""
+    """An asynchronous context manager. `asked` has the received heads."""
 
     def __init__(
         self, port: int, *, authorization: str = "", tls: ssl.SSLContext | None = None, answer: bytes = b""
     ) -> None:
-        """Leads to this port of the loopback address. `authorization` is asked for; `answer` is said to everybody."""
+        """Connect to this loopback port. `authorization` is required; `answer` is sent to every client."""
         self.asked: list[str] = []
         self.port = 0
         self._target = port

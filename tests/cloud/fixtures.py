@@ -18,7 +18,7 @@ from tests.cloud.versions import why_left_out
 HUB_RBAC = Path(__file__).parents[2] / "controllers" / "manifests" / "hub-rbac.yaml"
 """The product's RBAC: what hubs may read."""
 HUB_NODES = HUB_RBAC.with_name("hub-nodes.yaml")
-"""Their right to read all nodes, which not every cluster needs."""
+"""The hubs' right to read all nodes, which not every cluster needs."""
 REAL_TIMEOUT = 300
 """Seconds for a test with real processes, the start of the control plane included, on busy cores."""
 
@@ -41,7 +41,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Builds before pytest starts the processes that share the tests, whose output nobody sees."""
+    """Build before pytest starts its worker processes, whose output is not shown."""
     option = session.config.option
     if getattr(option, "numprocesses", None) and option.real and not option.collectonly:
         _build(session.config)
@@ -64,7 +64,7 @@ def _build(config: pytest.Config) -> None:
             ensure_control_plane()
             ensure_helm()
         except BuildError as error:
-            # Not skipped: a run that leaves tests out says so on its command line.
+            # Not skipped: a run without these tests must say so on its command line.
             raise pytest.UsageError(str(error)) from error
 
 
@@ -99,10 +99,10 @@ def hub_rbac(real_cloud: RealCloud) -> None:
 
 @pytest.fixture
 def namespace(real_cloud: RealCloud) -> Iterator[str]:
-    """A new namespace. It is never deleted: that takes controllers.
+    """A new namespace, which is never deleted, because that needs a controller.
 
-    Its Services and slices are: each hub of a later test reads those of all namespaces, and filters may ask for inputs
-    on their account.
+    Its Services and slices are deleted, because hubs of later tests read all namespaces, and filters may request
+    inputs for them.
     """
     name = f"test-{next(_numbers)}"
     real_cloud.admin.post("/api/v1/namespaces", {"metadata": {"name": name}})

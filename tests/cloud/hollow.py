@@ -49,11 +49,11 @@ class HollowKubelet(Component):
             f"--kubeconfig={kubeconfig}",
             f"--kube-api-content-type={content_type}",
             f"--node-labels={','.join(f'{key}={value}' for key, value in (labels or {}).items())}",
-            # It has no container runtime of the host to ask for images.
+            # It has no host container runtime with images.
             "--use-host-image-service=false",
             "--kubelet-port=0",
             "--kubelet-read-only-port=0",
-            # From 3 on the log names the socket that has to be cleaned up.
+            # From level 3 on, the log names the socket, which must be removed.
             "-v=3",
         ]
         self.process = Process(f"hollow-kubelet-{node}", [programs[PROGRAM], *flags], folder)
@@ -76,7 +76,7 @@ class HollowKubelet(Component):
 
 
 def remove_root(process: Process) -> None:
-    """Removes the folder that a kubelet of kubemark's made, whatever its environment says of temporary files."""
+    """Remove the folder of kubemark's kubelet, which ignores the environment's setting for temporary files."""
     for line in process.lines:
         if found := re.search(r"Using (/tmp/hollow-kubelet\.\w+) as root dir", line):
             shutil.rmtree(found[1], ignore_errors=True)
@@ -99,7 +99,7 @@ class HollowProxy(Component):
             f"--name={node}",
             f"--kubeconfig={kubeconfig}",
             f"--kube-api-content-type={content_type}",
-            # From 4 on the log names each object that the informers hand over.
+            # From level 4 on, the log names each object from the informers.
             "-v=4",
         ]
         self.process = Process(f"hollow-proxy-{node}", [programs[PROGRAM], *flags], folder)

@@ -27,7 +27,7 @@ SYNCED = "SyncProxyRules complete"
 NETWORK_CAPABILITIES = "-net_admin,-net_raw,-sys_admin,-sys_module,-sys_resource"
 """Capabilities that kube-proxy loses here: it also speaks to the kernel by netlink, past the script."""
 NODE_PORTS_OF_PRIMARY = 31
-"""The minor version from which on kube-proxy takes the word for its node's own address."""
+"""The minor version from which on kube-proxy accepts "primary" for its node's own address."""
 FAKE_IPTABLES = """\
 #!/bin/sh
 case "$1" in --version) echo 'iptables v1.8.9 (legacy)'; exit;; esac
@@ -36,7 +36,7 @@ case "$0" in *-restore) { date '+# %m%d %H:%M:%S.%N'; exec cat; } >>"$EDGEHUB_TE
 
 
 class KubeProxy(Component):
-    """One kube-proxy of a node. The Node must exist and have an address, else it waits for that."""
+    """The kube-proxy of a node. It waits until the Node exists and has an address."""
 
     def __init__(self, node: str, kubeconfig: Path, folder: Path, programs: Mapping[str, Path]) -> None:
         self._rules = folder / f"kube-proxy-{node}.rules"
@@ -50,9 +50,9 @@ class KubeProxy(Component):
             "--proxy-mode=iptables",
             f"--healthz-bind-address={LOOPBACK}:{self._health_port}",
             f"--metrics-bind-address={LOOPBACK}:{free_port()}",
-            # At once, not once a second at most.
+            # Immediately, not at most once a second.
             "--iptables-min-sync-period=0s",
-            # Settings of the kernel and of this process that it shall leave alone.
+            # Settings of the kernel and of this process that it must not change.
             "--iptables-localhost-nodeports=false",
             *(["--nodeport-addresses=primary"] if node_minor() >= NODE_PORTS_OF_PRIMARY else []),
             "--conntrack-max-per-core=0",
@@ -77,11 +77,11 @@ class KubeProxy(Component):
         self.process.wait_for_line(SYNCED, timeout)
 
     def endpoints(self) -> dict[str, frozenset[str]]:
-        """Where the rules lead each cluster IP: `namespace/name:port name` to its `address:port`s."""
+        """The `address:port`s of each cluster IP's rules, by `namespace/name:port name`."""
         return parse_endpoints(self._rules.read_text().splitlines())
 
     def history(self, service_port: str) -> list[frozenset[str]]:
-        """Where each write of rules led a service port, without repetitions."""
+        """The targets of a service port in each write of rules, without repetitions."""
         return [state for state, _ in groupby(each for _, each in self._led(service_port))]
 
     def _led(self, service_port: str) -> Iterator[tuple[str, frozenset[str]]]:
@@ -103,7 +103,7 @@ class KubeProxy(Component):
                 raise
 
     def led_at(self, service_port: str, wanted: Set[str]) -> datetime:
-        """When the write began that first led a service port to exactly these addresses."""
+        """When the write began that first set exactly these addresses for a service port."""
         at = next(at for at, state in self._led(service_port) if state == wanted)
         return time_of(*at.split())
 
@@ -119,11 +119,10 @@ def parse_endpoints(lines: Iterable[str]) -> dict[str, frozenset[str]]:
 
 
 def states_of(lines: Iterable[str]) -> Iterator[tuple[str, dict[str, frozenset[str]]]]:
-    """Where such a sequence led each cluster IP at first, and after each of its writes, which begin with their time.
+    """The targets of each cluster IP at first, and after each write in such a log, whose writes begin with their time.
 
-    Naming a chain (`:CHAIN`) empties it; kube-proxy names only the chains that it writes anew. Addresses are
-    translated in the table `nat`; what rejects traffic to services without endpoints, in `filter`, is not
-    looked at.
+    Naming a chain (`:CHAIN`) empties it; kube-proxy names only the chains that it rewrites. Addresses are translated
+    in the table `nat`; rejections for services without endpoints, in `filter`, are ignored.
     """
     chains: dict[str, list[str]] = {}
     pending: dict[str, list[str]] = {}

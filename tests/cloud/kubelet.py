@@ -1,7 +1,7 @@
-"""A kubelet of real code over a runtime that a test can break: `tests/cloud/gomod/kubelet`.
+"""A kubelet of real code with a runtime that a test can break: `tests/cloud/gomod/kubelet`.
 
-Where kubemark's gives each pod the same address for ever, here a pod that restarts has another one, and a log, and
-containers that answer exec. Its server asks who calls, as a node's does.
+kubemark's kubelet gives each pod the same address forever; here a restarted pod has another one, and a log, and
+containers that support exec. Its server authenticates callers, as a node's does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PROGRAM = "kubelet"
 
 
 class Kubelet(Component):
-    """One kubelet, which registers its node. Its User-Agent is that of a real one."""
+    """A kubelet, which registers its node. Its User-Agent is a real kubelet's."""
 
     def __init__(
         self, node: str, kubeconfig: Path, folder: Path, addresses: str, authority: Authority | None = None
@@ -39,7 +39,7 @@ class Kubelet(Component):
         self._scratch.mkdir()
         flags = [
             *(f"--name={node}", f"--kubeconfig={kubeconfig}", f"--addresses={addresses}"),
-            # From 3 on the log names each status that the API server took.
+            # From level 3 on, the log names each status that the API server accepted.
             *(f"--port={self.port}", "-v=3"),
         ]
         if authority is not None:
@@ -52,14 +52,14 @@ class Kubelet(Component):
         self._http = urllib3.PoolManager(retries=False, timeout=READY_TIMEOUT)
 
     def restart(self, namespace: str, pod: str) -> str:
-        """End the sandbox of a pod; the address that it had. kubelet makes another one within seconds."""
+        """End the sandbox of a pod; return its address. kubelet makes another one within seconds."""
         said = self.process.wait_for_line("^runtime at ", READY_TIMEOUT)
         answer = self._http.request("POST", f"{said.split()[-1]}/restart/{namespace}/{pod}")
         assert answer.status == 200, answer.data
         return answer.data.decode().strip()
 
     def said(self, namespace: str, pod: str, address: str) -> datetime:
-        """When the hub, or the cloud, had taken the first status of a pod that is ready at this address."""
+        """When the hub, or the cloud, accepted the first status with this pod ready at this address."""
         ready, at = r'"type":"ContainersReady",[^}]*"status":"True"', f'"podIP":"{re.escape(address)}"'
         wanted = rf'"Status for pod updated successfully" pod="{namespace}/{pod}" .*{ready}.*{at}'
         return logged_at(self.process.wait_for_line(wanted, READY_TIMEOUT))

@@ -1,4 +1,4 @@
-"""A TCP link that tests can make slow, cut, or silent: it stands between a hub and its cloud."""
+"""A TCP link between a hub and its cloud, which tests can make slow, cut, or silent."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class Mode(StrEnum):
-    """How the link treats connections."""
+    """How the link handles connections."""
 
     PASS = "pass"
     """Bytes move, with the delay and the bandwidth that are set."""
@@ -41,12 +41,12 @@ class Mode(StrEnum):
     """Open connections stay open, new ones are accepted, and nothing moves, not even the end of a connection.
     What was under way arrives when the link passes again, as with TCP's retransmissions."""
     HANG_UP = "hang up"
-    """Open connections are reset, new ones accepted and closed: a load balancer whose servers are gone."""
+    """Open connections are reset, new ones accepted and closed, as by a load balancer without servers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Counts of the link so far; bytes count when they are handed on."""
+    """Counters of the link so far; bytes count when they are forwarded."""
 
     up: int
     """Bytes from client to server."""
@@ -147,7 +147,7 @@ class Link:
         self._do(self._set(Mode.HANG_UP))
 
     def cut(self) -> None:
-        """Resets the connections that are open now, in any mode; new ones are as the mode says."""
+        """Reset the open connections, in any mode; new ones are handled by the mode."""
         self._do(self._cut())
 
     def wait(self, condition: Callable[[Traffic], bool], timeout: float) -> Traffic:
@@ -205,10 +205,10 @@ class Link:
             connection = _Connection(client)
             for side in (connection.client, connection.server):
                 side.setblocking(False)
-                # Without it the kernel holds a small write back until the one before is acknowledged, up to 40 ms.
+                # Without it the kernel delays a small write until the previous one is acknowledged, up to 40 ms.
                 side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             task = self._loop.create_task(self._serve(connection))
-            # Not in the task itself: one that is cancelled before its first step runs no `finally`.
+            # Not in the task itself: a task that is cancelled before its first step runs no `finally`.
             task.add_done_callback(functools.partial(self._finish, connection))
             self._connections[connection] = task
             self._accepted += 1
@@ -229,12 +229,12 @@ class Link:
             return True
         await self._passing.wait()
         in_order = await self._exchange(connection)
-        # When one side was reset, the other learns it no sooner than bytes may pass.
+        # A reset of one side reaches the other only when bytes may pass.
         await self._passing.wait()
         return in_order
 
     async def _exchange(self, connection: _Connection) -> bool:
-        """Carry both directions until both sides have sent FIN; false if one of them refused or was reset."""
+        """Forward both directions until both sides have sent FIN; False if one of them refused or was reset."""
         in_order = True
         try:
             await self._loop.sock_connect(connection.server, self._target)
@@ -289,7 +289,7 @@ class Link:
             chunk = chunk[size:]
 
     async def _hold(self, due: float) -> None:
-        """Returns at the given time of the loop's clock, or later, while the link passes."""
+        """Wait until this time of the loop's clock, and until the link passes bytes."""
         await self._passing.wait()
         while (remaining := due - self._loop.time()) > 0:
             await asyncio.sleep(remaining)

@@ -101,7 +101,7 @@ class Authority:
         life: timedelta,
         extensions: Iterable[tuple[x509.ExtensionType, bool]],
     ) -> bytes:
-        """A certificate (PEM) with these extensions, critical or not, and one that says who signed it."""
+        """Sign a certificate (PEM) with these extensions, critical or not, and an authority key identifier."""
         signer = self._authority
         builder = (
             x509.CertificateBuilder()

@@ -16,7 +16,7 @@ LOOPBACK = "127.0.0.1"
 FIRST = 12_000
 """The lowest port that `free_port` gives."""
 KERNELS = Path("/proc/sys/net/ipv4/ip_local_port_range")
-"""Where Linux says which ports it gives to connections that ask for none."""
+"""The file with the range of ports that Linux assigns to connections."""
 
 
 _claims: deque[socket.socket] = deque()
@@ -33,16 +33,16 @@ def _give_up_claims() -> None:
 
 
 def free_port() -> int:
-    """A port without a listener now, another one at each call, and in each process of tests.
+    """Find a port without a listener, another one at each call and in each test process.
 
-    The port is below those that the kernel gives to connections: any program's next connection could take one of these
-    before the server that is to have it begins to listen.
+    The port is below the range that the kernel assigns: any program's next connection could take one of that range
+    before the server listens.
     """
     while True:
         port = FIRST + secrets.randbelow(_below() - FIRST)
         claim = socket.socket(socket.AF_UNIX)
         try:
-            if sys.platform == "linux":  # which has names for sockets that are no files
+            if sys.platform == "linux":  # Linux has names for sockets that are not files
                 claim.bind(f"\0edgehub-port-{port}")
             with socket.socket() as probe:
                 probe.bind((LOOPBACK, port))
@@ -70,7 +70,7 @@ class ReservedPort:
     """
 
     def __init__(self, host: str = LOOPBACK, port: int = 0) -> None:
-        """A port of a loopback address: this one, or any that is free."""
+        """Reserve a port of a loopback address: this one, or any free one."""
         self.host = host
         self._holder = _bound(host, port)
         self.number = int(self._holder.getsockname()[1])

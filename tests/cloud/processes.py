@@ -27,7 +27,7 @@ def _environment() -> dict[str, str]:
 
 
 class Process:
-    """One run of a program. Standard output and error go to `<folder>/<name>.log` and to `lines`."""
+    """A process of a program. Standard output and error go to `<folder>/<name>.log` and to `lines`."""
 
     def __init__(
         self, name: str, command: Sequence[str | Path], folder: Path, env: Mapping[str, str] | None = None
@@ -86,7 +86,7 @@ class Process:
             time.sleep(0.02)
 
     def failure(self, what: str) -> ProcessFailedError:
-        """Return an error with the fault, the exit status if there is one, and the last lines."""
+        """Return an error with the fault, the exit status if any, and the last lines."""
         code = self._child.poll()
         status = "" if code is None else f" (exit status {code})"
         return ProcessFailedError(
@@ -128,7 +128,7 @@ class Process:
 
 
 class Component:
-    """One process of a test. A context manager, which ends it."""
+    """A process of a test. A context manager, which ends it."""
 
     process: Process
 
@@ -139,7 +139,7 @@ class Component:
         self.stop()
 
     def stop(self) -> None:
-        """Ends it."""
+        """End the process."""
         self.process.stop()
 
 

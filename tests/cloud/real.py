@@ -42,11 +42,10 @@ KUBECTL_TIMEOUT = 60.0
 
 
 class RealCloud:
-    """One control plane, empty but for what kube-apiserver makes itself; a context manager.
+    """A control plane that has only the objects that kube-apiserver creates; a context manager.
 
-    `folder` receives data, certificates and logs. `programs` are paths by name, of `PROGRAMS` and, with
-    `controllers` (names for its `--controllers`), of kube-controller-manager. Everything blocks; threads may
-    share it.
+    `folder` gets data, certificates and logs. `programs` are paths by name, of `PROGRAMS` and, with `controllers`
+    (names for its `--controllers`), of kube-controller-manager. All methods block; threads may share it.
     """
 
     def __init__(
@@ -121,15 +120,15 @@ class RealCloud:
             apiserver.stop(APISERVER_GRACE)
 
     def compact(self) -> None:
-        """Compact etcd to the present version, and restart kube-apiserver, whose cache remembers more."""
+        """Compact etcd to the current version, and restart kube-apiserver, whose cache has older versions."""
         self._etcd("kv/compaction", {"revision": self._revision(), "physical": True})
         self.stop_apiserver()
         self.start_apiserver()
 
     def replace(self, *, is_new: bool) -> None:
-        """Replace this cluster by another one: same address and certificates, and an empty etcd.
+        """Replace this cluster by another one with the same address and certificates, and an empty etcd.
 
-        Its versions are ahead of this one's: all of them, or (`is_new` is False) those of later writes.
+        Its versions exceed this one's: all of them, or (`is_new` is False) those of later writes.
         """
         ahead = self._revision() + 200
         self.stop_apiserver(crash=True)
@@ -143,7 +142,7 @@ class RealCloud:
         self._push(ahead)
 
     def _push(self, revision: int) -> None:
-        """Write to etcd until it counts so far; the key is none of kube-apiserver's."""
+        """Write to etcd until its revision is reached, at a key that kube-apiserver does not use."""
         while self._revision() < revision:
             self._etcd("kv/put", {"key": "cHVzaGVk", "value": ""})
 
@@ -190,7 +189,7 @@ class RealCloud:
         )
 
     def token(self, namespace: str, service_account: str, *, seconds: int = 3600) -> str:
-        """A bound token of a service account, which is made if it is missing (no controller does so here)."""
+        """A bound token of a service account, which is created if missing, because no controller does so here."""
         accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
         try:
             self.admin.post(accounts, {"metadata": {"name": service_account}})
@@ -218,7 +217,7 @@ class RealCloud:
             text=True,
             timeout=KUBECTL_TIMEOUT,
             check=False,
-            # Its home holds a discovery cache and a person's preferences (kuberc): neither is this user's.
+            # The home has a discovery cache and a person's preferences (kuberc), neither of which is this user's.
             env={**os.environ, "HOME": str(self.folder), "KUBECONFIG": ""},
         )
         if check and done.returncode:
@@ -247,7 +246,7 @@ class RealCloud:
         return output
 
     def audit_mark(self) -> int:
-        """The present end of the audit log, for `audit(since=…)`."""
+        """The current end of the audit log, for `audit(since=…)`."""
         return self._audit_log.stat().st_size
 
     def audit(self, since: int = 0) -> list[AuditEvent]:

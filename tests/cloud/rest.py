@@ -94,9 +94,9 @@ class RestClient:
         body: object = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Any request, any answer. A body that is not bytes is sent as JSON.
+        """Send a request, and return its response whatever its status. A body that is not bytes is sent as JSON.
 
-        Raises, like all methods, TimeoutError or another OSError when there is no answer.
+        Like all methods, raises TimeoutError or another OSError if there is no response.
         """
         sent = {**self._headers, "Content-Type": "application/json", **(headers or {})}
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
@@ -141,10 +141,9 @@ class RestClient:
     def wait_for(
         self, collection: str, name: str, condition: Callable[[Json], bool], *, timeout: float
     ) -> Json:
-        """The named object of a collection as soon as it is there and the condition holds; raises
-        TimeoutError.
+        """Wait until an object of a collection exists and the condition holds, and return it; raises TimeoutError.
 
-        The condition sees the object's present state first, then each change.
+        The condition is evaluated on the current state first, then on each change.
         """
         deadline = time.monotonic() + timeout
         last: Json | None = None
@@ -200,7 +199,7 @@ class RestClient:
 
 @contextmanager
 def _patience_with_a_new_kind() -> Iterator[None]:
-    """A custom resource answers 429 for some seconds after its definition came, or its server."""
+    """Wait some seconds for a custom resource, which answers 429 after its definition or the server was started."""
     try:
         yield
     except RestError as error:
@@ -214,6 +213,6 @@ def _answer(response: urllib3.BaseHTTPResponse) -> Answer:
 
 
 def is_true(obj: Json, condition: str) -> bool:
-    """Whether an object's status says so of a condition."""
+    """True if an object's status has this condition as true."""
     conditions = obj.get("status", {}).get("conditions") or ()
     return any((each["type"], each["status"]) == (condition, "True") for each in conditions)

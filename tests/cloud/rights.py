@@ -28,7 +28,7 @@ def rule(api_group: str, resources: str, verbs: str) -> Json:
 
 
 def role(name: str, rules: Iterable[Json], namespace: str = "") -> Json:
-    """A Role, or a ClusterRole where no namespace is given."""
+    """A Role, or a ClusterRole without a namespace."""
     return {**_head("Role", name, namespace), "rules": [*rules]}
 
 

@@ -8,6 +8,6 @@ from kube.http.http1 import Http1Session
 
 
 def new_session() -> Http1Session:
-    """To be closed by the test."""
+    """Open a session, which the test must close."""
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30)
     return Http1Session(aiohttp.ClientSession(connector=connector, auto_decompress=False))

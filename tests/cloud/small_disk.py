@@ -46,7 +46,7 @@ class SmallDisk:
         pid = str(self._holder.pid)
         self.inside = ("nsenter", "--target", pid, "--user", "--preserve-credentials", "--mount", "--")
         self.seen = Path(f"/proc/{pid}/root{folder.absolute()}")
-        """Where its files are for everybody. SQLite looks elsewhere: it follows links by what they say."""
+        """The path of its files for other processes. SQLite needs another one, because it resolves links textually."""
 
     def __enter__(self) -> Self:
         return self

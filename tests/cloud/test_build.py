@@ -40,7 +40,7 @@ type Toolchain = Callable[..., Path]
 
 @pytest.fixture
 def toolchain(tmp_path: Path) -> Toolchain:
-    """Writes a `go` that says which version it is, does something, and writes what it was asked to build."""
+    """Writes a fake `go` that prints its version, does something, and records what it was to build."""
 
     def write(answer: str = "go version go1.26.8 linux/amd64", action: str = "", folder: str = "bin") -> Path:
         program = tmp_path / folder / "go"

@@ -44,7 +44,7 @@ def connected(wire: Link, server: socket.socket) -> Iterator[tuple[socket.socket
 
 
 def receive(end: socket.socket, size: int) -> bytes:
-    """Exactly so many bytes, or fewer when the other end has sent FIN."""
+    """Read exactly `size` bytes, or fewer if the other end has sent FIN."""
     data = b""
     while len(data) < size and (chunk := end.recv(size - len(data))):
         data += chunk

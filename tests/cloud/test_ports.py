@@ -1,4 +1,4 @@
-"""Loopback ports."""
+"""Free and reserved loopback ports."""
 
 from __future__ import annotations
 

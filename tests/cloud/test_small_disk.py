@@ -1,4 +1,4 @@
-"""The small disk is gone with the process."""
+"""The small disk disappears with the process."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 from tests.cloud.build import chosen_node_version, chosen_version, control_plane, required_version
 
 PINNED = ""
-"""Nothing chosen."""
+"""No version chosen."""
 OF_THE_PINNED = {
     "tests/cloud/contract/": "what kube-apiserver itself answers is recorded of the pinned version",
     "tests/kube/objects/": "fields of the status of Pods and Nodes are those of the pinned version",
@@ -18,7 +18,7 @@ OF_THE_PINNED = {
     "tests/kube/tables/": "all kinds of the pinned version are compared",
     "tests/kube/wire/test_codec_clients.py": "kubectl asks for protobuf since Kubernetes 1.33",
 }
-"""Where tests lie that hold the hub against the pinned version alone, and why."""
+"""Paths of tests that compare the hub only with the pinned version, with the reason."""
 NEWER_MANIFESTS = {"autonomy-endpoints.yaml": 36}
 """Manifests of kinds that only a Kubernetes of this minor version and later serves."""
 

@@ -43,7 +43,7 @@ def managed_cloud(
         "clusterrole-aggregation-controller",
     ]
     flags = [
-        # Services have addresses of loopback, where a test can stand for kube-proxy.
+        # Services have loopback addresses, where a test can act as kube-proxy.
         f"--service-cluster-ip-range={SERVICE_RANGE}",
         f"--admission-control-config-file={identity_for_webhooks(folder)}",
     ]
@@ -87,7 +87,7 @@ def running() -> Running:
 
 @pytest.fixture
 def start_manager(account: Path, tmp_path: Path, running: Running) -> Iterator[StartManager]:
-    """For tests that need managers of their own, when no other runs."""
+    """Start managers for a test that needs its own, while no other runs."""
     with ExitStack() as stack:
 
         def start(*flags: str) -> ManagerProcess:

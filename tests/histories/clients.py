@@ -17,7 +17,7 @@ from tests.histories.cloud import RESOURCES, key_of
 from tests.histories.hub import Hub
 
 JSON, PROTOBUF = "application/json", "application/vnd.kubernetes.protobuf,application/json"
-"""The cloud of a history speaks JSON alone, so the second makes another source, and the same answers."""
+"""The cloud of a history has only JSON, so the second makes another source, with the same answers."""
 TOKEN = "Bearer of.a.token"
 METADATA = "meta.k8s.io/v1"
 PAUSE = 0.8
@@ -42,7 +42,7 @@ class Style(StrEnum):
 
 
 RETURNING = frozenset({Style.NOT_OLDER, Style.EXACT, Style.WATCH_AGAIN})
-"""Styles of clients that begin anew when they come back."""
+"""Styles of clients that begin with a list when they come back."""
 PAGED = frozenset({Style.PAGED, Style.PAGED_ANY})
 
 
@@ -69,7 +69,7 @@ class Kind:
 
     @property
     def is_part(self) -> bool:
-        """Whether it has a source for what it may read, or asks for, alone."""
+        """True if its source has only the objects that it may read, or selects."""
         return bool(self.token or (self.selector and self.resource in ("nodes", "widgets")))
 
     def shown(self, obj: Json) -> Json:
@@ -117,13 +117,13 @@ class Judge(Protocol):
 
     @property
     def causes(self) -> int:
-        """How much has happened for which a version may be refused that was given before."""
+        """The number of events so far after which a version may be refused that was given before."""
 
     def asked(self, client: Reflector, verb: str) -> Callable[[State], None]:
         """Note that a consistent list or WatchList is asked for. What this returns is called with the state."""
 
     def refused(self, client: Reflector) -> None:
-        """Note that a version was refused for which nothing has happened since it was given."""
+        """Record that a version was refused although nothing has happened since it was given."""
 
 
 class Refused(Exception):
@@ -131,11 +131,11 @@ class Refused(Exception):
 
 
 class Expired(Exception):
-    """A further page of a list is gone."""
+    """A further page of a list has expired."""
 
 
 class Reflector:
-    """One client. It comes and goes, and keeps what it has while it is away."""
+    """A client. It comes and goes, and keeps its state while it is away."""
 
     def __init__(self, kind: Kind, hub: Callable[[], Hub | None], judge: Judge) -> None:
         """`hub` is the process that serves now, None between two."""
@@ -146,14 +146,15 @@ class Reflector:
         """Watches and lists that were refused with 410, one after the other."""
         self.is_there = True
         self.is_lost = False
-        """Its version is of a cloud that was restored since, and a kube-apiserver itself would not notice."""
+        """True if its version belongs to a cloud that was restored since, which kube-apiserver itself would not
+        notice."""
         self.log: list[str] = []
         self._given_after = self._asked_after = 0
-        """Causes for a refusal that there had been when its version was given, and that of its watch."""
+        """The number of causes for a refusal when its version, and that of its watch, was given."""
         self._expired = False
         self._lists_anew = False
         self._is_slow = False
-        """True if data of the present exchange may have been sent long before."""
+        """True if data of the current exchange may have been sent long before."""
         self._hub, self._judge = hub, judge
         self._exchange: Exchange | None = None
         self._task = asyncio.create_task(self._run(), name=f"client {kind.name}")
@@ -256,7 +257,7 @@ class Reflector:
         return ""
 
     async def _watch(self, hub: Hub, start: str, new: State | None) -> None:
-        """Follow a watch to its end. `new` collects the state that it begins with, None where it begins with none."""
+        """Read a watch to its end. `new` collects its initial state; None if it has none."""
         self._asked_after = self._given_after
         check = self._judge.asked(self, "watch") if "resourceVersion=" not in start else None
         exchange = self._ask(hub, f"watch=true&allowWatchBookmarks=true&{start}")

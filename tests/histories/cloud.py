@@ -136,7 +136,7 @@ class Cloud:
         after["metadata"] |= {name: was[name] for name in ("uid", "resourceVersion")}
         if after != before:
             storage = self.storage(resource)
-            # No version tells two histories apart that wrote an object at the same one.
+            # No version identifies a history if two histories wrote an object at the same one.
             while (resource, key, storage.version + 1) in self._written:
                 storage.version += 1
             self._written.add((resource, key, storage.version + 1))

@@ -1,6 +1,6 @@
-"""A hub's process without sockets: its real parts on a real disk, behind the decisions of the real router.
+"""A hub process without sockets: its real parts on a real disk, and the real router's decisions.
 
-Its tasks run in a context of their own, so that a kill ends them where they are: nothing more reaches disk or cloud.
+Its tasks run in their own context, so that a kill stops them at once: nothing more reaches disk or cloud.
 """
 
 from __future__ import annotations
@@ -118,16 +118,16 @@ REFUSALS = frozenset({State.REFUSED, State.UNSERVED})
 
 
 class Hub:
-    """One process of the hub, from its start to its end or a kill."""
+    """A hub process, from its start to its end or a kill."""
 
     def __init__(self, node: str, folder: Path, line: Line, disk: Disk, leader_of: LeaderOf) -> None:
         self._settings = parse_settings(SETTINGS | {"state_dir": str(folder), "node": node})
         self.is_dead = False
         self.disk_is_full = False
         self.edits = 0
-        """How often the rules in force have changed."""
+        """The number of changes of the rules in force."""
         self.failures: list[str] = []
-        """Errors that nobody should ever see."""
+        """Errors that must never occur."""
         self._line = line
         self._session = MemorySession(line, leader_of, lambda: self.is_dead)
         self._clients = Clients(self._session, self._session)
@@ -201,7 +201,7 @@ class Hub:
         self.tables.access.disk.close()
         for _ in range(3):
             mine = [task for task in asyncio.all_tasks() if task.get_context().get(OWNER) is self]
-            # A set is in no order, and another order makes another history.
+            # Sorted, because another order would make another history.
             for task in sorted(mine, key=_number):
                 task.cancel()
             await asyncio.gather(*mine, return_exceptions=True)
@@ -209,7 +209,7 @@ class Hub:
     # -- the link and the pool ------------------------------------------------------------------------------------
 
     def follow(self, leaders: int) -> None:
-        """Follow so many leaders of a pool, 0 for no pool."""
+        """Follow this number of leaders of a pool, 0 for no pool."""
         if leaders and not self._leads:
             pool = PoolConfig(LEADERS[:leaders], FIRST_SCOPE, is_shared=True, has_deputies=False)
             members = (*(each.node for each in pool.leaders), self._settings.node)
@@ -269,7 +269,7 @@ class Hub:
         body: bytes = b"",
         peer: str = "",
     ) -> Exchange:
-        """Send a request of a component of the node, or of the hub of another node, a `peer`."""
+        """Send a request of a component of the node, or of another node's hub (`peer`)."""
         exchange = Exchange()
 
         async def answer() -> Answer | None:

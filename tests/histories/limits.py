@@ -22,7 +22,7 @@ LIMITS: dict[str, tuple[tuple[ModuleType, str, int], ...]] = {
     ),
     "pages": ((list_pages, "PAGE", 1),),
 }
-"""The constants that each word makes small, and their values then."""
+"""The constants that each group makes small, and their small values."""
 
 
 def shrink(groups: tuple[str, ...]) -> Callable[[], None]:

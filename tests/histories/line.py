@@ -1,4 +1,4 @@
-"""A node's line to the cloud: requests and watches, answered as by a kube-apiserver's watch cache, and faults."""
+"""A node's line to the cloud: requests and watches, answered as by kube-apiserver's watch cache, and faults."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Link(Enum):
 
 
 class Line:
-    """One node's link to the cloud."""
+    """A node's link to the cloud."""
 
     def __init__(self, cloud: Cloud) -> None:
         self.cloud = cloud
@@ -89,9 +89,9 @@ class Line:
     async def answer(
         self, method: str, target: str, body: bytes, content_type: str, *, is_hubs: bool
     ) -> tuple[int, Json]:
-        """The answer to anything but a watch. StatusError where it is one, ConnectionResetError where none comes.
+        """Answer anything but a watch. StatusError for a refusal, ConnectionResetError without an answer.
 
-        `is_hubs`: the hub asks for itself, and not for a component.
+        `is_hubs`: the request is the hub's own, not a component's.
         """
         cuts, answer = self._cuts, await self._answer(method, target, body, content_type, is_hubs=is_hubs)
         if self.latency > LATENCY:
@@ -205,7 +205,7 @@ class Tap(Follower):
         self.changes.append(change)
 
     def restored(self) -> None:
-        """The watch is cut."""
+        """End the watch."""
 
 
 def _bookmark(resource: Resource, version: int, annotations: Mapping[str, str]) -> bytes:

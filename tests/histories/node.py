@@ -31,7 +31,7 @@ class Node:
 
     @property
     def edits(self) -> int:
-        """How often the rules in force have changed here."""
+        """The number of changes of the rules in force here."""
         return self._past_edits + (self.hub.edits if self.hub is not None else 0)
 
     async def start(self) -> None:

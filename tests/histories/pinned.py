@@ -105,7 +105,7 @@ PINNED = {
         come selected; wait 1; flood services; wait 0.3; stop; start; compact; wait 12""",
     "a relayed watch that began before the restore was found": """
         small few; come widgets; restore 1; wait 12; go widgets; put widgets c 1; wait 12; sweep; restore 0""",
-    # A restored cloud takes a version of before for one of its own, at whichever source a client comes with it.
+    # A restored cloud takes an earlier version for its own, whatever source a client uses.
     "a watch from before a restore is not relayed": """
         come other; put services b 1; stop; restore 0; annotate 1; put services a 2""",
     "a restored cloud is at the version of an empty copy": """
@@ -184,13 +184,13 @@ PINNED = {
         link CLOSED; sweep""",
     "a source that begins at a version of before, just before another one finds the restore": """
         rules uncached; come nodes; come node; rules discard-watches; restore 0; put nodes b 0""",
-    # The rules were edited, and the cloud goes on from the version that a client got of it since.
+    # The rules were edited, and the cloud advances from the version that a client has got since.
     "a relayed list of a quiet resource after an edit on a busy cluster": """
         rules topology; small gaps logs changes pages few; come exact; come paged-any; restore 0; settle;
         put services b 1; compact; go paged-any; end; put services b 1; bookmarks; stop; stall services; go paged-any;
         start; wait 0.1; rules topology; delete endpointslices b; wait 1; split 1; come paged-any;
         put endpointslices a 2; split 1; wait 0.1; sweep; wait 0.1; wait 1; elsewhere""",
-    # The hub asked for a further page of a version by its token and the version, which a kube-apiserver refuses.
+    # The hub requested a further page with both token and version, which kube-apiserver refuses.
     "a watch that resumes at a version of which the names take two pages": """
         seed 50515; rules uncached; small pages gaps; come protobuf; put services b 0; annotate 0; end;
         put services c 2; rules discard""",

@@ -1,4 +1,4 @@
-"""The steps of a history: what each word does to a world. A history is a list of them, which a test can pin."""
+"""The steps of a history, each with its effect on a world. A history is a list of steps, which a test can pin."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.histories.truth import NODE
 from tests.histories.world import World
 
 type Step = tuple[str, ...]
-"""A word and its arguments. What a node does may have `leader:` or `second:` before the word: then a leader does it."""
+"""A step's name and arguments. A node's step may begin with `leader:` or `second:`, so that a leader executes it."""
 type History = list[Step]
 
 LEADERS = "leader:", "second:"
@@ -88,7 +88,7 @@ def go(world: World, name: str) -> None:
 
 
 def latency(node: Node, seconds: str) -> None:
-    """Let each request take so long, so that what happens next happens while it is under way."""
+    """Delay each request by this time, so that later steps happen meanwhile."""
     node.line.latency = float(seconds)
 
 
@@ -179,12 +179,12 @@ OFTEN = """
 put 30, delete 14, elsewhere 4, annotate 3, label 3, rules 5, stall 6, flood 1, cut 5, end 3, split 3, compact 4,
 latency 4, bookmarks 12, link 8, backup 3, restore 2, kill 3, stop 2, damage 1, start 5, disk 2, come 12, go 8, slow 3,
 sweep 2, remind 3, status 5, event 4, read 3, pool 2, wait 25, settle 1"""
-"""How often each word comes, of all of them together."""
+"""The relative frequency of each step."""
 WEIGHTS = {action: int(weight) for action, weight in (each.split() for each in OFTEN.split(","))}
 
 
 def made_up(chance: random.Random, most: int) -> History:
-    """A history of so many steps at most, by chance. A third of them have a pool."""
+    """Make a random history of at most `most` steps. A third of them have a pool."""
     coming = chance.sample(list(KINDS), chance.randint(2, 8))
     history: History = [("rules", chance.choice(list(RULE_SETS)))]
     has_pool = not chance.randrange(3)

@@ -48,7 +48,7 @@ def _filtered(cloud: Cloud, obj: Json, filters: set[str]) -> Json | None:
 
 
 def _is_near(cloud: Cloud, node: str) -> bool:
-    """Whether a node is in the pool of this one."""
+    """True if a node is in this node's pool."""
     pools = {
         name: obj["metadata"].get("labels", {}).get(POOL_LABEL, "")
         for (_, name), obj in cloud.objects("nodes").items()

@@ -21,7 +21,7 @@ from tests.histories.node import Node
 from tests.histories.truth import NODE, rules_of, truth
 
 MAX_REFUSALS = 4
-"""Times that a client may get 410 in a row from hubs that follow the cloud: more is for ever."""
+"""The most consecutive 410s that a client may get from hubs that follow the cloud; more would never end."""
 PATIENCE = 150
 """Seconds until every client must have the expected state after the last fault."""
 MAX_IMPATIENT = 1
@@ -82,7 +82,7 @@ class World:
         return None if self.node.is_split else self.leaders[address].hub
 
     async def pool(self, leaders: int) -> None:
-        """Make the node follow so many leaders of a pool, or none."""
+        """Make the node follow this number of leaders of a pool, 0 for no pool."""
         self.node.leaders = leaders
         for leader in list(self.leaders.values())[:leaders]:
             await leader.start()
@@ -114,7 +114,7 @@ class World:
             reported.add(self._in_cloud(what))
         self.was_restored = True
         for client in self.clients.values():
-            # Who comes to a hub that did not run through a restore is known to it as little as to a kube-apiserver.
+            # A hub that did not experience a restore cannot recognize such a client any more than kube-apiserver can.
             is_relayed = not self._is_cached(client.kind.component) or client.kind.style is Style.EXACT
             client.is_lost |= is_relayed or self.is_killed or not self._has_known(client)
 
@@ -126,7 +126,7 @@ class World:
         return all(each.is_cached(component) for each in tables)
 
     def _is_too_old(self, client: Reflector) -> bool:
-        """Whether the cloud itself refuses a client: of a former history, or of a view without bookmarks."""
+        """True if the cloud itself refuses a client: from a previous history, or of a view without bookmarks."""
         is_relayed = not self._is_cached(client.kind.component)
         is_refused = is_relayed and int(client.version or 0) < self.cloud.oldest(client.kind.resource)
         return client.is_lost or is_refused
@@ -195,7 +195,7 @@ class World:
         ]
 
     def _in_cloud(self, what: str) -> str:
-        """A report of kubelet, as the cloud has it."""
+        """A report of kubelet in the cloud."""
         if what == "status":
             return str(self.cloud.objects("nodes")["", NODE]["status"]["conditions"][0]["message"])
         return str(self.cloud.objects("events").get(("default", what), {}).get("count", "nothing"))
@@ -233,10 +233,10 @@ class World:
         return all(node.hub is None or node.hub.follows for node in self.nodes)
 
     async def _resume(self) -> None:
-        """Nobody is refused a version that was given, when nothing has happened since."""
+        """Check that no client is refused a version that was given, if nothing has happened since."""
         await self._remind()
         await asyncio.sleep(1)
-        # A kube-apiserver may have let a client of a former history wait until now.
+        # kube-apiserver may have let a client of a previous history wait until now.
         given = {name: each.version for name, each in self.clients.items() if not self._is_too_old(each)}
         for client in self.clients.values():
             client.refusals = 0
@@ -261,10 +261,10 @@ class World:
 
     def check_refusals(self) -> None:
         """Finding where a client gets 410 again and again."""
-        # A leader's history may begin later than the version of another one's client.
+        # A leader's history may begin later than the version of another leader's client.
         is_well = all(node.line.link is Link.UP for node in self.nodes)
         if self.is_restored and self.node.line.link is Link.CLOSED:
-            # A refused source of a part is let go of, and the next one cannot name what is gone since the restore.
+            # A refused partial source is closed, and the next one cannot report deletions since the restore.
             for client in self.clients.values():
                 client.is_lost |= client.kind.is_part
         self.was_troubled |= not is_well or bool(self.node.leaders)
@@ -298,7 +298,7 @@ class World:
     def _report(self, what: str, value: str, status: int) -> None:
         """Record the outcome of a report: without a success, or a disk that stores it, it may or may not persist."""
         if status in (200, 201) and (self.node.keeps or self._in_cloud(what) == value):
-            # A restored cloud may have forgotten the event that the hub was given a later count of.
+            # A restored cloud may have forgotten the event whose later count the hub was given.
             forgot = self.was_restored and self._in_cloud(what) == "nothing"
             self.accepted[what] = {"nothing"} if forgot else set()
             self.is_forgetful &= what != "status"
@@ -371,7 +371,7 @@ class World:
             client.is_lost |= self.is_restored
 
     def shrink(self, *groups: str) -> None:
-        """Like `tests.histories.limits.shrink`, to the end of the history."""
+        """Apply `tests.histories.limits.shrink` until the end of the history."""
         self._ends.append(shrink(groups))
 
     async def close(self) -> None:
@@ -384,7 +384,7 @@ class World:
 
 
 def status_of(value: str) -> Json:
-    """A node's status that says this, with all that a kube-apiserver would add to it."""
+    """A node's status with this value, and all fields that kube-apiserver would add."""
     times = dict.fromkeys(("lastHeartbeatTime", "lastTransitionTime"), "2026-01-01T00:00:00Z")
     condition = {"type": "Ready", "status": "True", **times, "reason": "Told", "message": value}
     return canonical(f"{CORE}.NodeStatus", {"conditions": [condition]})

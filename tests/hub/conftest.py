@@ -20,7 +20,7 @@ from tests.hub.support.site import behind_a_link, hub_before
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Give tests without the control plane as much time as those with it: they start as many processes."""
+    """Give tests without the control plane the same time limit, because they start as many processes."""
     if not item.get_closest_marker("timeout"):
         item.add_marker(pytest.mark.timeout(REAL_TIMEOUT))
 
@@ -41,7 +41,7 @@ def hub(real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory, node_na
 def outage(
     real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory, node_name: str
 ) -> Iterator[Outage]:
-    """This module's hub, behind a link that can be taken away."""
+    """This module's hub, behind a link that a test can cut."""
     with behind_a_link(real_cloud, tmp_path_factory.mktemp("hub"), node_name) as made:
         yield made
 
@@ -61,7 +61,7 @@ async def cloud() -> AsyncIterator[ScriptableCloud]:
 
 @pytest.fixture
 def linked(real_cloud: RealCloud, link: OpenLink, node: str, tmp_path: Path) -> Iterator[tuple[Hub, Link]]:
-    """A hub of the test's own that is not started yet, behind a link; it ends after the test."""
+    """A hub for one test, not started yet, behind a link; it is stopped after the test."""
     opened = link(real_cloud.host, real_cloud.port)
     hub = hub_before(real_cloud, tmp_path, node, "--wait", "4", link=opened)
     yield hub, opened

@@ -54,7 +54,7 @@ EACH = 0.25
 
 
 class Renewals:
-    """When the cloud got each renewal of a node's lease."""
+    """Records when the cloud got each renewal of a node's lease."""
 
     def __init__(self) -> None:
         self.at: list[float] = []
@@ -101,7 +101,7 @@ async def test_a_node_with_a_cut_link_borrows_that_of_another_hub(tmp_path: Path
     """The black hole accepts connections, as a firewall does that lets the handshake through."""
 
     def servers_of(member: Member, path: str) -> set[str]:
-        """From where a member's hub reads a resource: the cloud, or a leader."""
+        """The servers from which a member's hub reads a resource: the cloud, or leaders."""
         return {str(each["server"]) for each in member.hub.sources() if each["path"] == path}
 
     def cut(member: Member, mode: Mode) -> None:

@@ -1,4 +1,4 @@
-"""A hub before another hub: it sends differences for every watch, whatever client reads it."""
+"""Differences between hubs: a hub sends them to another hub for every watch, whatever its client is."""
 
 from __future__ import annotations
 

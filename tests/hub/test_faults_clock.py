@@ -46,9 +46,9 @@ class Scene:
     cloud: RealCloud
     namespace: str
     away: list[tuple[float, float]] = field(default_factory=list)
-    """When the cloud was away."""
+    """The times at which the cloud was away."""
     renewals: list[tuple[float, str]] = field(default_factory=list)
-    """When the lease in the cloud changed, and to which time."""
+    """When the lease in the cloud changed, with its new renewTime."""
 
     @property
     def outage(self) -> Outage:
@@ -129,7 +129,7 @@ class Scene:
 def scene(
     real_cloud: RealCloud, link: OpenLink, node: str, tmp_path: Path, namespace: str
 ) -> Iterator[Scene]:
-    """With the node in the cloud; the hub is not started yet."""
+    """The scene, with the node in the cloud; the hub is not started yet."""
     real_cloud.admin.post(NODES, {"metadata": {"name": node}})
     opened = link(real_cloud.host, real_cloud.port)
     clock = tmp_path / "clock"

@@ -124,7 +124,7 @@ FAULTS: dict[str, tuple[Callable[[SmallDisk], None], Callable[[SmallDisk], None]
     "full": (SmallDisk.fill, SmallDisk.free_space),
     "read-only": (SmallDisk.make_read_only, SmallDisk.make_writable),
 }
-"""The function that fills or breaks the disk, and the one that repairs it."""
+"""By fault: a function that fills or breaks the disk, and one that repairs it."""
 
 
 @pytest.mark.parametrize("crash", [False, True], ids=["sigterm", "kill -9"])

@@ -1,6 +1,6 @@
-"""kubectl behind a filter: the columns and cells of the cloud's own Tables, for the objects that the filter shows.
+"""kubectl with filtered Tables: the columns and cells are the cloud's own, for the objects that the filter shows.
 
-For Services the hub makes them itself; for a custom resource they are the cloud's.
+For Services the hub makes the cells itself; for a custom resource they come from the cloud.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def widgets(namespace: str) -> str:
 
 @pytest.fixture(scope="module")
 def hub(real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory, node_name: str) -> Iterator[Hub]:
-    """One that hides some widgets, by a filter of its operator's."""
+    """A hub with an operator's filter that hides some widgets."""
     for each in (KIND, READERS):
         real_cloud.apply(each)
     folder = tmp_path_factory.mktemp("hub")

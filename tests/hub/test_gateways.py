@@ -1,4 +1,4 @@
-"""A hub whose cloud is one of many behind a gateway: each path begins with the cluster's."""
+"""A hub whose cloud is behind a gateway for many clusters: each path begins with the cluster's prefix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each check of h2spec, strict ones among them, at the TLS port of a hub. Go builds h2spec, so `--real` runs it."""
+"""All checks of h2spec, strict ones included, at the TLS port of a hub. Go builds h2spec, so they need `--real`."""
 
 from __future__ import annotations
 

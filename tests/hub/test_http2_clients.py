@@ -70,7 +70,8 @@ async def test_more_relayed_watches_than_a_server_takes_on_a_connection(
 
 @pytest.fixture
 def leaving(cloud_programs: dict[str, Path], tmp_path: Path) -> Iterator[tuple[Hub, Link, RealCloud]]:
-    """A server as behind a load balancer: to one request in fifty it says farewell, to share its clients out."""
+    """A server behind a load balancer: it closes a connection (GOAWAY) at one request in fifty, to redistribute its
+    clients."""
     with (
         RealCloud(tmp_path / "cloud", cloud_programs, apiserver_flags=["--goaway-chance=0.02"]) as cloud,
         Link(cloud.host, cloud.port) as link,

@@ -26,7 +26,7 @@ def token(real_cloud: RealCloud) -> str:
 
 @pytest.fixture
 def plain() -> Iterator[urllib3.PoolManager]:
-    """One connection, used again and again."""
+    """A persistent connection to the plain port."""
     pool = urllib3.PoolManager(retries=False, maxsize=1, block=True)
     yield pool
     pool.clear()
@@ -36,7 +36,7 @@ def test_a_token_is_never_mixed_with_the_nodes_certificate(
     hub: Hub, plain: urllib3.PoolManager, token: str
 ) -> None:
     def user(answer: urllib3.BaseHTTPResponse) -> str:
-        """The user that the cloud took the request for, "" where it wanted none."""
+        """The user of a request according to the cloud, "" if the cloud refused it."""
         if answer.status in {401, 403}:
             return ""
         assert answer.status == 201, answer.data

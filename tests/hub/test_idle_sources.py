@@ -17,7 +17,7 @@ async def test_watches_that_were_closed_take_no_large_objects_from_the_link(
     """50 closed watches brought 45 objects fifty times, and a list meanwhile took more than a minute."""
 
     async def closed_watches(hub: Hub, path: str, count: int) -> None:
-        """Start so many sources in the hub; each one's client leaves with its first bookmark."""
+        """Start `count` sources in the hub; the client of each leaves at its first bookmark."""
         for number in range(count):
             async with watching(
                 *(hub.url, path),

@@ -1,4 +1,4 @@
-"""A node as kubeadm leaves it comes behind its hub by one command, and back by one."""
+"""A kubeadm node gets a hub by one command, and loses it by one command."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def lease(name: str, second: int) -> dict[str, Any]:
 
 
 async def renewed(cloud: RealCloud, name: str) -> str:
-    """When the cloud last got a renewal; "" when never."""
+    """The renewTime that the cloud last got; "" for none."""
     try:
         found = await asyncio.to_thread(cloud.admin.get, f"{LEASES}/{name}")
     except RestError:
@@ -68,12 +68,12 @@ async def test_the_hub_renews_while_kubelet_does_and_stops_with_it(
     assert made.status == 201, made.body
     taken = await outage.ask(f"{LEASES}/{name}", method="PUT", body=made.json())
     assert (taken.status, taken.json()) == (200, made.json())
-    # One word of kubelet is good for several of the hub's.
+    # After one renewal by kubelet, the hub renews several times.
     first = await until_renewed(real_cloud, name, "2026-01-03")
     await until_renewed(real_cloud, name, first)
     found = await asyncio.to_thread(real_cloud.admin.get, f"{LEASES}/{name}")
     assert found["spec"]["holderIdentity"] == name
-    # Kubelet says no more: neither does the hub.
+    # kubelet renews no more, so the hub stops, too.
     await asyncio.sleep(DURATION)
     last = await renewed(real_cloud, name)
     renewals = outage.hub.metric("edgehub_lease_renewals_total")

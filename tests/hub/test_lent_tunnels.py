@@ -34,7 +34,7 @@ class Knocker:
         return context.wrap_socket(plain)
 
     def say(self, said: bytes, credential: Credential | None = None, *, alpn: str = "http/1.1") -> bytes:
-        """All that comes back until the hub ends the connection."""
+        """Send bytes, and return the response until the hub ends the connection."""
         with self.open(credential or self.borrower.credential, alpn=alpn) as conn:
             conn.sendall(said)
             return read_all(conn)
@@ -83,7 +83,7 @@ def attacks(pool: LoneLinks) -> None:
         (connect(), authority.issue_admin(), 403),
         (connect(extra="Authorization: Bearer x\r\n"), None, 401),
         (connect(extra="Impersonate-User: admin\r\n"), None, 401),
-        # Malformed, or followed by what the hub or the server might take for another request.
+        # Malformed, or followed by bytes that the hub or the server might take for another request.
         (connect() + smuggled, None, 400),
         (connect("127.0.0.1:22") + smuggled, None, 400),
         (connect("cloud.example"), None, 400),

@@ -48,7 +48,7 @@ def new_pod(name: str, node: str) -> Json:
 
 
 def status(address: str, *former: str, ready: bool = True) -> Json:
-    """A patch as kubelet sends it, where a pod had a former address."""
+    """A status patch as from kubelet, for a pod that had other addresses before."""
     conditions = [{"type": "Ready", "status": str(ready)}, {"type": "ContainersReady", "status": str(ready)}]
     ips = [{"ip": address}, *({"$patch": "delete", "ip": each} for each in former)]
     return {"status": {"phase": "Running", "conditions": conditions, "podIP": address, "podIPs": ips}}
@@ -60,7 +60,7 @@ def web() -> Json:
 
 
 def addresses(obj: ApiObject) -> dict[str, tuple[str, bool]]:
-    """By pod, its address and whether it is ready, of a slice or Endpoints."""
+    """The address and readiness of each pod in a slice or Endpoints."""
     if obj.kind == "EndpointSlice":
         found = [
             (each, each.texts("addresses")[0], each.child("conditions").flag("ready") is not False)

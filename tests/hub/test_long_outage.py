@@ -46,7 +46,7 @@ class Cluster:
         self.kubelets: dict[str, Kubelet] = {}
         self.proxies: list[KubeProxy] = []
         self.addresses: dict[str, str] = {}
-        """By pod, as its kubelet last gave it."""
+        """The address of each pod in its kubelet's last report."""
         self._states: list[frozenset[str]] = []
         self._marks: list[int] = []
         for number, member in enumerate(site.members, 1):
@@ -78,7 +78,7 @@ class Cluster:
         return frozenset(f"{address}:8080" for address in self.addresses.values())
 
     def restart(self, pod: str) -> list[float]:
-        """Restart a pod, and return when all kube-proxies have it: seconds from its kubelet's report."""
+        """Restart a pod, and wait until all kube-proxies have it. Return the seconds from its kubelet's report."""
         kubelet = self.kubelets[pod]
         former = kubelet.restart("default", pod)
         assert former == self.addresses[pod]
@@ -138,11 +138,11 @@ def test_kube_proxies_follow_their_sites_kubelets_through_an_outage(
         eventually(lambda: in_cloud() == cluster.wanted, "the cloud's slice")
         eventually(lambda: not any(each.pool()["neighbours"] for each in site.members), "a neighbour's word")
         assert cluster.written() == during, "nothing is written for the return"
-        # What a kubelet says next comes with everything before it.
+        # A later report of a kubelet arrives with all earlier ones.
         cluster.restart("web-1")
         assert cluster.written()[0][: len(during[0])] == during[0]
     print(f"seconds from kubelet's word to kube-proxy's rules: {sorted(took)}")
     proof = 600.0
-    # Seconds from kubelet's word to kube-proxy's rules. An outage of PROOF seconds is held to it: idle cores keep it.
+    # Seconds from kubelet's report to kube-proxy's rules. A test over PROOF seconds must meet this; idle cores do.
     promised = 1.0
     assert proof > OUTAGE or max(took) < promised

@@ -1,8 +1,8 @@
-"""The Jobs of the duty `nodes`, which put a node behind its hub, upgrade the hub, and take the node back: their command
-lines, on a node of kubeadm's shape.
+"""The Jobs of the duty `nodes`, which install, upgrade and remove a node's hub: their command lines, on a kubeadm
+node.
 
-The host's root is another folder here, `nsenter` leads to the machine's systemctl, and a thread stands for kubelet
-where it runs static pods.
+The host's root is a folder here, `nsenter` calls the machine's systemctl, and a thread replaces kubelet for static
+pods.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ def test_jobs_put_a_node_behind_its_hub_upgrade_it_and_take_it_back(
     machine: Machine, real_cloud: RealCloud
 ) -> None:
     def check_that_bad_versions_roll_back(static_pods: StaticPods) -> None:
-        """Each leaves the files as they were, the former hub running, and the reason for the fleet."""
+        """Check that each bad version leaves the files unchanged, the previous hub running, and a reason in the
+        fleet's table."""
         installed = machine.files()
         for image, flags, why in (
             (BROKEN, ("--timeout", "15"), "the hub does not answer"),

@@ -49,7 +49,7 @@ class Pod:
         return await self.ask("GET", f"{self.path}/web")
 
     async def renew(self, lease: Json, seconds: int = 0) -> tuple[int, Any]:
-        """Renew like client-go: send the Lease as it was last seen, with another time."""
+        """Renew as client-go does: send the Lease as last read, with another time."""
         spec = {
             "holderIdentity": self.name,
             "leaseDurationSeconds": 3600,
@@ -89,7 +89,7 @@ async def test_a_leader_outlasts_its_hub_that_is_killed_and_starts_without_the_c
 ) -> None:
     """It got 503 during the outage, and so ended itself."""
     leader, follower, lease = await elected(outage, real_cloud, namespace)
-    # The hub writes what the cloud says of callers behind them.
+    # The hub writes the cloud's reviews of callers asynchronously.
     await asyncio.to_thread(outage.hub.wait_until_stored, '"update","coordination.k8s.io"', 1)
     await asyncio.to_thread(outage.hub.kill)
     outage.link.refuse()

@@ -82,7 +82,7 @@ def test_a_person_sees_logs_and_enters_containers_without_the_cloud(
         ]
 
     def at_kubelet(node: str) -> list[Any]:
-        """The rights of the hub's certificate: kubelet of this node alone."""
+        """The rights of the hub's certificate: only this node's kubelet."""
         only = {**rule("", "nodes/proxy", "get create"), "resourceNames": [node]}
         return rights(user_of(node), [only], user(user_of(node)))
 

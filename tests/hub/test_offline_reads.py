@@ -1,4 +1,4 @@
-"""Reads while the cloud is gone: each row of the table in `docs/offline.md`, on the real control plane through a
+"""Reads while the cloud is away: each row of the table in `docs/offline.md`, with the real control plane behind a
 link."""
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ async def test_a_copy_in_one_encoding_answers_in_the_other(
     services, maps = (f"/api/v1/namespaces/{namespace}/{each}" for each in ("services", "configmaps"))
     await asyncio.to_thread(real_cloud.admin.post, services, service("one"))
     await asyncio.to_thread(real_cloud.admin.post, maps, {"metadata": {"name": "one"}, "data": {"a": "b"}})
-    # A selector that no other test of this hub has, so that there is one copy.
+    # A selector that no other test of this hub uses, so that there is one copy.
     listed_as = f"{maps}?resourceVersion=0&labelSelector=none!%3D{first[-4:]}"
     assert (await outage.ask(listed_as, first, UNFILTERED)).status == 200
     assert (await outage.ask(f"{maps}/one", first)).status == 200

@@ -1,8 +1,8 @@
-"""A hub that starts without its cloud from what another one left: of an earlier format, or after a refusal.
+"""A hub that starts without its cloud from an older state folder: of an earlier format, or after a refusal.
 
 `state_folders/` has the database of a hub of each format, after an outage: two Services with topology, their slices on
-three nodes in two zones, a NodePool, a ConfigMap, a pod, and in the journal that pod's status and an event. The node is
-node-1.
+three nodes in two zones, a NodePool, a ConfigMap, a pod, and in the journal that pod's status and an event. The node
+is node-1.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ async def test_a_state_folder_of_an_earlier_format_serves_an_outage(folder: Path
     """Filters ask for objects that that hub did not read yet, and there is no cloud to send them."""
 
     def put(folder: Path, state: Path) -> None:
-        """Fill a state folder with the files of a hub of another format."""
+        """Fill a state folder with the files of a hub with another format."""
         database = state / "cache" / "cache.db"
         database.parent.mkdir(parents=True)
         state.chmod(0o700)

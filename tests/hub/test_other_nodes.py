@@ -1,4 +1,4 @@
-"""Nodes of k3s and of SuperEdge come behind the hub by the steps of docs/nodes.md, and back."""
+"""Nodes of k3s and of SuperEdge get a hub, and lose it, by the steps of docs/nodes.md."""
 
 from __future__ import annotations
 

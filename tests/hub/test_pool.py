@@ -108,7 +108,7 @@ async def test_a_node_that_was_never_online_begins_from_its_operators_leaders(se
     try:
         await asyncio.to_thread(newcomer.hub.start)
         assert "kubernetes" in await listed_when_inputs_are_known(newcomer)
-        # In the encoding that a deputy keeps, which the newcomer becomes: one source of slices is listed once.
+        # In the encoding that a deputy stores, which the new leader becomes: it lists one source of slices once.
         protobuf = Encoding.PROTOBUF
         async with watching(newcomer.hub.url, SLICES, component="kube-proxy", encoding=protobuf) as events:
             name = await asyncio.to_thread(one_more, settled.cloud)
@@ -167,7 +167,7 @@ async def test_a_dissolved_pool_reads_from_the_cloud_and_a_new_one_from_a_leader
         return follower.server(SLICES) not in ("", "cloud")
 
     def is_alone(member: Member) -> bool:
-        """It reads from the cloud, and serves no hub."""
+        """True if the member reads from the cloud, and serves no hub."""
         found = member.pool()
         return (found["role"], found["followers"], member.server(SLICES) or "cloud") == ("none", {}, "cloud")
 
@@ -201,7 +201,7 @@ def kill(leader: Member, _pool: Site) -> None:
 
 
 def freeze(leader: Member, _pool: Site) -> None:
-    """Its kernel takes connections on, and nothing answers: a black hole."""
+    """Stop the leader: its kernel still accepts connections, but nothing answers."""
     os.kill(leader.hub.pid, signal.SIGSTOP)
 
 
@@ -215,13 +215,13 @@ def depose(leader: Member, pool: Site) -> None:
 
 
 def deny(leader: Member, pool: Site) -> None:
-    """It answers 503: it knows that it was deposed, and the follower, which has no cloud now, does not."""
+    """Make the leader answer 503, because it was deposed. The follower, which has no cloud now, does not know that."""
     pool.members[2].link.black_hole()
     depose(leader, pool)
 
 
 def outrun(leader: Member, pool: Site) -> None:
-    """It dies, and the other leader is behind the follower, which knows newer versions."""
+    """Kill the leader; the other leader is behind the follower's version."""
     follower = pool.members[2]
     other = next(each for each in pool.members[:2] if each is not leader)
     other.link.black_hole()

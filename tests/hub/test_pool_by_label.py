@@ -16,7 +16,7 @@ from tests.support.polling import eventually
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory, cloud_programs: dict[str, Path]) -> Iterator[Site]:
-    """A leader and a follower, before a control plane of their own: that of the session may know NodePools."""
+    """A leader and a follower with a control plane of their own, because the session's may have NodePools."""
     folder = tmp_path_factory.mktemp("by-label")
     with RealCloud(folder, cloud_programs) as cloud:
         made = Site(cloud, folder, "canal", 38, has_node_pools=False)

@@ -88,7 +88,8 @@ async def scene(site: Site) -> AsyncIterator[Scene]:
 
 
 def _is_settled(leader: Member, followers: list[Member]) -> bool:
-    """All read from the leader, both are deputies, and one of them knows that the other comes first."""
+    """True if all read from the leader, both followers are deputies, and one of them knows that the other precedes
+    it."""
     return (
         leads(leader)
         and all(each.server(SLICES) == leader.name and each.pool()["isDeputy"] for each in followers)
@@ -129,7 +130,7 @@ async def test_one_follower_reads_from_the_cloud_for_the_pool_when_its_only_lead
     The cloud sees one more watch, the deputy's. The other follower begins one, too, where the deputy does not answer a
     probe in time on a busy machine.
     """
-    # Changes that are made before a fault, and after all have gone elsewhere.
+    # Changes made before a fault, and after all clients have moved to another server.
     changes = 5
     with changing(scene.site.cloud) as made:
         await scene.until(lambda: len(made) >= changes, "changes")
@@ -142,7 +143,7 @@ async def test_one_follower_reads_from_the_cloud_for_the_pool_when_its_only_lead
         print(f"{fault.__name__}: of {len(made)} changes one took {longest:.2f} s to {name}")
     print(f"{fault.__name__}: read from the cloud {scene.reads()}")
     assert (scene.deputy.name, "watch") in scene.reads()
-    # By its names the cloud proves that its history is the leader's.
+    # The cloud proves by its names that its history is the leader's.
     assert all(count == 1 for (_, verb), count in scene.reads().items() if verb == "list")
     await asyncio.to_thread(_mend, scene.site)
     await scene.until_served_by(scene.leader.name, scene.leader.name)

@@ -126,5 +126,5 @@ def test_the_pages_of_a_list_contain_all_its_items(site: Site, query: str) -> No
         names += (each["metadata"]["name"] for each in page["items"])
         more = page["metadata"].get("continue", "")
         path = f"{SLICES}?limit=50&continue={quote(more)}" if more else ""
-    # In whatever order: the copy has them as they came.
+    # In any order: the copy has them in order of arrival.
     assert sorted(names) == sorted(each["metadata"]["name"] for each in everything["items"])

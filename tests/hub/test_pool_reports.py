@@ -74,7 +74,7 @@ async def test_endpoints_of_a_site_follow_its_kubelets_through_an_outage(site: S
         said = await asyncio.to_thread(third.hub.admin, f"/debug/explain?{asked}{name}")
         assert f"10.2.0.0 changed: by node {first.hub.node}'s kubelet, since " in said, said
 
-        # A hub that is silent takes nothing away, and one that begins anew says the same.
+        # A silent hub removes nothing, and a restarted hub reports the same.
         await asyncio.to_thread(first.hub.kill)
         await tell(second, namespace, "web-1", status("10.2.0.1"), encoding)
         after["web-1"] = ("10.2.0.1", True)
@@ -96,7 +96,7 @@ async def test_endpoints_of_a_site_follow_its_kubelets_through_an_outage(site: S
         await asyncio.to_thread(
             admin.wait_for, slices(namespace), name, partial(cloud_has, after), timeout=STARTED
         )
-        # What a kubelet says next comes with everything before it.
+        # A later report of a kubelet arrives with all earlier ones.
         await tell(second, namespace, "web-1", status("10.3.0.1", "10.2.0.1"), encoding)
         last = after | {"web-1": ("10.3.0.1", True)}
         for events, mark in zip(clients, marks, strict=True):

@@ -130,7 +130,7 @@ class Scene:
         await goes_on(self.follower, self._events, self._make, self._lists)
 
     async def leaves(self, why: str) -> None:
-        """The follower leaves the YurtHub, and says why."""
+        """Wait until the follower leaves the YurtHub, with this reason in the log."""
         await asyncio.to_thread(eventually, lambda: why in self._failures(), f"it is left: {why}")
 
     def _failures(self) -> str:

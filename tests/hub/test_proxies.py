@@ -23,7 +23,7 @@ from tests.hub.support.process import Hub, started
 from tests.hub.support.streams import listed, watching
 
 SERVER = "https://cloud.example:6443"
-"""A name that the proxies alone can resolve."""
+"""A name that only the proxies can resolve."""
 
 
 def proxied(kubeconfig: Path, proxy_url: str, name: str) -> Path:
@@ -66,7 +66,7 @@ async def test_a_hub_reaches_its_cloud_through_a_proxy_alone(tmp_path: Path, by:
         async with started(Hub(tmp_path, SERVER, kubeconfig=kubeconfig, env=env)) as hub:
             async with watching(hub.url, services, component="kube-proxy") as events:
                 await events.first("ADDED", "web")
-            # Watches keep the connections that they came by: the first request may open one more.
+            # Watches stay on their connections, so the first request may open a new one.
             await listed(hub.url, services, component="kubectl")
             before = len(proxy.asked)
             assert list(await listed(hub.url, services, component="kubectl")) == ["web"]

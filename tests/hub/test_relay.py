@@ -38,7 +38,7 @@ class Scene:
     name: str
 
     def server(self) -> str:
-        """Where the hub reads slices from."""
+        """The server from which the hub reads slices."""
         return next((each["server"] for each in self.edge.sources() if each["path"] == SLICES), "")
 
     def lists(self) -> int:

@@ -1,7 +1,7 @@
-"""A cluster that was replaced unnoticed by the node: same address, same certificates, and higher versions.
+"""A cluster that was replaced without the node's notice: same address, same certificates, and higher versions.
 
-A copy of the former cluster looks like an older state of the new one. Once one source has detected another history, the
-hub shows nothing of the former cluster.
+A copy of the previous cluster looks like an older state of the new one. Once one source has detected another history,
+the hub shows nothing of the previous cluster.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ async def test_nothing_of_the_former_cluster_is_shown_once_one_source_has_proved
     cloud: RealCloud, tmp_path: Path, then: str, is_new: bool
 ) -> None:
     class Readers:
-        """The components of a node, and whether one of them was shown the new cluster."""
+        """The components of a node, and whether one of them has seen the new cluster."""
 
         def __init__(self, outage: Outage) -> None:
             self._outage = outage
             self.is_proved = False
 
         async def see(self, path: str) -> str:
-            """Return `former` or `new` as a list shows, or "" where it shows nothing."""
+            """Return `former` or `new`, depending on the cluster that a list shows; "" if it shows nothing."""
             answer = await self._outage.ask(f"{path}?resourceVersion=0", PROTOBUF, READERS[path])
             found = {name for name in ("former", "new") if f"of-the-{name}".encode() in answer.body}
             assert len(found) < 2, f"{path} shows both"

@@ -108,7 +108,7 @@ async def _through_an_outage(cloud: RealCloud, outage: Outage, delay: float) -> 
         (ready,) = [each for each in back["status"]["conditions"] if each["type"] == "Ready"]
         assert ready["message"] == REPORTED["message"]
         await asyncio.to_thread(outage.hub.wait_for_metric, "edgehub_journal_entries", 0, STARTED)
-        # kubelet sees the cloud's word of its pods, and contradicts.
+        # kubelet sees the cloud's status of its pods, and contradicts it.
         await events["kubelet"].until(
             lambda seen: [each.name for each in seen[marks["kubelet"] :]].count("web-1") > 0
         )

@@ -1,4 +1,4 @@
-"""`edgehub upgrade` with a program that fails: the former one runs again, by itself and without a cloud."""
+"""`edgehub upgrade` with a failing program: the previous one is restored, without a person and without a cloud."""
 
 from __future__ import annotations
 

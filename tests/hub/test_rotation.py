@@ -26,7 +26,7 @@ KUBERNETES = "/api/v1/namespaces/default/services/kubernetes"
 
 
 class NodeFiles:
-    """A kubeconfig as kubeadm writes it: it names a link to the file with the present certificate and key."""
+    """A kubeconfig as from kubeadm, with a link to the file with the current certificate and key."""
 
     def __init__(self, folder: Path, cloud: RealCloud) -> None:
         self._folder = folder

@@ -47,7 +47,7 @@ def test_the_valid_part_of_a_bad_configmap_applies_and_the_rest_is_reported(
         views = hub.debug("views")
         assert isinstance(views, list)
         assert ["servicetopology"] in [each["filters"] for each in views if each["component"] == "flanneld"]
-        # The hub sends Events behind the rules' back; the cloud's watch tells when the first one is there.
+        # The hub sends Events asynchronously; the cloud's watch shows when the first one has arrived.
         recorded = real_cloud.admin.watch(events, timeout=SLACK, fieldSelector="reason=BadRule")
         with contextlib.closing(recorded):
             about = next(recorded).object["involvedObject"]
@@ -120,12 +120,12 @@ async def test_an_edit_of_the_rules_reaches_open_watches_at_once(
         ) as viewed,
     ):
         await relayed.first("ADDED", "web-1")
-        # The hub may learn only now that the rules of the test before are gone.
+        # The hub may learn only now that the previous test's rules were deleted.
         await viewed.until(showing("web-1", hub.node, "elsewhere"))
         rule = "flanneld/endpointslices#list;watch,ingress/endpointslices"
         await asyncio.to_thread(set_rules, real_cloud, filter_servicetopology=rule)
         await viewed.until(showing("web-1", hub.node))
-        # This one was never the hub's: it is ended, so that its client comes back to a filtered one.
+        # This watch was relayed. The hub ends it, so that its client comes back to a filtered one.
         await relayed.until(lambda _: relayed.ended)
         await asyncio.to_thread(set_rules, real_cloud)
         await viewed.until(showing("web-1", hub.node, "elsewhere"))

@@ -50,7 +50,7 @@ def test_components_start_over_a_satellite_and_outlast_a_link_that_worsens(
     leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
     def renewed(cloud: RealCloud, node: str) -> str:
-        """When the node's lease was last renewed, as the cloud has it."""
+        """When the node's lease was last renewed in the cloud."""
         return str(cloud.admin.get(f"{leases}/{node}")["spec"]["renewTime"])
 
     hub, link = linked

@@ -69,7 +69,7 @@ def hub(
     tmp_path_factory: pytest.TempPathFactory,
     node_name: str,
 ) -> Iterator[Hub]:
-    """A hub with every option of topology, behind a link that can be cut."""
+    """A hub with every topology option, behind a link that can be cut."""
     real_cloud.apply(HUB_NODES)
     real_cloud.apply(POOL_CRD)
     flags = (

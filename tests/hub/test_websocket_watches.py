@@ -74,7 +74,7 @@ async def watch(
 
 
 async def event(socket: Socket) -> tuple[str, str]:
-    """Type and name of the next event, which is one message of text."""
+    """Type and name of the next event, which is one text message."""
     message = await asyncio.wait_for(socket.receive(), WAIT)
     assert message.type is aiohttp.WSMsgType.TEXT, message
     assert message.data.endswith("\n"), "as from kube-apiserver"

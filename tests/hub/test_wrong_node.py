@@ -1,4 +1,5 @@
-"""A hub under a name that is not its node's answers, and says that it is not ready: no filter knows its pool."""
+"""A hub under another name than its node's answers requests, but reports that it is not ready: no filter knows its
+pool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An authority's certificates pass a strict verifier, for their names and their time alone; keys belong to them."""
+"""An authority's certificates pass a strict verifier, only for their names and their validity; keys match them."""
 
 from __future__ import annotations
 

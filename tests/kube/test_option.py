@@ -1,4 +1,4 @@
-"""An option is declared once, and a mistake in the flags is told in one line."""
+"""An option is declared once, and a mistake in the flags is reported in one line."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def test_flags_are_made_of_the_fields_and_settings_of_what_was_typed(
     )
     with pytest.raises(SystemExit):
         parser.parse_args(["--mode", "c"])
-    assert "--mode is one of a, b, not 'c'" in capsys.readouterr().err
-    with pytest.raises(ValueError, match="hub_mode is one of a, b, not 'c'"):
+    assert "--mode must be one of a, b, not 'c'" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="hub_mode must be one of a, b, not 'c'"):
         read(Settings, {"mode": "c"}, "hub_")
 
 

@@ -69,7 +69,7 @@ def bare(instance: Instance, clouds: Machine, manager: None, prepared: None) -> 
 
 @pytest.fixture(scope="session")
 def behind_hub(node: Machine, clouds: Machine, manager: None) -> Iterator[None]:
-    """The node, its kube-proxy and coredns are behind its hub, from the first test that needs it to the last of all."""
+    """The node, its kube-proxy and coredns use its hub, from the first test that needs it to the last."""
     hub.install(node)
     hub.start_pods_anew(clouds, node.name)
     yield

@@ -45,7 +45,7 @@ def test_pods_have_the_api_server_from_before_the_installation_until_after_its_e
     before, after = Caller("before", node, clouds), Caller("after", node, clouds)
     before.start()
     hub.install_program(node, tmp_path / "release")
-    # The hub's address, for pods that are started behind it.
+    # The hub's address for pods that are started while it is installed.
     address = "169.254.2.1"
     try:
         with answered_throughout("installation", before):

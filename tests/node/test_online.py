@@ -1,4 +1,4 @@
-"""A node behind its hub while the cloud is there: its certificate is renewed, it is drained, deleted and back."""
+"""A node with its hub while the cloud is up: its certificate is renewed, it is drained, deleted and re-created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two nodes of a pool behind their hubs: the leader dies, one borrows the other's link, and both are cut off."""
+"""Two nodes of a pool with their hubs: the leader dies, one borrows the other's link, and both are cut off."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHARED = "pool-shared"
 def second(
     instance: Instance, node: Machine, clouds: Machine, behind_hub: None, prepared: None
 ) -> Iterator[Machine]:
-    """The other node of the pool, behind its own hub, until the tests of this file are over."""
+    """The other node of the pool, with its own hub, until the tests of this file end."""
     lifecycle.up(instance, 2)
     other = Machine(instance, "edge-2")
     hub.prepare_pool(clouds, POOL)
@@ -116,7 +116,7 @@ def test_kube_proxy_is_right_by_what_the_neighbour_s_kubelet_says(
 
 
 def leader(clouds: Machine) -> str:
-    """The node that leads the pool; "" where none does."""
+    """The node that leads the pool; "" if there is none."""
     listed = ("--namespace=kube-system", "get", "configmap", f"leader-hub-{POOL}", "--ignore-not-found")
     said = cloud.kubectl(clouds, *listed, "--output=jsonpath={.data.leaders}")
     return said.partition("/")[0]
@@ -132,7 +132,7 @@ def rules(node: Machine) -> str:
 
 
 def ready(node: Machine) -> str:
-    """Return how the hub reaches its cloud, by its own word."""
+    """Return the hub's report on its path to the cloud."""
     return node.try_run("curl", "--silent", "--max-time", "5", "http://127.0.0.1:10267/readyz").stdout
 
 

@@ -1,4 +1,4 @@
-"""A node behind its hub lives through an outage: a reboot, crashes and restarts in it, and the return."""
+"""A node with its hub during an outage: a reboot, crashes and restarts, and the return of the cloud."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.node.support.callers import LONG, Caller
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
 MOVED = "1h"
-"""How much later the hub thinks it is after the reboot: kubelet asks for another token for each pod."""
+"""The offset of the hub's clock after the reboot, so that kubelet requests another token for each pod."""
 
 
 @pytest.fixture(scope="module")
 def caller(node: Machine, clouds: Machine, behind_hub: None, prepared: None) -> Caller:
-    """Start a pod behind the hub that lives through the complete outage."""
+    """Start a pod that runs through the complete outage."""
     stays = Caller("stays", node, clouds)
     stays.start()
     return stays
@@ -40,7 +40,7 @@ def leaver(node: Machine, clouds: Machine, caller: Caller) -> Caller:
 
 @pytest.fixture(scope="module")
 def rebooted(instance: Instance, node: Machine, clouds: Machine, caller: Caller, leaver: Caller) -> None:
-    """The power has gone in an outage, and the node is up again an hour later, still cut off."""
+    """The node after a power cut in an outage and a boot an hour later, still cut off."""
     hub.make_autonomous(clouds, node.name)
     network.cut(clouds, node.name, Cut.HOLE)
     caller.wait_for_calls()
@@ -178,9 +178,9 @@ def test_a_static_pod_is_started_and_changed_in_an_outage(rebooted: None, node: 
 def test_a_hub_that_has_lost_what_it_knew_of_callers_answers_none(
     rebooted: None, node: Machine, caller: Caller
 ) -> None:
-    """The tests above would fail without this memory: the caller's token is verified by it alone."""
+    """The tests above depend on this memory: the caller's token is verified only by it."""
     node.run("systemctl", "stop", "edgehub.socket", "edgehub")
-    # By which the hub knows the tokens of callers again.
+    # The key of the records by which the hub recognizes callers' tokens.
     callers_key = "/var/lib/edgehub/callers.key"
     node.run("rm", callers_key)
     node.run("systemctl", "start", "edgehub.socket", "edgehub")

@@ -1,4 +1,4 @@
-"""A node behind its hub through an outage of weeks: power cuts in it, with all clocks moved, and the return."""
+"""A node with its hub in an outage of weeks: power cuts, with all clocks moved, and the return of the cloud."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from tests.node.support.callers import LONG, Caller
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
 SHORT = "short"
-"""A pod whose token is for another audience than the API server, so that kube-apiserver does not extend it to a year.
-"""
+"""A pod whose token has another audience than the API server, so that kube-apiserver does not extend it to a year."""
 
 
 @pytest.fixture(scope="module")

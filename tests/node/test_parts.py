@@ -32,7 +32,7 @@ def test_each_checkout_has_an_instance_of_its_own() -> None:
 
 @pytest.mark.parametrize("name", ["", "../up", "a b", "-a", "a" * 42])
 def test_a_name_that_is_no_folder_s_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="no name of an instance"):
+    with pytest.raises(ValueError, match="not a valid instance name"):
         Instance(name)
 
 

@@ -21,14 +21,14 @@ NAME = "many"
 def test_a_node_takes_as_many_pods_as_without_a_hub(node: Machine, clouds: Machine) -> None:
     @dataclass(frozen=True, slots=True)
     class Use:
-        """Memory in MB, and the seconds of a processor that a program has used so far."""
+        """Memory in MB, and CPU seconds that a program has used so far."""
 
         memory: float
         processor: float
 
         @classmethod
         def of(cls, node: Machine, pid: str) -> Self:
-            """Read it from the kernel, of one process alone."""
+            """Read the values of a single process from the kernel."""
             process = f"/proc/{pid}"
             status = dict(line.split(":", 1) for line in node.run("cat", f"{process}/status").splitlines())
             fields = node.run("cat", f"{process}/stat").rpartition(")")[2].split()

@@ -76,7 +76,7 @@ class Upgrades:
         return any(not self.node.try_run("test", "-e", path).returncode for path in GUARDS)
 
     def wait_until_back(self, *found: str) -> None:
-        """Wait until the files are one of these, the guard is gone, and the hub is ready."""
+        """Wait until the files are one of these, the guard has ended, and the hub is ready."""
         until("the guard has ended", lambda: not self.has_guard(), LONG)
         until("the files are as they were", lambda: self.files() in found, LONG)
         hub.wait_until_ready(self.node)
@@ -159,7 +159,7 @@ def test_kubelet_goes_back_to_the_former_hub(instance: Instance, bare: Machine, 
 
 
 def check(upgrades: Upgrades, instance: Instance, clouds: Machine) -> None:
-    """All that goes wrong without a cloud."""
+    """Check all failures without a cloud."""
     node = upgrades.node
     network.cut(clouds, node.name, Cut.HOLE)
     upgrades.meet_bad_versions()

@@ -1,7 +1,8 @@
-"""How many values a class is made of: collaborators that belong together are one.
+"""The number of constructor arguments: collaborators that belong together should be one argument.
 
 A record, whose fields are data and whose constructor is generated, may have more: a row of a report, a set of options.
-A field that acts or changes (a callable, a protocol, an object with state) is a collaborator: its class is no record.
+A field that acts or changes (a callable, a protocol, an object with state) is a collaborator, so its class is not a
+record.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Class(NamedTuple):
 
 
 def classes() -> Iterator[Class]:
-    """Each class and alias of the program."""
+    """Each class and type alias of the program."""
     for path in program_modules():
         module = label(path).removesuffix(".py").replace("/", ".")
         imported = {

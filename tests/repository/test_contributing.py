@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md is right: a newcomer's filter, made from the page alone, passes the tests that the page names."""
+"""CONTRIBUTING.md is right: a newcomer's filter, made from this page only, passes the tests that the page names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BLOCK = re.compile(r"^```(diff|sh)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 def test_a_filter_is_added_by_the_page_alone(tmp_path: Path) -> None:
     folders = ("addons", "kube", "controllers", "configmaps", "tests", "docs")
     for folder in folders:
-        # With what Python has compiled, but for what other tests are just writing of that.
+        # With compiled files, except those that other tests are writing now.
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("*.pyc.*"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     page = ROOT / "CONTRIBUTING.md"

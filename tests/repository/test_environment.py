@@ -1,4 +1,4 @@
-"""`scripts/environment` on machines of every kind: stand-ins for Python and pip record its calls."""
+"""`scripts/environment` on machines of every kind: fakes of Python and pip record its calls."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def bare(tmp_path: Path) -> Machine:
 
 @pytest.fixture
 def machine(bare: Machine) -> Machine:
-    """One with the newest."""
+    """A machine with the newest Python."""
     bare.install("python3.13")
     return bare
 
@@ -149,7 +149,7 @@ def test_the_first_start_compiles_the_project(machine: Machine) -> None:
 
 def test_the_second_start_is_quick(machine: Machine) -> None:
     def spent_by_children() -> float:
-        """Seconds of CPU of the programs that have ended so far."""
+        """CPU seconds of the child processes that have ended so far."""
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         return used.ru_utime + used.ru_stime
 
@@ -322,7 +322,7 @@ def test_python_is_found_in_pyenv(source: str, bare: Machine) -> None:
         (pyenv / "libexec").mkdir()
         bare.install("pyenv", at=pyenv / "libexec")
         (bare.path / "pyenv").symlink_to(pyenv / "libexec" / "pyenv")
-    # A shim of pyenv stands on the PATH and refuses: its version is not selected.
+    # A pyenv shim on the PATH refuses, because its version is not selected.
     (bare.path / "python3.13").write_text("#!/bin/bash\nexit 127\n")
     (bare.path / "python3.13").chmod(0o755)
     done = bare.start("hub", **({"PYENV_ROOT": str(pyenv)} if source == "variable" else {}))

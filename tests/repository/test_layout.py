@@ -1,4 +1,4 @@
-"""Where things lie in `addons/`, `scripts/` and `tests/`, how full a folder is, and that a name means one thing."""
+"""The contents of `addons/`, `scripts/` and `tests/`, the size of folders, and the uniqueness of names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHARED_NAMES = {"Settings": "those of the hub, and those of the manager: two pro
 
 
 def packages() -> dict[Path, tuple[int, int]]:
-    """Each package of product and scripts: how many modules it holds beside `__init__`, and how many packages."""
+    """The number of modules other than `__init__`, and of sub-packages, in each package of product and scripts."""
     folders = {path.parent for path in program_modules()}
     return {
         folder: (
@@ -44,7 +44,7 @@ def test_only_addons_and_what_starts_them_stand_directly_in_addons() -> None:
         }
 
     here = {path.stem for path in (ROOT / "addons").glob("*.py")} - {"__init__"}
-    # Modules directly in `addons/` that are no addon: the list of addons, and what starts them.
+    # Modules directly in `addons/` that are not addons: the list of addons, and the modules that start them.
     beside_the_addons = frozenset({"hub", "options", "parts", "settings", "command"})
     assert here - beside_the_addons == listed_addons(ROOT / "addons" / "hub.py") - beside_the_addons
     assert here >= beside_the_addons
@@ -77,7 +77,7 @@ def test_each_package_says_what_may_live_there() -> None:
 
 def test_no_two_classes_of_the_product_share_a_name() -> None:
     def shared_names(paths: Iterable[Path]) -> dict[str, list[str]]:
-        """Each name of a class or of a type at the top of more than one module, with the modules."""
+        """Each class or type name at the top level of more than one module, with the modules."""
         found: defaultdict[str, list[str]] = defaultdict(list)
         for path in paths:
             for node in parse(path).body:

@@ -18,12 +18,12 @@ _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
 def is_banned(name: str) -> bool:
-    """Whether a name has one of these terms, or its plural, as a part."""
+    """True if a name has one of these terms, or its plural, as a part."""
     return any({part, part.removesuffix("s")} & BANNED for part in map(str.lower, _PART.findall(name)))
 
 
 def test_no_name_is_a_private_term() -> None:
-    """Names of test functions are sentences, which may use each word of the language."""
+    """Names of test functions are sentences, so any word may occur in them."""
 
     def defined(module: ast.Module) -> Iterator[str]:
         """The names of classes, functions, parameters, attributes and variables that a module defines."""

@@ -54,11 +54,11 @@ def _is_of_library(text: str) -> bool:
 
 
 def private_attributes(module: ast.Module) -> Iterator[str]:
-    """Private attributes of other objects that a module uses, but those that a class or function of its own defines.
+    """Private attributes of other objects that a module uses, except those that its own classes or functions define.
     `__dict__` has all of them.
 
-    What an attribute belongs to cannot be seen without its type: a name counts as the module's own where the module
-    assigns it on `self` or `cls`, or defines it.
+    The owner of an attribute is unknown without types: a name counts as the module's own if the module assigns it on
+    `self` or `cls`, or defines it.
     """
     own = set(_defined(module)) | DOCUMENTED
     for node in ast.walk(module):
@@ -105,8 +105,8 @@ def test_no_private_name_of_a_library_stands_in_a_text() -> None:
 
 def test_the_product_uses_no_private_attribute_of_a_library() -> None:
     found = {(label(path), name) for path in program_modules() for name in private_attributes(parse(path))}
-    # Names without which nobody can walk the arguments of a parser of argparse's, or the labels of metrics that have no
-    # series yet. They make help, completion and docs, and no request depends on them. The list can only shrink.
+    # Names without which argparse's arguments, or labels of metrics without series, cannot be enumerated. Help,
+    # completion and docs need them, no request does. The list may only shrink.
     exceptions = {
         ("kube/option.py", "_actions"),
         ("kube/option.py", "_SubParsersAction"),

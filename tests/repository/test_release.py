@@ -1,4 +1,4 @@
-"""A release: two builds are equal, and the wheel alone runs hub and manager in an empty environment."""
+"""A release: two builds are equal, and the wheel runs hub and manager in an otherwise empty environment."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def installed(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([sys.executable, "-I", "-m", "venv", "--without-pip", venv], check=True)
     scheme = {"base": str(venv), "platbase": str(venv)}
     packages = Path(sysconfig.get_path("purelib", "venv", vars=scheme))
-    # pip of the tests' environment installs into another one; what follows a .pth is not looked at for .pth files, so
-    # the checkout, which the tests' environment has by one, is not seen.
+    # pip of the tests' environment installs into another one. A .pth file there is not searched for further .pth
+    # files, so the checkout, which the tests' environment has by one, is invisible.
     install = [sys.executable, "-m", "pip", "--python", str(venv / "bin" / "python"), "install", "-q"]
     offline = ["--no-index", "--no-deps", "--disable-pip-version-check", str(release / WHEEL)]
     subprocess.run([*install, *offline], check=True)
@@ -124,7 +124,7 @@ def test_whoever_builds_the_wheel_gets_the_same_one(release: Path, tmp_path: Pat
     [
         ("edgehub", ["--version"], 0, f"edgehub {VERSION}"),
         ("edgehub", ["--help"], 0, "--pod-address"),
-        ("edgehub", [], 2, "say where the cloud is: --server or --kubeconfig"),
+        ("edgehub", [], 2, "no cloud: give --server or --kubeconfig"),
         ("edgehub", ["doctor", "--root", "/nowhere"], 1, "failed   kubeconfig"),
         ("edgehub-manager", ["--version"], 0, f"edgehub-manager {VERSION}"),
         ("edgehub-manager", [], 2, "outside a cluster the manager needs --kubeconfig"),

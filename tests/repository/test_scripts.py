@@ -26,7 +26,7 @@ LAUNCHERS = {
     "node": "-m scripts.node_machine.program --node n1 a b",
     "test": "-m pytest -mnode --node n1 a b",
 }
-"""Script: what it asks of Python when it is given `--node n1 "a b"`."""
+"""By script: the arguments with which it calls Python when it gets `--node n1 "a b"`."""
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_a_launcher_becomes_its_program(name: str, checkout: Path, tmp_path: Pat
     assert arguments == LAUNCHERS[name]
     # The program that runs for long gets the signals: it took the script's place.
     assert int(process) == run.pid
-    # The hub's and the manager's arguments may be paths from where the user stands.
+    # Arguments of hub and manager may be paths relative to the user's folder.
     assert Path(folder) == (tmp_path if name in {"hub", "manager"} else checkout)
 
 

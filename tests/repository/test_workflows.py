@@ -18,7 +18,7 @@ WORKFLOWS = ROOT / ".github" / "workflows"
 def test_actionlint_finds_no_fault() -> None:
     program = ensure_binaries(recipe=ACTIONLINT)["actionlint"]
     files = sorted(map(str, WORKFLOWS.glob("*.yaml")))
-    # Without the other linters that it finds on some machines: it says the same everywhere.
+    # Without linters that exist only on some machines, so that the result is the same everywhere.
     command = [str(program), "-no-color", "-shellcheck=", "-pyflakes=", *files]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -9,10 +9,10 @@ from aiohttp import web
 
 
 async def end_accepting(listening: socket.socket) -> None:
-    """Accept no more connections, and return when the server has all those that asyncio has accepted.
+    """Accept no more connections, and wait until the server has all connections that asyncio has accepted.
 
-    asyncio gives a connection to the server after the handshake of TLS. A server that ends before knows nothing of the
-    connection, which then stays open for ever. `_accept_connection2` is asyncio's task for one accepted connection.
+    asyncio passes a connection to the server after the TLS handshake. A server that ends before does not know the
+    connection, which then stays open. `_accept_connection2` is asyncio's task for one accepted connection.
     """
     asyncio.get_running_loop().remove_reader(listening)
     tasks = (each for each in asyncio.all_tasks() if _name(each) == "_accept_connection2")

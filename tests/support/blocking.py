@@ -1,10 +1,9 @@
-"""Finds what holds an event loop during tests: a callback that computes for long, and calls that wait for the world.
+"""Finds code that blocks an event loop during tests: long computations in a callback, and blocking calls.
 
-A callback's time is its thread's CPU time, so that a busy machine does not matter, without that of the garbage
-collector: it goes through all that the tests before have left behind, in whichever callback. A thread that looks on
-tells whose code spends it: the test clouds share their loop with the product, and a test may compute as long as it
-likes. Calls that wait cost no CPU: Python's audit events tell of them. Those are looked at only while a callback runs,
-in its thread.
+A callback's time is its thread's CPU time, so that a busy machine does not matter, without garbage collection, which
+also collects what earlier tests left. A watching thread samples whose code runs, because the test clouds share their
+loop with the product, and a test may compute for any time. Blocking calls use no CPU: Python's audit events report
+them, for callbacks of the loop's thread only.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ PRODUCT = tuple(f"{ROOT / package}/" for package in ("kube", "addons", "controll
 TESTS = (f"{ROOT / 'tests'}/", f"{ROOT / 'scripts'}/")
 OURS = (*PRODUCT, *TESTS)
 CALLS_OTHERS = f"{ROOT / 'addons'}/proxy/hook_dispatch.py"
-"""Calls the hooks of mitmproxy's addons, too: what those do is not ours."""
+"""Calls the hooks of mitmproxy's addons as well, whose code is not ours."""
 
 WAITS = {
     "time.sleep": "sleeps",
@@ -66,7 +65,7 @@ class _State(threading.local):
 
     inside: bool = False
     collected: float = 0.0
-    """Seconds of CPU."""
+    """Seconds of CPU for garbage collection."""
     collects_since: float = 0.0
 
 
@@ -111,7 +110,7 @@ def install() -> None:
         finally:
             _state.inside = False
             _running.pop(threading.get_ident(), None)
-            # A task's step is a method of the task, which says more of itself than the step does.
+            # A task's step is a method of the task, which identifies itself better than the step.
             held_by = getattr(getattr(handle, "_callback", None), "__self__", handle)
             spent = time.thread_time() - begin - (_state.collected - collected)
             if spent > LIMIT and spent * _others_share(looks, held_by) > LIMIT:
@@ -150,7 +149,7 @@ def _others_share(looks: _Looks, held_by: object) -> float:
     total = looks.for_tests + looks.for_others
     if total:
         return looks.for_others / total
-    # One long call of a C function, which lets no other thread look on.
+    # One long call of a C function, during which no other thread can sample.
     coroutine = held_by.get_coro() if isinstance(held_by, asyncio.Task) else None
     code = getattr(coroutine, "cr_code", None)
     return 0.0 if code is not None and code.co_filename.startswith(TESTS) else 1.0
@@ -177,7 +176,7 @@ def _waits(event: str, arguments: tuple[Any, ...]) -> bool:
 
 
 def _blame(event: str, frame: FrameType | None) -> None:
-    """Note the nearest caller that is ours; of calls that nobody may make, also one that nobody of ours is behind."""
+    """Record the nearest caller in our code; for forbidden calls, also one without such a caller."""
     callers = list(_callers(frame))
     ours = next(filter(_is_ours, callers), None)
     between = callers[: callers.index(ours)] if ours is not None else callers
@@ -198,7 +197,7 @@ def _is_ours(frame: FrameType) -> bool:
 
 
 def _callers(frame: FrameType | None) -> Iterator[FrameType]:
-    """From a call outwards, as far as the loop."""
+    """The frames from a call outwards, up to the loop."""
     while frame is not None and frame.f_code.co_filename != __file__:
         yield frame
         frame = frame.f_back

@@ -26,7 +26,7 @@ _KEYS = {"ArrowDown": 40, "Enter": 13}
 
 
 def find_browser() -> str:
-    """The browser's program; the test is skipped where there is none."""
+    """The browser's program; skips the test if there is none."""
     found = next(filter(None, map(shutil.which, _PROGRAMS)), None)
     if found is None:
         pytest.skip("no Chromium on this machine (Debian: apt-get install chromium)")
@@ -34,7 +34,7 @@ def find_browser() -> str:
 
 
 class Browser:
-    """One page in a browser of its own. A context manager."""
+    """One page in its own browser. A context manager."""
 
     def __init__(self, folder: Path, width: int = 1600, height: int = 900) -> None:
         self._folder = folder / "chromium"

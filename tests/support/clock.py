@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Clock:
-    """Shows `now` until the test sets another time."""
+    """Returns `now` until the test sets another time."""
 
     def __init__(self, now: float = 1000.0) -> None:
         self.now = now

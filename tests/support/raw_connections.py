@@ -16,5 +16,5 @@ async def said(port: int, data: bytes) -> bytes:
 
 
 async def connected(port: int, number: int) -> list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """Open so many connections, and send nothing."""
+    """Open this number of connections, and send nothing."""
     return [await asyncio.open_connection("127.0.0.1", port) for _ in range(number)]

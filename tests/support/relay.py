@@ -44,7 +44,8 @@ def relay(
 
 
 def exchange(near: socket.socket, far: socket.socket, up: Passed, down: Passed) -> None:
-    """Copy between two sockets until both directions have ended. `up` and `down` see each chunk before it goes on."""
+    """Copy between two sockets until both directions have ended. `up` and `down` are called with each chunk before it
+    is sent."""
     back = threading.Thread(target=copy, args=(far, near, down), daemon=True)
     back.start()
     copy(near, far, up)
@@ -78,8 +79,8 @@ def _pass_on(taken: socket.socket, connect: Callable[[], socket.socket], pause: 
 
 
 def copy(source: socket.socket, target: socket.socket, passed: Passed) -> None:
-    """Forward each chunk of `source`, which `passed` sees first, to its end or that of `target`, and end both."""
-    # One read of a TLS socket is one record at most.
+    """Forward each chunk of `source` after calling `passed`, until `source` or `target` ends, and shut both down."""
+    # One read of a TLS socket returns at most one record.
     with contextlib.suppress(OSError):
         while chunk := source.recv(CHUNK):
             passed(chunk)
@@ -87,4 +88,4 @@ def copy(source: socket.socket, target: socket.socket, passed: Passed) -> None:
     for each in (source, target):
         # A closed socket's number is the next connection's, of which a thread that still reads would take the bytes.
         with contextlib.suppress(OSError):
-            socket.socket.shutdown(each, socket.SHUT_RDWR)  # that of TLS would first forget how to read
+            socket.socket.shutdown(each, socket.SHUT_RDWR)  # TLS's own shutdown would first prevent reading

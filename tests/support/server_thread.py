@@ -14,7 +14,7 @@ HOST = "127.0.0.1"
 
 
 class ServerThread:
-    """A thread that serves within the `with` statement, and closes the server behind it."""
+    """A thread that serves within the `with` statement, and closes the server afterwards."""
 
     def __init__(self, server: BaseServer) -> None:
         self._server = server

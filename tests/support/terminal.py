@@ -15,7 +15,7 @@ WAIT = 40.0
 
 
 class Terminal:
-    """One program on a screen of its own. A context manager; the test is skipped where there is no tmux."""
+    """One program on its own screen. A context manager; skips the test if there is no tmux."""
 
     def __init__(self, folder: Path, command: Sequence[str], width: int = 160, height: int = 40) -> None:
         if shutil.which("tmux") is None:

@@ -16,7 +16,7 @@ from tests.support.accepting import end_accepting, end_server
 
 @pytest.fixture(name="sides")
 def sides_of_tls(tmp_path: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """The server's, and that of clients."""
+    """The server's TLS context, and the clients'."""
     authority = Authority()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(*authority.issue_server("localhost", ["localhost"]).write(tmp_path, "server"))

@@ -27,7 +27,7 @@ pytest_plugins = ["pytester"]
 
 
 class Addon:
-    """One that fails, and is logged by the product."""
+    """An addon that fails, which the product logs."""
 
     name = "failing"
 

@@ -1,10 +1,10 @@
 """Points the slices of default/kubernetes at the hub, so that kube-proxy leads clients of that ClusterIP to the hub.
 
-No component has it by default, unlike at YurtHub: the cluster signs no certificate for the names of that Service on a
-node, so pods that verify by their ca.crt would refuse the hub by the ClusterIP and by `kubernetes.default.svc`.
-Needs: the hub's address. Changes: every slice of that Service whose address type the hub has an address of:
-its only endpoint becomes the hub's address, ready, and the port named https the hub's. When the hub has no
-address of that family, or the slice has no port https, the slice is kept.
+No component has it by default, unlike at YurtHub: the cluster certifies no node for the names of that Service, so pods
+that verify by their ca.crt would refuse the hub by the ClusterIP and by `kubernetes.default.svc`. Needs: the hub's
+address. Changes: each slice of that Service with an address type for which the hub has an address: its only endpoint
+becomes the hub's address, ready, and the port named https becomes the hub's. A slice of another address type, or
+without a port https, is kept.
 """
 
 from __future__ import annotations

@@ -17,10 +17,10 @@ HTTPS = "https"
 
 
 def is_kubernetes(obj: ApiObject) -> bool:
-    """Whether this is that Service, its Endpoints, or a slice of it.
+    """True for the Service default/kubernetes, its Endpoints, and its slices.
 
-    A slice is known by its name, as to OpenYurt and SuperEdge, or by its label: on a dual-stack cluster the slice of
-    the second family has another name.
+    A slice is identified by its name, as in OpenYurt and SuperEdge, or by its label: on a dual-stack cluster the slice
+    of the second family has another name.
     """
     if obj.namespace != NAMESPACE:
         return False

@@ -1,11 +1,9 @@
-"""Points the Endpoints and slices of default/kubernetes at an address of the node itself (SuperEdge's local
-rewrite).
+"""Points the Endpoints and slices of default/kubernetes at an address of the node itself (SuperEdge's local rewrite).
 
-Needs: both annotations superedge.io/local-endpoint (an IP literal) and superedge.io/local-port (1 to 65535)
-on the object (SuperEdge), or the hub's own option, which goes before them. Changes: all subsets become one
-with that address and a TCP port https; all endpoints and ports of a slice likewise. The object is kept when
-neither is given, when an annotation cannot be read, or when the address is of another family than the
-object's: a slice has one family for good.
+Needs: both annotations superedge.io/local-endpoint (an IP literal) and superedge.io/local-port (1 to 65535) on the
+object (SuperEdge), or the hub's own option, which takes precedence. Changes: all subsets become one with that address
+and a TCP port https; all endpoints and ports of a slice likewise. The object is kept if neither is set, if an
+annotation is invalid, or if the address family differs from the object's: a slice's family never changes.
 """
 
 from __future__ import annotations

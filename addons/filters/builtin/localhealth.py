@@ -1,13 +1,13 @@
 """Removes the endpoints on nodes that the hub's local health source calls unhealthy (SuperEdge's service autonomy
 enhancement, with edge-health).
 
-Needs: the local health of each endpoint's node. Changes: EndpointSlices (v1, v1beta1) and Endpoints, of services with a
-topology and without, ready and not ready addresses alike; an emptied object is still sent. default/kubernetes is left
-alone. An endpoint is kept where the source does not name its node, and where it names no node itself: SuperEdge loses
-every endpoint made by hand as soon as it is switched on. While the health source has not answered, or its last answer
-is too old, nothing is filtered; nor is an object larger than MAX_ENDPOINTS.
+Needs: the local health of each endpoint's node. Changes: EndpointSlices (v1, v1beta1) and Endpoints, of services with
+and without topology, ready and not ready addresses alike; an emptied object is still sent. default/kubernetes is not
+filtered. An endpoint is kept if it names no node, or a node that the source does not report: SuperEdge loses every
+manually created endpoint as soon as it is switched on. Nothing is filtered while the health source has not answered,
+or its last answer is too old; nor is an object larger than MAX_ENDPOINTS.
 
-Part of the chain only where the hub has option hub_local_health.
+Part of the chain only if the hub has the option hub_local_health.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 """Updates endpoints by kubelets' pod statuses while the cloud is away: address, readiness, end.
 
-Needs: the statuses that kubelet reported of this node's pods of the object's namespace, and in a pool without its cloud
-those that kubelets of other nodes reported of theirs; the object's Service; for a pod that no endpoint names the slices
-of that Service. Changes: EndpointSlices (v1, v1beta1) and Endpoints, as Kubernetes' own controllers would
-(`podToEndpoint` of k8s.io/endpointslice): each endpoint whose `targetRef` names such a pod; and a pod that the Service
-selects and no slice names comes into the first slice, without zone and host name.
+Needs: the statuses that kubelet reported for this node's pods in the object's namespace, and, in a pool without its
+cloud, the reports of other nodes' kubelets for their pods; the object's Service; for a pod without endpoint, the
+slices of that Service. Changes: EndpointSlices (v1, v1beta1) and Endpoints, as Kubernetes' own controllers would
+(`podToEndpoint` of k8s.io/endpointslice): each endpoint whose `targetRef` names such a pod; and the first slice gets,
+without zone and host name, a pod that the Service selects and no slice names.
 
-A node speaks for its own pods alone: a report of another node than the endpoint's changes nothing. When something is
-missing: a pod without a report stays as the cloud has it. Without the Service no endpoint is added. To an object
-without ports none is added where the Service has target ports by name, because only the pod's spec knows their numbers.
-An object larger than MAX_ENDPOINTS is not filtered.
+A node reports only its own pods: a report of another node than the endpoint's changes nothing. When something is
+missing: a pod without a report stays as the cloud has it. Without the Service no endpoint is added, nor to an object
+without ports if the Service has named target ports, whose numbers only the pod's spec has. An object larger than
+MAX_ENDPOINTS is not filtered.
 
-A report counts until the cloud has written the object later than the pod that says the same (`PodReport.concerns`).
+A report counts until the cloud has written the object later than the pod with the same status (`PodReport.concerns`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Gives the Service default/kubernetes the hub's address and port, so that pods which kubelet starts find the
-hub.
+"""Gives the Service default/kubernetes the hub's address and port, so that pods which kubelet starts find the hub.
 
-Needs: the hub's address. Changes: clusterIP and clusterIPs (openyurt#2173), one per address family that both
-the Service and the hub have, the families when fewer are left, and the port named https. When the hub has no
-address of any of the Service's families, nothing is changed: pods go on reaching the cloud directly.
+Needs: the hub's address. Changes: clusterIP and clusterIPs (openyurt#2173), one for each address family that both the
+Service and the hub have, the families if fewer remain, and the port named https. If the hub has no address of the
+Service's families, nothing changes: pods continue to reach the cloud directly.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class MasterService:
             spec.set("clusterIP", hosts[0])
             differs = True
         if spec.has("ipFamilies"):
-            # The lists are paired by position: a family that is left alone would get the other one's address.
+            # The lists correspond by position: a family left in one list would get the other family's address.
             differs |= write_texts(spec, "ipFamilies", [family for family, _ in wanted])
         port = https_port(spec)
         if port is not None:

@@ -1,10 +1,9 @@
-"""Points a pod at the hub where its spec spells out the API server's address in the environment of its
-containers.
+"""Points a pod at the hub if its containers' environment contains the API server's address.
 
-Needs: the hub's address. Changes: the values of KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT in
-containers that have them; none is added and init containers stay as they are, as in YurtHub. When
-the hub has no address, or the pod has more than MAX_VARIABLES, the pod is kept. YurtHub also filters the
-answers to kubelet's PATCH of a pod's status; here rules name reads only.
+Needs: the hub's address. Changes: the values of KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT in containers that
+have them; none is added and init containers do not change, as in YurtHub. If the hub has no address, or the pod has
+more than MAX_VARIABLES, the pod is kept. YurtHub also filters the answers to kubelet's PATCH of a pod's status; rules
+of this hub apply only to reads.
 """
 
 from __future__ import annotations

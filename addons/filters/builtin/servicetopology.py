@@ -1,16 +1,19 @@
-"""Keeps those of a Service's endpoints that its topology annotations let this node reach.
+"""Keeps only the endpoints of a Service that its topology annotations let this node reach.
 
 Needs: the Service, and, by its annotations, this node's pool and that pool's nodes, or the labels of this node and of
 the endpoints' nodes. Changes: EndpointSlices (v1, v1beta1) and Endpoints, ready and not ready addresses alike; an
-endpoint that names no node goes; an emptied object is still sent, for kube-proxy needs to see it (openyurt#1028).
+endpoint that names no node is removed; an emptied object is still sent, because kube-proxy must see it
+(openyurt#1028).
 
-When something is missing, as in the documents of OpenYurt and SuperEdge: - no service-name label, no Service, no
-annotation, an unknown value or a JSON text without keys, more keys than an object larger than MAX_ENDPOINTS: nothing is
-filtered by it; - pool scope, and this node is in no pool, its pool does not exist, or the pool's status is not written
-yet: nothing is filtered by it. A pool without nodes is a known answer: it takes every endpoint away but this node's
-own; - label keys, and this node is unknown or has none of the keys: every endpoint goes; an endpoint whose node is
-unknown goes. With both annotations an endpoint must satisfy both; where one restricts nothing, the verdict names that
-one.
+When something is missing, as in the documents of OpenYurt and SuperEdge:
+- no service-name label, no Service, no annotation, an unknown value, JSON without keys, too many keys, or an object
+  larger than MAX_ENDPOINTS: the annotation has no effect;
+- pool scope, and this node is in no pool, its pool does not exist, or the pool's status is not written yet: the
+  annotation has no effect. A pool without nodes is known: only this node's own endpoints remain;
+- label keys, and this node is unknown or has none of the keys: every endpoint is removed; so is an endpoint whose node
+  is unknown.
+
+With both annotations an endpoint must satisfy both; if one restricts nothing, the verdict names that one.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Topology(NamedTuple):
 def parse_topology(annotations: Mapping[str, str], order: Order = Order.ANY) -> Topology:
     """Parse both annotations. Never raises: an unknown value restricts nothing, and `doubts` names it.
 
-    `order` is this hub's option; a list that ends with `"*"` is ordered whatever the option says.
+    `order` is the hub's option; a list that ends with `"*"` is always ordered.
     """
     doubts = []
     scope = annotations.get(SCOPE_ANNOTATION)

@@ -81,7 +81,7 @@ def _give_up_rights() -> None:
     header = (ctypes.c_uint32 * 2)(_CAPABILITIES_V3, 0)
     given_up = libc.capset(header, (ctypes.c_uint32 * 6)())
     if libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) or given_up:
-        raise OSError(ctypes.get_errno(), "the process that loads filters cannot give up its rights")
+        raise OSError(ctypes.get_errno(), "the process that loads filters cannot drop its privileges")
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
 

@@ -88,7 +88,7 @@ class AcceptedWrites:
         copies: DiskCopies,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`clock` is that of `time.monotonic`."""
+        """Make the record. `clock` is like `time.monotonic`."""
         self._access = access
         self._answers = answers
         self._copies = copies

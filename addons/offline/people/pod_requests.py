@@ -115,7 +115,7 @@ class PodRequests:
             self._access.check()
         except ValueError as error:
             raise unavailable(
-                f"the cloud is away, and kubelet of this node cannot be asked: {error}"
+                f"the cloud cannot be reached, and kubelet of this node does not answer: {error}"
             ) from None
         node = await self._find(NODES, "", self._node) or {}
         endpoint = node.get("status", {}).get("daemonEndpoints", {}).get("kubeletEndpoint", {})

@@ -1,1 +1,1 @@
-"""Tables of rows that are written behind their owners, on a disk that may fail."""
+"""Tables of rows that are written asynchronously, on a disk that may fail."""

@@ -31,7 +31,7 @@ class Waiting(Protocol):
 
 
 class DiskAccess:
-    """The disk, its thread, and the tables that are written behind."""
+    """The disk, its thread, and the tables that are written asynchronously."""
 
     def __init__(self, disk: Disk, writer: DiskWriter, clock: Callable[[], float] = time.time) -> None:
         """`clock` returns wall time, which continues over a restart but may be wrong: see `addons.offline.garbage`."""
@@ -134,7 +134,7 @@ class DiskAccess:
                 try:
                     self.disk.write(batch, is_durable=is_durable)
                 except DiskError as error:
-                    logger.warning("not written before the end: %s", error)
+                    logger.warning("lost at shutdown, not written to disk: %s", error)
             self.disk.close()
 
         self.writer.close(last)

@@ -34,7 +34,7 @@ class DiskRows:
     def __init__(
         self, access: DiskAccess, marks: Marks | None, changed: Notifier, *, is_tracked: bool
     ) -> None:
-        """`changed` is notified when deleted rows cannot come back any more.
+        """Make the record. `changed` is notified when deleted rows can no longer come back.
 
         Rows of a table that can be rewritten are not tracked.
         """

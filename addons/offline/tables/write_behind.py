@@ -65,7 +65,7 @@ class WriteBehind:
         self._next: asyncio.Handle | None = None
         """The callback that begins the next batch."""
         self._writing: set[asyncio.Task[None]] = set()
-        """The task that writes; the one of `finish` may run beside it."""
+        """The writing task; `finish` may run one beside it."""
         self._is_closed = False
         self._last: Batch | None = None
         """The batch that `finish` has taken."""

@@ -77,7 +77,7 @@ class EventWrites:
         _check_size(request.body)
         metadata = {"name": info.name, "namespace": info.namespace}
         base: dict[str, Any] = {"apiVersion": info.type.api_version, "kind": KIND, "metadata": metadata}
-        # Not in the loop: a JSON patch of 2 KB may copy its own result up to 3 MiB.
+        # In a thread, because a JSON patch of 2 KB may copy its own result up to 3 MiB.
         document = await asyncio.to_thread(apply_patch, request.content_type, base, request.body, KIND)
         encodings = request.encodings()
         if not encodings:

@@ -110,7 +110,7 @@ def _unknown(value: Json) -> Json:
 
 
 class EventEntry(NamedTuple):
-    """One request that creates or patches an event, as the client sent it."""
+    """A request that creates or patches an event, as the client sent it."""
 
     sequence: int
     method: str
@@ -152,7 +152,7 @@ def parsed(value: bytes) -> JournalEntry:
             return EventEntry.of(sequence, method, target, content_type, body, user)
         case [str(path), str(kind), str(uid), dict(before), dict(after), (dict() | None) as sent]:
             return StatusEntry(path, kind, uid, before, after, sent)
-    raise ValueError("it is no entry of a journal")
+    raise ValueError("it is not a journal entry")
 
 
 def path_of_event(method: str, target: str, content_type: str, body: bytes) -> str:

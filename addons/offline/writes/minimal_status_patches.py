@@ -90,7 +90,8 @@ class MinimalStatusPatches:
         """Return the copy in the encoding of the cloud's answer; None if only the cloud can answer."""
         encodings = request.encodings()
         query = parse_qs(request.target.partition("?")[2], keep_blank_values=True)
-        # All others ask for more than a write, such as a dry run, or do more when they are applied again.
+        # Other parameters change the write, as a dry run does; other patches may have further effects when applied
+        # twice.
         is_plain = query.keys() <= {"timeout"} and request.content_type in (
             MERGE_PATCH,
             STRATEGIC_MERGE_PATCH,

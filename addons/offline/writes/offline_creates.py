@@ -41,7 +41,7 @@ class OfflineCreates:
     ) -> None:
         """`clock` returns wall time in seconds, by which tokens expire.
 
-        `given` is called with each token that the cloud issues to kubelet with the cloud as audience.
+        `given` is called with each token with the cloud's audience that the cloud issues to kubelet.
         """
         self._objects = objects
         self._answers = answers

@@ -68,7 +68,7 @@ class Held(NamedTuple):
 
 
 class OfflineLeases:
-    """The named Leases that passed since the start, and those whose holder the disk has."""
+    """The named Leases that passed through since the start, and those whose holder is on disk."""
 
     def __init__(self, access: DiskAccess, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` is monotonic."""
@@ -113,7 +113,7 @@ class OfflineLeases:
     def answer(self, user: str, request: OfflineRequest) -> Answer | None:
         """Return the offline answer; None if the hub does not know the Lease, and for a dry run.
 
-        StatusError 503 for a write by another client than its holder, 409 for one of an older version.
+        StatusError 503 for a write by another client than the holder, 409 for one with an older version.
         """
         key = self._key(request.info)
         held = self._held.get(key) if key is not None else None

@@ -58,15 +58,15 @@ class PostOutageSync:
                 try:
                     await self._report()
                 except (StatusError, Unreachable) as error:
-                    logger.info("status of the node not sent, kubelet sends it: %s", error)
+                    logger.info("node status not sent, kubelet will send it: %s", error)
                 except Exception:
                     # The task must live on, for the next outage.
-                    logger.exception("status of the node not sent, kubelet sends it")
+                    logger.exception("node status not sent, kubelet will send it")
             was_up = self._cloud.is_up
             await self._cloud.changed.wait()
 
     async def _report(self) -> None:
-        # At once: the next list replaces the copy, and kubelet's report in it.
+        # First of all: the next list replaces the copy, and with it kubelet's report.
         reported = await self._reported()
         for _ in range(TRIES):
             answer = await self._client.request("GET", self._path, timeout=TIMEOUT)
@@ -102,7 +102,7 @@ def return_patch(node: Json, reported: Json, now: datetime.datetime) -> Json:
     }
     stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     conditions = [
-        # Not the time of the report: one that stays as it was would be no sign of life.
+        # The current time: an unchanged heartbeat time would not show that the node is alive.
         known[condition["type"]] | {"lastHeartbeatTime": stamp, "lastTransitionTime": stamp}
         for condition in _conditions(node)
         if condition["status"] == "Unknown" and condition["type"] in known

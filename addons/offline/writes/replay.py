@@ -170,7 +170,7 @@ class Replay:
         return True
 
     async def _replay_status(self, entry: StatusEntry) -> None:
-        # Not in the loop: an object of 3 MiB takes seconds.
+        # In a thread, because an object of 3 MiB takes seconds.
         body = await asyncio.to_thread(entry.body)
         if self._journal.statuses.get(entry.path) is not entry:
             raise RetryLater(f"{entry.path}: a newer status has come")
@@ -187,7 +187,7 @@ class Replay:
             error = answer
             if error.code not in (409, 422):
                 break
-            # Either another object has this name now, or another client wrote the object: the uid differs or not.
+            # The name belongs to another object now (other uid), or another client wrote the object (same uid).
             if await self._uid(entry.path) != entry.uid:
                 error = StatusError(404, "NotFound", "the object is gone")
             if error.code != 409:
@@ -217,7 +217,7 @@ class Replay:
             self._journal.remove(entry)
 
     async def _send_for_user(self, entry: EventEntry) -> ApiResponse | StatusError:
-        """Like `_send`, with a token of the entry's user. The cloud's refusal of that user is final."""
+        """Send as `_send` does, with a token of the entry's user. The cloud's refusal of that user is final."""
         client = self._client_of_user(entry.user)
         error = StatusError(401, "Unauthorized", "its caller has shown no token that the cloud accepts")
         try:

@@ -95,13 +95,13 @@ class StatusWrites:
                 raise unavailable(f"the cloud cannot be reached, and the hub has no copy of {path}")
             if not all(self._is_own(copy.object.decode()) for copy in copies):
                 raise unavailable(f"the cloud cannot be reached, and {path} does not belong to this node")
-            # Not in the loop: a status of megabytes takes seconds.
+            # In a thread, because a status of megabytes takes seconds.
             written, entry = await asyncio.to_thread(_written, copies, request)
             encodings = request.encodings()
             if not encodings:
                 raise not_acceptable("the answer is JSON or protobuf")
             self._journal.check_capacity(entry)
-            # To clients that watch or get the object from now on, whichever caller owns the cached answers.
+            # Clients that watch or get the object from now on see the write, whoever owns the cached responses.
             for copy in written:
                 if copy.store is not None:
                     copy.store.amend(copy.object.raw)
@@ -136,9 +136,9 @@ class StatusWrites:
         return obj.fields.child("spec").text("nodeName") == self._node
 
     async def _copies_of(self, request: OfflineRequest) -> list[ObjectCopy]:
-        """Return the copies that a write concerns, the newest first. Older ones that it does not fit stay unchanged.
+        """The copies that a write applies to, newest first. Older ones that it does not fit stay unchanged.
 
-        They may be of a former object of the same name, or from before the pod was bound to this node.
+        They may be of an earlier object with the same name, or from before the pod was bound to this node.
         """
         items = await self._objects.find(HUB_IDENTITY, request.info)
         copies = [(item.version, ObjectCopy(_encoded(item), item.store)) for item in items]
@@ -147,18 +147,18 @@ class StatusWrites:
         for answer in (await self._answers.get(key), *others):
             if answer is None or (copies and copies[-1][1].store is None):
                 continue  # one form of the cached object is enough: the others become it
-            # It may be a Table, or the metadata alone.
+            # It may be a Table, or metadata only.
             with contextlib.suppress(ValueError, LookupError):
                 single = answer.single()
                 copies.append((single.decode().version, ObjectCopy(single)))
         newest_first = [copy for _, copy in sorted(copies, key=lambda copy: copy[0], reverse=True)]
-        # Not in the loop: each older copy is written, as the newest is.
+        # In a thread: each older copy is changed like the newest.
         return await asyncio.to_thread(self._fitting, newest_first, request)
 
     def _fitting(self, copies: list[ObjectCopy], request: OfflineRequest) -> list[ObjectCopy]:
         fitting: list[ObjectCopy] = []
         for copy in copies:
-            # A kept answer may be a Table or the metadata alone, which no status can be written to.
+            # A cached response may be a Table or metadata only, to which no status can be written.
             with contextlib.suppress(ValueError, LookupError):
                 status_document(*copy.form)
                 if not fitting or self._fits(copy, fitting[0], request):

@@ -59,7 +59,7 @@ class PeerAnswer(NamedTuple):
     lenders: tuple[LeaderHub, ...] = ()
     """The followers that lend their link to the cloud."""
     shares: frozenset[str] = frozenset()
-    """The resources that it serves besides those of all leaders, as `resource.group`."""
+    """The resources that it serves in addition to those of all leaders, as `resource.group`."""
 
 
 NOTHING_SAID = PeerAnswer()
@@ -173,5 +173,5 @@ def _age_in(answer: RawResponse) -> float:
 
 
 def _is_of_lone_yurthub(answer: RawResponse) -> bool:
-    """Whether the answer is that of a YurtHub without the cloud, to a path that only the cloud knows."""
+    """True for the response of a YurtHub without its cloud, to a path that only the cloud answers."""
     return AGE_HEADER not in answer.headers and answer.status == 400 and LONE_YURTHUB in answer.body

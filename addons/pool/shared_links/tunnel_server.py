@@ -23,7 +23,7 @@ MAX_TUNNELS_OF_NODE = 128
 MAX_TUNNELS = 512
 """Tunnels of all borrowers together."""
 OF_BORROWER = 2
-"""One borrower's share of the lending rate."""
+"""The divisor of the lending rate for one borrower's share."""
 AHEAD = 1.0
 """Maximum seconds by which this node's own traffic delays borrowers, so that they are never locked out."""
 

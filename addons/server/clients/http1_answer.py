@@ -32,9 +32,9 @@ class AnswerFraming:
     def head(self, status: int, fields: AnswerFields, size: int | None = None) -> bytes:
         """Encode the head. `size` is the body's length, if it is known and no field gives it."""
         if (fault := fields_fault_of(fields)) is not None:
-            raise ValueError(f"the head of the answer cannot be sent: {fault.message}")
+            raise ValueError(f"the response's head is invalid: {fault.message}")
         if not 200 <= status <= 999:
-            raise ValueError(f"{status} is the status of no answer")
+            raise ValueError(f"{status} is not a response status")
         sent, length, options = [], b"", set[bytes]()
         for name, value in fields:
             lower = name.lower()
@@ -47,7 +47,7 @@ class AnswerFraming:
                 sent.append((name, value))
                 length = value
             elif length != value:
-                raise ValueError("the answer says its length twice")
+                raise ValueError("the response has two lengths")
         if size is not None and not length and status not in WITHOUT_BODY:
             length = b"%d" % size
             sent.append((b"Content-Length", length))
@@ -79,12 +79,12 @@ class AnswerFraming:
         if self._left is not None:
             self._left -= len(data)
             if self._left < 0:
-                raise ValueError("the body of the answer is longer than its head says")
+                raise ValueError("the response's body is longer than its Content-Length")
         return data
 
     def end(self) -> bytes:
         if self._left:
-            raise ValueError("the body of the answer is shorter than its head says")
+            raise ValueError("the response's body is shorter than its Content-Length")
         self.has_ended = True
         return b"0\r\n\r\n" if self._is_chunked else b""
 
@@ -97,5 +97,5 @@ def _head(status: int, fields: AnswerFields) -> bytes:
 
 def _number(length: bytes) -> int:
     if not length.isdigit():
-        raise ValueError("the length of the answer is no number")
+        raise ValueError("the response's Content-Length is not a number")
     return int(length)

@@ -129,7 +129,7 @@ class Http1(ClientConnection):
                 self._refuse(StatusError(505, "HTTPVersionNotSupported", HTTP2_WITHOUT_TLS))
                 return False
             if len(read.names & FRAMING) > 1:
-                raise ValueError("the length of the body is given in two ways")
+                raise ValueError("the request has both Content-Length and Transfer-Encoding")
             request = request_of_line(read.method, read.target, read.version, read.fields)
         except h11.RemoteProtocolError as error:
             self._refuse(
@@ -286,7 +286,7 @@ class Http1Request(ServedRequest):
 
     connection: Http1
     is_switched = False
-    """Whether the connection speaks another protocol after a 101."""
+    """True if the connection has switched to another protocol by a 101."""
     is_done = False
     """Whether the request's task has ended: the rest of its body is dropped."""
 

@@ -27,7 +27,7 @@ class Http1Head(NamedTuple):
 
 
 def read_without_body(head: bytes) -> Http1Head | None:
-    """Parse a complete head. None for a head with a body, of another version, or malformed: h11 parses it then."""
+    """Parse a complete head. None for a head with a body, of another version, or malformed: then h11 parses it."""
     if (match := _HEAD.fullmatch(head)) is None:
         return None
     method, target, lines = match.groups()

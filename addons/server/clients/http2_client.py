@@ -106,7 +106,7 @@ class Http2(ClientConnection):
 
     @property
     def waits_since(self) -> None:
-        """None: an incomplete message is bounded, and delays no other stream."""
+        """None: an incomplete message is bounded in size, and delays no other stream."""
         return None
 
     # -- input ------------------------------------------------------------------------------------------------------
@@ -244,9 +244,9 @@ def _request_of(event: RequestReceived) -> http.Request:
     # body.
     lengths = [value for name, value in event.headers if name == b"content-length"]
     if event.stream_ended is not None and any(length.strip(b"0") for length in lengths):
-        raise ValueError("the request promises a body, and has none")
+        raise ValueError("the request has a Content-Length, but no body")
     if len(lengths) > 1:
-        raise ValueError("the request says its length twice")
+        raise ValueError("the request has two lengths")
     return request_of_fields([(bytes(name), bytes(value)) for name, value in event.headers])
 
 

@@ -174,7 +174,7 @@ class ClientAddress:
 
     @property
     def leaves_too_much(self) -> bool:
-        """Whether all addresses together exceed MAX_UNREAD, and this one exceeds an even share of it."""
+        """True if all addresses together exceed MAX_UNREAD, and this one exceeds an even share of it."""
         if self.unread <= FAIR_UNREAD:
             return False
         unread = [address.unread for address in _addresses.values()]
@@ -183,7 +183,7 @@ class ClientAddress:
 
     @property
     def least_read(self) -> ServedClient:
-        """The connection with the most unread bytes: only this one loses answers."""
+        """The connection with the most unread bytes, the only one that loses answers."""
         return max(self.served, key=lambda client: client.held)
 
     def resize_body(self, held: int, wanted: int) -> StatusError | None:

@@ -14,8 +14,8 @@ from collections.abc import Callable
 class ClientScheduler:
     """Schedules the clients of a listener one at a time, round robin by address.
 
-    The event loop polls for other ready work between two steps. So any other work, also kubelet's at another listener,
-    waits for one step at most, however many clients have sent something.
+    The event loop polls for other work between two steps. So other work, such as kubelet's at another listener, waits
+    for at most one step, however many clients have sent something.
     """
 
     def __init__(self) -> None:

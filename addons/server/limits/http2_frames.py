@@ -38,14 +38,14 @@ class FrameTooLarge(Exception):
 
 
 class Frames:
-    """Extracts complete frames from received bytes. h2 alone checks a frame's size only once the whole frame has
+    """Extracts complete frames from received bytes. h2 would check a frame's size only after the whole frame has
     arrived.
     """
 
     def __init__(self) -> None:
         self._is_greeted = False
         self._head = 0
-        """Compressed bytes of the incomplete head so far."""
+        """Compressed bytes so far of the incomplete head."""
 
     def next_frames(self, came: bytearray) -> tuple[bytes, bool]:
         """Remove the frames for one step from `came`. Return them, and whether more input can be handled. FrameTooLarge

@@ -63,7 +63,7 @@ def fields_fault_of(fields: FieldPairs) -> StatusError | None:
     if not all(names) or all_names.translate(None, TOKEN):
         return bad_request("the name of a header is not a token")
     if ends_early(all_values):
-        return bad_request("the value of a header has a NUL or the end of a line in it")
+        return bad_request("the value of a header has a NUL or a line break")
     return None
 
 

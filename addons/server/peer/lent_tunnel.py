@@ -92,7 +92,7 @@ class LentTunnel:
     def __init__(
         self, lent: Lent, borrower: Borrower, tell: Callable[[bytes, bool], Awaitable[None]]
     ) -> None:
-        """`tell` sends bytes to the borrower; its second argument is whether they are the last."""
+        """Set `tell`, which sends bytes to the borrower; its second argument is true for the last ones."""
         self._lent = lent
         self._borrower = borrower
         self._tell = tell
@@ -105,7 +105,7 @@ class LentTunnel:
     def begin(self) -> None:
         """Start to connect to the server. Nothing is read from the borrower before the connection is open."""
         self._borrower.is_full = lambda: self._is_full
-        # Not eagerly: the caller must finish its own set-up first.
+        # Not started eagerly: the caller must finish its own set-up first.
         self._carrying = asyncio.Task(
             self._carry(), loop=asyncio.get_running_loop(), name="carries over a lent way", eager_start=False
         )

@@ -279,7 +279,7 @@ REPORTS = {
 }
 """The reports without arguments."""
 NAMES = (*REPORTS, "explain", "observe", "attach", "rules", "link", "dump", "kubeconfig", "pods", "support")
-"""All subcommands."""
+"""The names of all subcommands."""
 
 
 def _add_json(parser: argparse.ArgumentParser) -> None:

@@ -56,7 +56,7 @@ class StreamPages:
         except (ValueError, TypeError, IndexError, RecursionError):
             said = None
         if not isinstance(said, dict):
-            raise bad_request("no record of an attached process")
+            raise bad_request("not a record of an attached process")
         holds.handle_command(said)
         return Answer(headers={}, status=204)
 
@@ -125,7 +125,7 @@ def wanted_of(query: Mapping[str, str], now: float) -> WantedLines:
     """Parse the query for lines. ValueError, with a message for the user, if it is invalid."""
     verdict, since = query.get("verdict", ""), query.get("since", "")
     if verdict and verdict not in VERDICTS:
-        raise ValueError(f"verdict is one of {', '.join(VERDICTS)}, not {verdict!r}")
+        raise ValueError(f"verdict must be one of {', '.join(VERDICTS)}, not {verdict!r}")
     if not (since or "0").isdecimal() or len(since) > 9:
         raise ValueError(f"since is a number of seconds, not {since!r}")
     return WantedLines(

@@ -262,7 +262,7 @@ def read_rules(text: bytes, own: tuple[str, str] = OWN) -> dict[str, str] | None
         _check_size(text)
         documents = [document for document in yaml.load_all(text, Loader=Texts) if document is not None]
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"the text is no YAML: {' '.join(str(error).split())}") from None
+        raise ValueError(f"the text is not valid YAML: {' '.join(str(error).split())}") from None
     configmaps = [
         document
         for document in documents
@@ -288,9 +288,11 @@ def _check_size(text: bytes) -> None:
     for nodes, event in enumerate(yaml.parse(text, Loader=yaml.CSafeLoader)):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if isinstance(event, yaml.AliasEvent):
-            raise ValueError("the text refers to itself (*name): write it out")
+            raise ValueError("the text has a YAML alias (*name): write its value out")
         if depth > MAX_DEPTH or nodes > MAX_NODES:
-            raise ValueError(f"the text has more than {MAX_NODES} nodes, or {MAX_DEPTH} within each other")
+            raise ValueError(
+                f"the text has more than {MAX_NODES} nodes, or is nested deeper than {MAX_DEPTH} levels"
+            )
 
 
 def _check_name(metadata: Any, own: tuple[str, str]) -> None:
@@ -307,9 +309,9 @@ def _data(configmap: Any) -> dict[str, str] | None:
     if configmap is None:
         return None
     if not isinstance(configmap, dict):
-        raise ValueError("data is no mapping of keys to texts")
+        raise ValueError("data must be a mapping of strings")
     for key, value in configmap.items():
         if not isinstance(key, str) or not isinstance(value, str):
             shown = (str(value) if isinstance(value, NoText) else json.dumps(value, default=str))[:40]
-            raise ValueError(f"data.{key} is no text but {shown}: put it in quotation marks")
+            raise ValueError(f"data.{key} must be a string, not {shown}: put it in quotation marks")
     return configmap

@@ -1,1 +1,1 @@
-"""Tables of kinds whose columns the cloud alone knows."""
+"""Tables of kinds whose columns only the cloud knows."""

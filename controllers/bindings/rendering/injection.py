@@ -64,19 +64,19 @@ MAX_WORK = 32 * 1024 * 1024
 """Bytes of a pod spec and its items, times the slots and recorded fields to find in it. At most a rendering takes a
 third of a second; 300 variables in a pod spec of 50 KB take half of that."""
 SCAN = 16
-"""How much more an element costs that a record names by its value, where a list must be searched for a similar one."""
+"""The cost factor of an element that a record identifies by value, for which a list must be searched."""
 
 VOLUMES = {
     "configMap": ("configmap", ("configMapClaim", "configMapSource"), "configMapTarget"),
     "secret": ("secret", ("secretSource",), "secretTarget"),
     "persistentVolumeClaim": ("pvc", ("pvcSource",), "pvcTarget"),
 }
-"""By the kind of an item: the kind of its slot, and the fields that name the volume and its content."""
+"""By item kind: the kind of its slot, and the fields that name the volume and its content."""
 
 
 @dataclass(frozen=True, slots=True)
 class BindingItem:
-    """One item of a binding, or one patch as {"patch": …}, and the name of the binding."""
+    """One item of a binding, or one patch as {"patch": …}, with the binding's name."""
 
     binding: str
     fields: Json
@@ -104,7 +104,7 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Overridden:
-    """A slot that a later binding set too, to another value."""
+    """A slot that a later binding also set, to another value."""
 
     binding: str
     slot: str
@@ -122,9 +122,9 @@ class Rendering:
 
 
 def render(incoming: Json, record: Record, items: Iterable[BindingItem], target: Target) -> Rendering:
-    """Return the workload with the items injected, in their order: a later one wins. `incoming` is not changed.
+    """Return the workload with the items injected in order; a later item wins. `incoming` is not changed.
 
-    If the record or the items cost too much to render, they count as absent; the items are skipped then.
+    If the record or the items cost too much to render, they count as absent, and the items are skipped.
     """
     items = list(items)
     size = len(write_json(pod_spec(incoming)))
@@ -281,7 +281,7 @@ def _patch(
 
 
 def _values(workload: Json, wishes: _Injections) -> dict[Slot, Value]:
-    """Return the present values of the slots that items set; a slot that the workload does not have is absent."""
+    """Return the current values of the slots that items set; a slot that the workload lacks is absent."""
     values: dict[Slot, Value] = {}
     for slot in wishes.slots:
         with contextlib.suppress(SlotUnavailable):

@@ -81,7 +81,7 @@ def parse_slot(name: str) -> Slot:
             return Slot("env", part, variable)
         case ["field", *path] if any(path):
             return Slot(FIELD, "/".join(path))
-    raise ValueError(f"{name!r} is no slot")
+    raise ValueError(f"{name!r} is not a slot")
 
 
 def read_slot(workload: Json, slot: Slot) -> Value:
@@ -196,7 +196,7 @@ def _volume_source(workload: Json, name: str, source: str) -> Json:
 
 
 def _env_index(container: Json, variable: str) -> int | None:
-    """The last entry of a name: of several the kubelet uses this one."""
+    """The index of the last entry with a name, which kubelet uses if there are several."""
     names = [variable.get("name") for variable in objects(container.get("env"))]
     return len(names) - 1 - names[::-1].index(variable) if variable in names else None
 

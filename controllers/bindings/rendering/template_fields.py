@@ -1,7 +1,7 @@
-"""The differences of two pod specs, field by field, so that each can be undone alone. Pure.
+"""The differences of two pod specs, field by field, so that each can be undone independently. Pure.
 
-The patches of a binding may change anything in a pod spec. The record has their changes as fields: a value in an
-object, an element of a list, or a whole list. A writer who changes one container leaves the record of the others valid.
+The patches of a binding may change anything in a pod spec. The record stores their changes as fields: a value in an
+object, an element of a list, or a whole list. A change to one container leaves the record of the others valid.
 
 A field's path names elements as strategic merge patches do: `containers/name=app/env/name=SITE/value`. An element of a
 list without a merge key is named by its JSON, as in `tolerations/{"operator":"Exists"}`. A list whose elements have
@@ -52,7 +52,7 @@ _PARENTS = frozenset({"limits", "requests"})
 _NAMES = frozenset({"sizeLimit", "divisor"})
 
 type Path = tuple[str, ...]
-"""From the pod spec down: names of members, and of elements."""
+"""The names of members and elements, from the pod spec down."""
 
 
 class NoField(Exception):
@@ -61,7 +61,8 @@ class NoField(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """A field before and after; None: it is absent. `at` is the index of an element where it is present."""
+    """The value of a field before and after a change; None if absent. `at` is the index of an element where it is
+    present."""
 
     before: Any
     after: Any
@@ -81,20 +82,20 @@ def parse_path(text: str) -> Path:
 
 
 def differences(before: Json, after: Json) -> dict[Path, FieldChange]:
-    """The fields in which two pod specs differ. No field is inside another one."""
+    """The fields in which two pod specs differ. Fields are never nested."""
     changes: dict[Path, FieldChange] = {}
     _compare_objects(before, after, (), changes)
     return changes
 
 
 def restore(spec: Json, changes: Changes) -> dict[Path, Any]:
-    """Undo the changes that a pod spec still has; returns the live values of these fields.
+    """Undo the changes that a pod spec still has, in place; return the current values of these fields.
 
-    A field with another value stays: a writer has changed it. `spec` is changed.
+    A field with another value stays, because another writer has changed it.
     """
     fields, held = _Fields(spec), dict[Path, _FieldLocation]()
     for path, change in changes.items():
-        # An element that a patch removed was stored as it is in the record; a similar one is another element.
+        # The record has the element that a patch removed exactly; a similar element is another one.
         with contextlib.suppress(NoField):
             location = fields.find(path, exact=change.after is None)
             if covers(location.value, change.after, path):
@@ -131,17 +132,17 @@ def complete(spec: Json, live: Mapping[Path, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _FieldLocation:
-    """Where a field is: the object or list that holds it, and its name or index there; None: the list lacks it."""
+    """The location of a field: its parent object or list, and its key or index there; None if the list lacks it."""
 
     holder: Any
     key: str | int | None
     above: Any
     list_name: str
-    """The name of the list, for a holder that is one."""
+    """The name of the list, if the parent is a list."""
 
     @property
     def value(self) -> Any:
-        """None if the field is absent."""
+        """The field's value; None if absent."""
         if self.key is None:
             return None
         return self.holder.get(self.key) if isinstance(self.holder, dict) else self.holder[self.key]
@@ -291,7 +292,7 @@ def _unique(elements: list[Any], name_of: Callable[[Any], str]) -> bool:
 
 
 def same_quantity(left: Any, right: Any, path: Sequence[str]) -> bool:
-    """Whether two values of a pod spec's field are one quantity. False for a field that holds no quantity.
+    """True if two values of a pod spec's field are the same quantity. False for fields that are not quantities.
 
     The API server stores `0.5` as `500m`; the rules are those of apimachinery's pkg/api/resource/quantity.go.
     """
@@ -318,7 +319,7 @@ every recursion here would fail."""
 
 
 def depth(value: Any) -> int:
-    """How many objects and lists are in each other."""
+    """The nesting depth of objects and lists."""
     depth, level = 0, [value]
     while level := [node for node in level if isinstance(node, dict | list)]:
         depth += 1

@@ -184,7 +184,7 @@ class ConnectionPool[Key: Hashable]:
         made = await self._connect(key)
         if not made.has_capacity:
             made.close()
-            raise ConnectionRefusedError("the server takes no requests on a new connection")
+            raise ConnectionRefusedError("the server refuses requests even on a new connection")
         for idle_key in list(self._connections):
             self.available(idle_key)  # also drops closed connections of unused keys
         self._connections.setdefault(key, []).append(made)

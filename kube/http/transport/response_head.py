@@ -20,18 +20,18 @@ def parse_head(fields: HeaderFields, *, is_trailer: bool) -> tuple[int, HeaderFi
     status, headers = 0, fields
     if not is_trailer:
         if not fields or fields[0][0] != b":status":
-            raise ValueError("there is no status")
+            raise ValueError("the status is missing")
         raw, headers = fields[0][1], fields[1:]
         status = int(raw) if len(raw) == 3 and raw.isdigit() else 0
         if status < 100 or status == 101:
-            raise ValueError("the status is none that HTTP/2 has")
+            raise ValueError("the status is invalid")
     if len(headers) > MAX_FIELDS:
         raise ValueError(f"it has more than {MAX_FIELDS} fields")
     names = [name for name, _ in headers]
     if not all(names) or b"".join(names).translate(None, _NAMED) or not OF_CONNECTION.isdisjoint(names):
-        raise ValueError("the name of a header is none that HTTP/2 has")
+        raise ValueError("the name of a header is invalid")
     if ends_early(b"".join([value for _, value in headers])):
-        raise ValueError("the value of a header has a NUL or the end of a line in it")
+        raise ValueError("the value of a header has a NUL or a line break")
     return status, headers
 
 
@@ -45,5 +45,5 @@ def promised_length(status: int, headers: HeaderFields) -> int | None:
         return None
     length = said.pop()
     if said or not _LENGTH.fullmatch(length):
-        raise ValueError("the length is none")
+        raise ValueError("the Content-Length is not a number")
     return int(length)

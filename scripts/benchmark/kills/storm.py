@@ -60,7 +60,7 @@ class Figures:
 
 
 def flips(number: int) -> str:
-    """A state that follows from a write's number, and comes back to former values."""
+    """A state that follows from a write's number, and returns to earlier values."""
     return "True" if number * 2654435761 % 7 < 4 else "False"
 
 
@@ -122,7 +122,7 @@ RULE_SETS = ("kube-proxy,coredns", "kube-proxy")
 
 
 class Storm:
-    """One node's storm."""
+    """The storm of one node."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class Storm:
     ) -> None:
         """`moved` is notified of each event of the cloud's watch."""
         self.written: dict[str, Written] = {}
-        """By the path of the object."""
+        """The last write of each object, by path."""
         self._hub, self._cloud, self._link = hub, cloud, link
         self._moved, self._found = moved, figures
         self._random = Random(seed)
@@ -149,7 +149,7 @@ class Storm:
         self._busy = self._logged = 0
 
     async def run(self, next_kill: Callable[[], int | None]) -> None:
-        """Kill the hub for as long as `next_kill` has a number for another kill of all."""
+        """Kill the hub again and again, until `next_kill` returns None."""
         work = (
             self._report(self._node, node_status),
             *(self._report(path, pod_status) for path in self._pods),
@@ -179,7 +179,7 @@ class Storm:
         await asyncio.to_thread(self._hub.kill)
 
     async def _kill(self, number: int) -> None:
-        """One life of the hub, with or without an outage, to a moment at random."""
+        """Run the hub once, with or without an outage, until a random moment."""
         if self._random.random() < 0.7:
             await asyncio.to_thread(self._link.refuse)
         await asyncio.to_thread(lambda: self._hub.start(ready=False))
@@ -205,7 +205,7 @@ class Storm:
         async with asyncio.timeout(SETTLED):
             while self._busy:
                 await self._idle.wait()
-        with suppress(TimeoutError):  # then the cloud's present state says what is lost
+        with suppress(TimeoutError):  # then the cloud's current state shows what is lost
             async with asyncio.timeout(SETTLED):
                 while any(write.seen < write.accepted for write in self.written.values()):
                     await self._moved.wait()

@@ -41,7 +41,7 @@ class Caller:
 
 
 class PeerSession(PooledSession):
-    """One HTTP/2 connection over TLS to each leader, as a hub has."""
+    """One HTTP/2 connection over TLS to each leader, as of a hub."""
 
     scheme = "https"
 
@@ -76,7 +76,7 @@ class Leaders:
     is_elsewhere = True
 
     async def goes_elsewhere(self) -> bool:
-        """It reads from leaders alone."""
+        """Always true: it reads only from leaders."""
         return True
 
     def forget_version(self) -> None:
@@ -114,7 +114,7 @@ class Leaders:
 
 
 class Follower:
-    """One node's copy of the slices, with figures. It listens to its store."""
+    """One node's copy of the slices, with measurements. It listens to its store."""
 
     def __init__(self, caller: Caller, authority: str, leaders: Sequence[str]) -> None:
         self._session = PeerSession(caller, authority)

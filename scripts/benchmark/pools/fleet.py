@@ -126,7 +126,7 @@ def watched_from(cloud: RealCloud, path: str, accept: str) -> tuple[list[bytes],
 
 
 def bookmark_of(cloud: RealCloud) -> float:
-    """Bytes of a bookmark, which a kube-apiserver also sends some seconds before a watch ends."""
+    """Bytes of a bookmark, which kube-apiserver also sends some seconds before a watch ends."""
     query = {"watch": "true", "timeoutSeconds": "15", "allowWatchBookmarks": "true", "resourceVersion": "0"}
     answer = cloud.admin.request("GET", NODES, query=query, headers={"Accept": METADATA})
     *_, last = CODEC.frames().feed(answer.body)
@@ -135,7 +135,7 @@ def bookmark_of(cloud: RealCloud) -> float:
 
 
 def label_change(cloud: RealCloud) -> float:
-    """Bytes of an event of NodeLabels in a cluster of so many nodes."""
+    """Bytes of an event of NodeLabels in a cluster of this size."""
     cloud.apply(KIND)
     path = NODE_LABELS.path()
     made = cloud.admin.post(path, bucket("zone-1"))
@@ -164,7 +164,7 @@ def bucket(zone: str) -> Json:
 
 
 def rolling_restart(cloud: RealCloud) -> Traffic:
-    """One pod after the other is replaced: the new one comes, gets ready, the old one ends, is gone."""
+    """Restart pods one by one: the new pod is created and becomes ready, the old one terminates and is deleted."""
     chance = random.Random(7)
     obj = new_slice("fleet-web", PODS, chance)
     cloud.admin.post(ENDPOINT_SLICES, obj)

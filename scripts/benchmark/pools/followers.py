@@ -66,7 +66,7 @@ def row(what: str, leader: int, follower: int) -> None:
 
 
 def carried(member: Member) -> int:
-    """Return the bytes on a node's link to the cloud so far."""
+    """The bytes on a node's link to the cloud so far."""
     return member.link.traffic.up + member.link.traffic.down
 
 

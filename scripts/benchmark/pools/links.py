@@ -31,7 +31,7 @@ CODEC = codec_for(Encoding.PROTOBUF)
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """A watch as a kube-apiserver sent it: the state, and the events that followed."""
+    """A watch as kube-apiserver sent it: the state, and the events that followed."""
 
     name: str
     state: list[bytes]
@@ -134,7 +134,7 @@ def zstd_stream(traffic: Traffic) -> Cost:
 
 
 def _stream(traffic: Traffic, pack: Callable[[bytes], bytes], unpack: Callable[[bytes], bytes]) -> Cost:
-    """One stream for one reader, flushed at each event."""
+    """The bytes of one stream for one reader, flushed at each event."""
     state = [pack(frame) for frame in traffic.state]
     written, packed = _timed(pack, traffic.events)
     reader = CODEC.frames()

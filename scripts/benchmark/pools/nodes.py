@@ -55,7 +55,7 @@ NET, CLIENTS_NET = 40, 41
 
 @dataclass(slots=True)
 class Client:
-    """A kube-proxy at one hub: how late each update came, and the longest time without an event."""
+    """A kube-proxy at one hub: the delay of each update, and the longest time without an event."""
 
     hub: str
     late: list[float] = field(default_factory=list)

@@ -1,4 +1,4 @@
 """Moves the clocks of an instance: of its nodes' hub, kubelet and containers, and of its control plane.
 
-Nothing here sets the machine's clock, which all that runs on it shares: each program is given one of its own.
+The machine's own clock, which everything on it shares, is never set: each program gets a faked one.
 """

@@ -1,11 +1,12 @@
-"""Runs a program, also one of Go, with a later time: `later.py SECONDS PROGRAM ARGUMENT…`, on a machine of an instance.
+"""Runs a program, even one in Go, with a later time: `later.py SECONDS PROGRAM ARGUMENT…`, on a machine of an
+instance.
 
-Programs of Go ask the kernel for the time by a function that the kernel maps into each process (the vDSO), and not by
-the C library, where libfaketime would answer. So the function is changed in the memory of the one process: after it
-has become the program, and before the program's first instruction. What the program starts sees the time as it is.
+Go programs read the time by a function that the kernel maps into each process (the vDSO), not by the C library, which
+libfaketime replaces. So this program changes the function in the memory of the process, before the program's first
+instruction. Its child processes see the real time.
 
-Where the program is `runc` that starts a container, the container's first process sees the later time instead. Needs
-root and x86-64, and nothing but the standard library.
+If the program is `runc` and starts a container, the container's first process sees the later time instead. Needs root
+and x86-64, and only the standard library.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ EXEC_TIMEOUT = 5.0
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Become a program, or run runc, as the command line says."""
+    """Become a program, or run runc, depending on the command line."""
     moved, *command = arguments
     if command[0] == RUNC:
         sys.exit(start_container(int(moved), command))
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def become(moved: int, command: Sequence[str]) -> None:
-    """Replace this process by a program whose clock is so many seconds ahead."""
+    """Replace this process by a program whose clock is `moved` seconds ahead."""
     own = os.getpid()
     ready, tell = os.pipe()
     if os.fork() == 0:
@@ -97,7 +98,7 @@ def start_container(moved: int, command: Sequence[str]) -> int:
 
 
 def change_clock(pid: int, moved: int) -> None:
-    """Set the wall clock of a process so many seconds later."""
+    """Set the wall clock of a process `moved` seconds ahead."""
     mapped = next(
         line for line in Path(f"/proc/{pid}/maps").read_text().splitlines() if line.endswith("[vdso]")
     )
@@ -111,11 +112,11 @@ def change_clock(pid: int, moved: int) -> None:
 
 
 def replacement(mapped: bytes, moved: int) -> tuple[int, int, bytes]:
-    """Return the offsets of the function and of free space behind it, and the code that goes there."""
+    """Return the offsets of the function and of free space after it, and the code for that space."""
     code = b"".join(
         (
             b"\xb8\xe4\0\0\0\x0f\x05",  # mov $228, %eax; syscall: clock_gettime
-            b"\x85\xff\x75\x0d",  # test %edi, %edi; jne: another clock than the wall's
+            b"\x85\xff\x75\x0d",  # test %edi, %edi; jne: a clock other than the wall clock
             b"\x48\xb9" + struct.pack("<q", moved),  # movabs
             b"\x48\x01\x0e",  # add %rcx, (%rsi): the seconds
             b"\xc3",  # ret

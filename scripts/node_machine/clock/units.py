@@ -1,4 +1,4 @@
-"""Moves the clock of a node's hub, kubelet and containers, and that of the control plane, by drop-ins of systemd."""
+"""Moves the clocks of a node's hub, kubelet and containers, and of the control plane, by systemd drop-ins."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNITS = "/etc/systemd/system"
 HUB, MANAGER = f"{UNITS}/edgehub.service.d/later.conf", f"{UNITS}/edgehub-manager.service.d/later.conf"
 KUBELET = f"{UNITS}/kubelet.service.d/later.conf"
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
-"""Units of the cloud that go by the wall clock; etcd counts its leases by another."""
+"""Units of the cloud that use the wall clock; etcd's leases use another clock."""
 RUNC = "/usr/local/sbin/runc"
 """Comes before runc itself in containerd's path."""
 RUNC_SCRIPT = """\
@@ -38,7 +38,7 @@ def seconds(text: str) -> int:
 
 
 def move_node(node: Machine, moved: int) -> None:
-    """Set the clock of hub, kubelet and containers of a node so many seconds later, from their next start on."""
+    """Set the clock of a node's hub, kubelet and containers `moved` seconds ahead, from their next start on."""
     files = {
         HUB: _interpreted(moved),
         KUBELET: launched(KUBEADM_DROP_IN, moved),
@@ -50,7 +50,7 @@ def move_node(node: Machine, moved: int) -> None:
 
 
 def move_cloud(cloud: Machine, moved: int) -> None:
-    """Set the clock of control plane and manager so many seconds later; they are restarted."""
+    """Set the clock of control plane and manager `moved` seconds ahead, and restart them."""
     files = {MANAGER: _interpreted(moved)}
     for name in CONTROL_PLANE:
         unit = f"{UNITS}/{name}.service"

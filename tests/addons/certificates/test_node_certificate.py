@@ -120,7 +120,7 @@ async def test_a_certificate_that_the_cloud_refuses_is_replaced_by_the_token(
 
 def test_a_kubeconfig_without_a_token_is_refused(tmp_path: Path) -> None:
     path = write_kubeconfig(tmp_path / "conf", "https://c")
-    with pytest.raises(ValueError, match="the hub bootstraps by a token"):
+    with pytest.raises(ValueError, match="it has no bootstrap token"):
         NodeCertificate(path, "n1", tmp_path)
 
 

@@ -197,19 +197,19 @@ def made(name: str = "acme-hide", **said: Any) -> FilterPlugin:
     ("said", "problem"),
     [
         ({"name": "hide"}, "with a hyphen"),
-        ({"name": "Acme-hide"}, "small letters"),
+        ({"name": "Acme-hide"}, "lower case letters"),
         ({"name": "acme-" + "x" * 64}, "needs a name"),
         ({"name": 7}, "needs a name"),
-        ({"resources": frozenset()}, "acme-hide.resources is no frozenset"),
+        ({"resources": frozenset()}, "acme-hide.resources must be a frozenset"),
         ({"resources": frozenset({"services"})}, "pairs"),
-        ({"components": {"kube-proxy"}}, "acme-hide.components is no frozenset"),
-        ({"components": frozenset({"Kube-Proxy"})}, "names of components"),
+        ({"components": {"kube-proxy"}}, "acme-hide.components must be a frozenset"),
+        ({"components": frozenset({"Kube-Proxy"})}, "component names"),
         ({"verbs": frozenset({"delete"})}, "get, list, watch"),
         ({"verbs": frozenset()}, "get, list, watch"),
         ({"reasons": frozenset()}, "reasons"),
-        ({"reasons": frozenset({"not a slug"})}, "metric's label"),
+        ({"reasons": frozenset({"not a slug"})}, "lower case letters, digits"),
         ({"reasons": frozenset(f"r{number}" for number in range(MAX_REASONS + 1))}, f"1 to {MAX_REASONS}"),
-        ({"after": "masterservice"}, "acme-hide.after is no tuple"),
+        ({"after": "masterservice"}, "acme-hide.after must be a tuple"),
         ({"protobuf": 1}, "protobuf"),
     ],
 )
@@ -250,7 +250,7 @@ def test_a_filter_that_needs_json_is_not_called_with_protobuf() -> None:
     assert need_json([*FILTERS, careful])
     assert not need_json([*FILTERS, made()])
     assert careful.apply(service("api").build(Encoding.JSON), World()) == kept("shown")
-    with pytest.raises(ValueError, match="JSON alone"):
+    with pytest.raises(ValueError, match="supports only JSON"):
         careful.apply(service("api").build(Encoding.PROTOBUF), World())
 
 

@@ -117,7 +117,7 @@ async def test_nothing_else_is(
     [
         ("", "has not signed its CA for this token"),
         ("zzzzzz.0123456789abcdef", "has not signed its CA for this token"),
-        (OTHER_TOKEN, "of another text or another token; nothing was sent"),
+        (OTHER_TOKEN, "it signs another text, or uses another token; nothing was sent"),
     ],
     ids=["no signature", "another token's signature alone", "another secret"],
 )
@@ -143,11 +143,11 @@ def test_a_signature_of_kubernetes_is_verified() -> None:
 @pytest.mark.parametrize(
     ("signature", "message"),
     [
-        (signed("another text", TOKEN), "of another text"),
-        (signed("a text", OTHER_TOKEN), "another token"),
+        (signed("another text", TOKEN), "signs another text"),
+        (signed("a text", OTHER_TOKEN), "uses another token"),
         (signed("a text", TOKEN, alg="none"), "by 'none'"),
         (signed("a text", TOKEN, kid="zzzzzz"), "for the token 'zzzzzz'"),
-        (signed("a text", TOKEN).rpartition(".")[0] + ".", "of another text"),
+        (signed("a text", TOKEN).rpartition(".")[0] + ".", "signs another text"),
         (signed("a text", TOKEN).replace("..", "."), "not of the form"),
         (f"{b64(b'[]')}..AAAA", "not of the form"),
         ("é..", "cannot be read"),

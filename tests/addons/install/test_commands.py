@@ -81,7 +81,10 @@ def test_the_doctor_reports_each_check(root: Path, capsys: pytest.CaptureFixture
         (["--server", "http://c", "--token", "a", "--ca-hash", "b"], "needs all of --server https://"),
         (["--server", "https://c", "--token", "a", "--ca-hash", "b"], "--token is of the form"),
         (["--bootstrap-kubeconfig", "/x", "--token", "a"], "takes the place of"),
-        (["--kubeconfig", "/x", "--token", "a"], "has an identity, --kubeconfig, or asks for one"),
+        (
+            ["--kubeconfig", "/x", "--token", "a"],
+            "give either the node's identity (--kubeconfig) or a bootstrap token",
+        ),
     ],
 )
 def test_half_of_a_bootstrap_is_refused(

@@ -1,1 +1,1 @@
-"""Helpers of the tests of `addons/`: parts of a hub with stand-ins for the others."""
+"""Helpers for tests of `addons/`: parts of a hub, with fakes for the others."""

@@ -14,7 +14,7 @@ from addons.requests.route_decision import Route, RouteKind
 from tests.addons.support.proxied import Proxy, Raw
 
 CLIENT_WINDOW = 65_535
-"""Bytes of a window of HTTP/2 unless a client says otherwise."""
+"""The HTTP/2 window in bytes unless a client sets another."""
 REQUEST = b"GET /watch HTTP/1.1\r\nHost: hub\r\n\r\n"
 
 

@@ -1,4 +1,5 @@
-"""Stands for the open connections of a proxy, and notes to which servers the hub cuts those that it lends."""
+"""A fake of the proxy's open connections, which records the servers to which the hub cuts connections with its
+identity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Disks that tests take away, fill up, or let stand still."""
+"""Disks that tests remove, fill, or block."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kube.disk.marks import Marks
 
 
 class Device(Disk):
-    """A disk that can be full, and can stand still. It notes what it has written."""
+    """A disk that can be full, and can block. It records its writes."""
 
     def __init__(self, folder: Path, saved: Collection[str] = ()) -> None:
         super().__init__(folder / "cache", saved=saved)
@@ -37,5 +37,5 @@ class Device(Disk):
 
 
 def marked(access: DiskAccess) -> WriteBehind:
-    """A durable table."""
+    """A durable table, with marks."""
     return WriteBehind(access, "durable", marks=Marks(access.disk.folder.with_name("marks")))

@@ -1,4 +1,4 @@
-"""An egress with two servers that nobody probes, and flows as they reach it."""
+"""An egress with two unprobed servers, and flows in the state in which they reach it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def flow_of(
 
 
 def pool_key_of(flow: http.HTTPFlow) -> PoolKey:
-    """By which connections a request goes."""
+    """The connection key of a request."""
     context = context_of(flow)
     assert context is not None
     assert context.upstream is not None

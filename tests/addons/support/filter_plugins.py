@@ -44,6 +44,6 @@ def text_of(hidden: str, *, protobuf: bool = True) -> str:
 
 
 def write(file: Path, text: str) -> None:
-    """Write a file of filters as a hub takes it: others cannot write it, whatever the umask."""
+    """Write a filter file that a hub accepts: only its user may write it, whatever the umask is."""
     file.write_text(text)
     file.chmod(0o600)

@@ -1,4 +1,4 @@
-"""A source whose store a test fills by hand, and whose reflector says what the test wants."""
+"""A source whose store and reflector state a test sets."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class HandReflector:
         self.disproved = True
 
     def refuse(self, error: StatusError | None) -> None:
-        """The cloud answers the question with a definite no, or does so no longer."""
+        """Set the cloud's definite refusal of the list, or None."""
         self.refusal = self.error = error
         self.changed.notify()
 
 
 class HandSource:
-    """Where a `Source` is only read and listened to."""
+    """A source for code that only reads a `Source`, or listens to it."""
 
     def __init__(self) -> None:
         self.store = Store()

@@ -1,4 +1,4 @@
-"""A hub behind its proxy, on a scriptable cloud: sources, filters, rules, answers from views, and what reports read."""
+"""A hub with a scriptable cloud: sources, filters, rules, answers from views, and the inputs of reports."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ NODE = "n1"
 WAIT = 10.0
 """Seconds a request waits for a first copy."""
 HUB_TOKEN = "hub"
-"""The bearer token that stands for the hub's own identity at the cloud."""
+"""The bearer token that represents the hub's own identity at the cloud."""
 RULES = {"cache_agents": "cached", "filter_servicetopology": "reader/endpointslices#list;watch"}
 
 SERVICES, SLICES = (
@@ -191,7 +191,7 @@ class HubWorld:
                 await self.inputs.learned.wait()
 
     def running_hub(self, rules: Mapping[str, str] | None = RULES, **given: Any) -> RunningHub:
-        """Build the hub that reports read: one server that is up, these rules in force; None for those that are."""
+        """Build the hub for reports: one healthy server, and these rules; None keeps the rules in force."""
         if rules is not None:
             self.set_rules(rules)
         in_force = RulesInForce(FILTERS, frozenset(), lambda *_: None)

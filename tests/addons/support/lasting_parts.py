@@ -38,7 +38,7 @@ async def ask(streams: Streams, path: str = "/") -> int:
 
 
 async def watch(streams: Streams, count: int) -> list[int]:
-    """That many streams that are answered and go on."""
+    """Open this many streams whose responses do not end."""
     opened = [streams.get("/watch", {}) for _ in range(count)]
     await streams.until(lambda: all(streams.received[each] for each in opened))
     assert {streams.status[each] for each in opened} == {200}

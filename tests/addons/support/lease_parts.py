@@ -39,7 +39,7 @@ class World:
 
     def __init__(self, answers: CachedResponses) -> None:
         self.cloud = QueuedAnswers()
-        """Answers each request with the lease, unless a test has it say something else."""
+        """Answers each request with the lease, unless a test queues another answer."""
         self.cloud.usual = lease(version=3)
         self.is_up = True
         self.changed = Notifier()
@@ -48,7 +48,7 @@ class World:
         self.lease = self.fresh()
 
     def fresh(self) -> NodeLease:
-        """Build the NodeLease anew, like a restart."""
+        """Build a new NodeLease, as after a restart."""
         self.lease = NodeLease("n1", self.cloud, self.answers, cast(Cloud, self), lambda: self.now)
         return self.lease
 

@@ -1,4 +1,4 @@
-"""Where a listener of the hub listens that was opened on any port."""
+"""The port of a listener of the hub that was opened on port 0."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class NotedRequest(ServedRequest):
         super().__init__(NoSocket(made.client_conn, serve), made.request, has_body=body is not None)
         self.parts: list[Part] = []
         self.part_added = asyncio.Event()
-        """Set at each part."""
+        """Set when a part is added."""
         self.reads = asyncio.Event()
         self.reads.set()
         if body is not None:

@@ -34,7 +34,7 @@ def value_of(metric: Any) -> float:
 
 
 def notifications_of(notifier: Notifier) -> Callable[[], int]:
-    """How often the notifier has notified since."""
+    """Return a function that counts the notifications since this call."""
     seen: list[None] = []
     notify = notifier.notify
 

@@ -72,7 +72,7 @@ async def journal_in(folder: Path, disk: Disk | None = None) -> AsyncIterator[Jo
 
 
 class QueuedAnswers(AnsweringClient):
-    """A cloud that gives the answers of `says`, one after the other, and then `usual`."""
+    """A cloud that sends the queued answers in order, and then `usual`."""
 
     def __init__(self, *says: Json | ApiResponse | Exception) -> None:
         super().__init__("http://cloud")
@@ -93,7 +93,7 @@ class QueuedAnswers(AnsweringClient):
 
 
 class FixedClients(Clients):
-    """Clients of a cloud that a test made: one for the hub's requests, one for those of callers."""
+    """Clients of a fake cloud: one for the hub's requests, one for callers'."""
 
     def __init__(self, own: Client, relaying: Client) -> None:
         self.hub, self._relaying = own, relaying

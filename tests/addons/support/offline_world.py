@@ -56,7 +56,7 @@ class Gone(AnsweringClient):
 
 
 class OfflineWorld:
-    """Put the node `n1` together. Its sources read from `reader`, a cloud that is gone unless a test brings another."""
+    """The node `n1`. Its sources read from `reader`, by default a cloud that is away."""
 
     def __init__(self, copies: DiskCopies, reader: Client | None = None) -> None:
         self.now = 1000.0
@@ -140,7 +140,7 @@ class OfflineWorld:
 
 
 async def never() -> bool:
-    """Confirm no server."""
+    """Return that no server answers."""
     return False
 
 

@@ -66,13 +66,14 @@ class PoolServer:
 
     link: Link = Link.UP
     version: int = FIRST_VERSION
-    """The version of the one object. A leader has another than the cloud between a restore and its own list."""
+    """The version of the only object. A leader's differs from the cloud's between a restore and the leader's own
+    list."""
     oldest: int = 0
     """The version from which its history begins."""
     begun: list[tuple[float, str]] = field(default_factory=list)
-    """When each list and watch began, by the loop's clock, and of which node."""
+    """When each list and watch began, by the loop's clock, and its node."""
     lists: int = 0
-    """The lists that it has answered, but for those of a single object."""
+    """The number of answered lists, except those of a single object."""
     streams: list[Opened] = field(default_factory=list)
     """The open watches."""
 
@@ -92,7 +93,7 @@ class PoolServer:
         return len(found)
 
     def publish(self, version: int) -> None:
-        """Send the change to each watcher, except those with a newer version."""
+        """Send the change to each watcher, except watchers at a newer version."""
         self.version = version
         for each in self.streams:
             if version > each.since:
@@ -105,7 +106,7 @@ class PoolServer:
             each.stream.put_nowait(expired("the cluster's resource versions went backwards"))
 
     def event(self, version: int) -> bytes:
-        """The object's change to a version, as a watch tells it."""
+        """The watch event that changes the object to a version."""
         return orjson.dumps({"type": "MODIFIED", "object": self.document(version)}) + b"\n"
 
     def document(self, version: int) -> dict[str, Any]:
@@ -146,7 +147,7 @@ class Pool:
         return self.cloud.version
 
     def publish(self) -> None:
-        """Change the one object: every server that follows the cloud tells whoever watches."""
+        """Change the object: every server that follows the cloud sends the event to its watchers."""
         was, version = self.version, self.version + 1
         for server in self.servers.values():
             if server.version == was:

@@ -23,7 +23,7 @@ class World:
         self.asks_for = ""
         """The header Retry-After."""
         self.failure = ""
-        """Why no connection can be opened, as asyncio says it."""
+        """The error of opening a connection, as asyncio words it."""
         self.asked: list[tuple[str, str]] = []
         self.servers: list[str] = []
         self.cut: list[Server] = []
@@ -31,7 +31,7 @@ class World:
         self.probe(Cloud([self.health], "priority"))
         self.pings = 0
         self.pong_after: float | None = None
-        """Seconds until a ping is answered; None where the connection knows none."""
+        """Seconds until a ping is answered; None if the connection has no pings."""
 
     def probe(self, cloud: Cloud) -> None:
         """Make the probes of this cloud; `start` begins them."""

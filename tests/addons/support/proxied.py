@@ -54,11 +54,12 @@ class Listening(ABC):
 
     @abstractmethod
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection."""
+        """Handle one connection."""
 
 
 class Raw(Listening):
-    """A server that says these bytes to each request and remembers what it got; a connection is for one, or `kept`."""
+    """A server that sends these bytes for each request and records the requests; a connection serves one request, or
+    several if `kept`."""
 
     def __init__(self, says: bytes, *, available: bool = False) -> None:
         self.says = says
@@ -110,7 +111,7 @@ class Http2Server(Listening):
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self.streams: list[int] = []
-        """How many streams each connection has had."""
+        """The number of streams on each connection."""
         self.bodies: dict[tuple[int, int], bytes] = {}
         """The body of each request, by connection and stream."""
         self.is_silent = False
@@ -165,7 +166,7 @@ class Http2Server(Listening):
             conn.send_data(event.stream_id, b"server", end_stream=not watches)
 
     async def until(self, wanted: Callable[[], bool]) -> None:
-        """Wait until the condition holds; it is evaluated anew at each arrival of bytes."""
+        """Wait until the condition holds; it is evaluated whenever bytes arrive."""
         while not wanted():
             self._changed.clear()
             await self._changed.wait()
@@ -177,7 +178,7 @@ class Http2Server(Listening):
         writer.write(conn.data_to_send())
 
     def say_farewell(self, which: int, last_stream: int, error: int = 0) -> None:
-        """GOAWAY on one of the connections; what goes on there goes on, which h2 itself does not allow."""
+        """Send GOAWAY on a connection, whose open streams continue, which h2 itself does not support."""
         frame = GoAwayFrame(0, last_stream_id=last_stream, error_code=error)
         self._open[which][1].write(frame.serialize())
 
@@ -201,7 +202,7 @@ class Http2Server(Listening):
         writer.write(conn.data_to_send())
 
     def tell(self, which: int, stream: int, data: bytes) -> None:
-        """More of a watch."""
+        """Send more of a watch."""
         conn, writer = self._open[which]
         conn.send_data(stream, data)
         writer.write(conn.data_to_send())
@@ -217,7 +218,7 @@ async def settled(sent: Endless | Http2Server) -> int:
 
 
 class Handler(Accepted):
-    """One client connection, of HTTP/1.1 or HTTP/2 without TLS."""
+    """A client connection, of HTTP/1.1 or HTTP/2 without TLS."""
 
     def __init__(self, proxy: Proxy[Any], is_h2: bool) -> None:
         super().__init__(mode_specs.ProxyMode.parse("regular"), Listener.PLAIN)
@@ -282,7 +283,7 @@ class Proxy[Server: Raw | Http2Server]:
         self.decide: Callable[[http.HTTPFlow], None] | None = None
         """The addon's hook for a request whose headers have come."""
         self.thinks: dict[str, tuple[asyncio.Event, asyncio.Event]] = {}
-        """By hook: set when an addon works on it, and what lets it go on."""
+        """By hook: an event that is set when an addon is in the hook, and one that releases it."""
         self.port = 0
         ctx.master.addons.handle_lifecycle = self.handle_hook  # type: ignore[method-assign,assignment]  # of this test's master
 
@@ -299,7 +300,7 @@ class Proxy[Server: Raw | Http2Server]:
         lead(context, self.to_node)
 
     def held_at(self, name: str) -> tuple[asyncio.Event, asyncio.Event]:
-        """Block each request at this hook: return the event of its begin, and the one that releases it."""
+        """Block each request in this hook; return the event of its begin, and the one that releases it."""
         self.thinks[name] = asyncio.Event(), asyncio.Event()
         return self.thinks[name]
 
@@ -349,7 +350,7 @@ class Proxy[Server: Raw | Http2Server]:
             await asyncio.gather(*serving)
 
     async def ask(self, request: bytes) -> bytes:
-        """All that comes until the connection is closed."""
+        """Send a request; return all bytes until the connection closes."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             writer.write(request)
@@ -362,7 +363,7 @@ class Proxy[Server: Raw | Http2Server]:
 
 @contextmanager
 def holding_proxy(says: bytes = ANSWER) -> Iterator[Proxy[Raw]]:
-    """Before a server of HTTP/1.1 that says this to each request."""
+    """A proxy for an HTTP/1.1 server that sends these bytes for each request."""
     with taddons.context(Proxyserver()):
         yield Proxy(Raw(says), Raw(FROM_NODE))
 

@@ -36,7 +36,7 @@ class World:
     def __init__(self, journal: Journal, client: Client | None = None) -> None:
         self.journal = journal
         self.cloud = QueuedAnswers()
-        """The cloud, unless a test brings a client of another."""
+        """The cloud, unless a test has another client."""
         self.is_up = True
         self.changed = Notifier()
         self.taken_back: list[StatusEntry] = []

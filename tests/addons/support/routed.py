@@ -1,4 +1,4 @@
-"""A router with stand-ins for its parts, and the flows of requests that were read."""
+"""A router with fakes for its parts, and flows with parsed requests."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _nowhere(_flow: http.HTTPFlow) -> None:
 
 
 def router_before_the_start() -> Router:
-    """One that knows nothing yet."""
+    """A router that was not started."""
     return under_guard(Router(_nowhere))
 
 

@@ -38,7 +38,7 @@ def service(
 
 
 def cloud_service(name: str = "lb", version: int = 0) -> Json:
-    """One that `discardcloudservice` hides."""
+    """A Service that `discardcloudservice` hides."""
     return service(name, version, type="LoadBalancer")
 
 

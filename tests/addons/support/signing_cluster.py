@@ -17,11 +17,12 @@ AUTHORITY = Authority()
 
 
 class SigningCluster:
-    """Its callers are the hub (`hub`) and holders of tokens, by the token, as of `addons.requests.clients.Clients`."""
+    """A cluster that signs certificates. Its callers are the hub (`hub`) and holders of tokens, by token, as in
+    `addons.requests.clients.Clients`."""
 
     def __init__(self) -> None:
         self.address = "10.0.0.1"
-        """That of node n1."""
+        """The address of node n1."""
         self.is_there = True
         self.events: list[str] = []
         self.life = timedelta(hours=1)

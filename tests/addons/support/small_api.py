@@ -1,4 +1,4 @@
-"""An API server of a few paths, for answers that a real one does not give: another version, another time."""
+"""An API server of a few paths, for responses that a real one does not send: another version, another time."""
 
 from __future__ import annotations
 

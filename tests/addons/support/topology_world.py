@@ -1,6 +1,6 @@
-"""A cluster by hand for topology: what the hub's inputs and views see of it, and what the rules say by themselves.
+"""A manual cluster for topology, for the hub's inputs and views.
 
-`World.expected` is an oracle: the rules of both topology annotations and of local health, written anew.
+`World.expected` is an oracle: an independent implementation of both topology annotations and of local health.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class Hub:
     def set_slice(self, name: str, value: Slice | None) -> None:
         known = self.world.slices.get(name)
         if value == known and name in self.world.slices and self.projections:
-            return  # a kube-apiserver makes no event of a write that changes nothing
+            return  # kube-apiserver sends no event for a write that changes nothing
         _put(self.world.slices, name, value)
         sample = _slice(name, value or known or Slice("", ()))
         for store in ("slices", "json"):

@@ -76,7 +76,7 @@ async def test_only_a_post_tries_and_none_from_another_site(pages: AdminClient) 
         ("", 400, "offline, online or slow"),
         ("?link=sideways", 400, "offline, online or slow"),
         ("?link=slow", 400, "1 to 10000000 kbit/s"),
-        ("?link=offline&minutes=-1", 400, "a drill lasts 1 to 60 minutes"),
+        ("?link=offline&minutes=-1", 400, "a drill must last 1 to 60 minutes"),
         ("?link=slow&kbps=fast", 400, "kbps is a number, not 'fast'"),
         ("?link=offline&minutes=61", 400, "1 to 60 minutes"),
         ("?link=offline&minutes=0", 400, "1 to 60 minutes"),

@@ -1,4 +1,4 @@
-"""One suite, two clouds: the answers of a kube-apiserver, asserted of a real one and of the scriptable one.
+"""One suite for two clouds: kube-apiserver's responses, asserted of a real one and of the scriptable one.
 
 A test here does not know which of the two it calls.
 """

@@ -1,4 +1,4 @@
-"""The two clouds behind one interface: an HTTP caller, a namespace of the test's own, a custom resource."""
+"""The two clouds behind one interface: an HTTP caller, a namespace for the test, a custom resource."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def things(cloud: Cloud, namespace: str) -> str:
                 pass
     path = f"/apis/{THINGS.api_version}/namespaces/{namespace}/{THINGS.name}"
     for _ in range(100):
-        # Established is said a moment before the path is served, and nothing tells when it is.
+        # Established is set a moment before the path is served, and no notification follows.
         if (await cloud.caller.send("GET", path)).status == 200:
             return path
         await asyncio.sleep(0.05)

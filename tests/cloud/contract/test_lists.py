@@ -14,7 +14,7 @@ from tests.cloud.contract.objects import config_map, names, settle, version
 
 @pytest.fixture
 async def four(caller: Caller, config_maps: str) -> str:
-    """Four ConfigMaps c1 … c4 with labels n=1 … 4 and odd=true on two; a real server may add one of its own."""
+    """Four ConfigMaps c1 … c4 with labels n=1 … 4, two with odd=true; a real server may add its own."""
     for number in (3, 1, 4, 2):
         labels = {"n": str(number), "ours": ""} | ({"odd": "true"} if number % 2 else {})
         written = await caller.post(config_maps, config_map(f"c{number}", labels))
@@ -40,7 +40,7 @@ async def test_items_of_custom_resources_have_kind_and_version(caller: Caller, t
     await caller.post(things, thing)
     answer = await caller.get(things)
     assert (answer["kind"], answer["items"][0]["kind"]) == ("ThingList", "Thing")
-    # Their fields are sorted, those of built-in kinds begin with the kind.
+    # Their fields are sorted; built-in kinds' fields begin with the kind.
     assert [*answer["items"][0]][:2] == ["apiVersion", "kind"]
     assert [*(await caller.get(f"{things}/t"))][:2] == ["apiVersion", "kind"]
     async with caller.watch(things, resourceVersion="0") as stream:

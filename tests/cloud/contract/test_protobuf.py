@@ -22,7 +22,7 @@ def decoded(api_version: str, kind: str, raw: bytes) -> ApiObject:
 
 @pytest.fixture
 async def slices(caller: Caller, namespace: str) -> str:
-    """The path of three EndpointSlices, one of them without endpoints."""
+    """The path of three EndpointSlices, one without endpoints."""
     path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
     for number in range(3):
         endpoints = [
@@ -187,7 +187,7 @@ async def test_protobuf_of_each_kind_is_decoded(
 
 
 async def test_writes_in_protobuf(caller: Caller, namespace: str) -> None:
-    """Kubelet's update of its Lease: it writes back the object that it read, with another holder."""
+    """kubelet's update of its Lease: the object that it read, with another holder."""
     leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
     await caller.post(leases, {"metadata": {"name": "l"}, "spec": {"holderIdentity": "old"}})
     body = (await caller.send("GET", f"{leases}/l", headers=ACCEPT)).body

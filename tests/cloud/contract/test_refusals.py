@@ -17,7 +17,7 @@ NO_RESOURCE = "the server could not find the requested resource"
 
 @pytest.fixture
 async def existing(caller: Caller, config_maps: str) -> str:
-    """The path of a namespace's ConfigMaps, in which there is one, called "a"."""
+    """The path of a namespace's ConfigMaps, with one called "a"."""
     await caller.post(config_maps, config_map("a", k="v"))
     return config_maps
 

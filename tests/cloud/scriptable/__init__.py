@@ -1,7 +1,7 @@
-"""The scriptable test cloud: a small API server inside the process, for faults that a real one cannot be made to show.
+"""The scriptable test cloud: a small API server in the test's process, for faults that a real one cannot produce.
 
-It stores objects, answers HTTP as a kube-apiserver does and misbehaves on command. It may import `kube` (negotiation,
-selectors, codec, patches), nothing else of the product; the contract tests keep it equal to a real server.
+It stores objects, answers HTTP as kube-apiserver does, and misbehaves on command. Of the product it may import only
+`kube` (negotiation, selectors, codec, patches); the contract tests keep it equal to a real server.
 """
 
 from tests.cloud.scriptable.cloud import ScriptableCloud

@@ -1,4 +1,4 @@
-"""Authenticates callers, and says what each may do, by tables that a test fills."""
+"""Authenticates and authorizes callers, by tables that a test fills."""
 
 from __future__ import annotations
 

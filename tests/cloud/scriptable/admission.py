@@ -53,7 +53,7 @@ def as_created(resource: Resource, value: Json, namespace: str) -> Json:
 
 
 def as_updated(resource: Resource, old: Json, value: Json, subresource: str) -> Json:
-    """`old` replaced by `value` as far as the path it came by allows. Neither is changed."""
+    """`old` with the changes of `value` that the path of the write allows. Neither is modified."""
     updated = copy.deepcopy(value)
     before, metadata = old["metadata"], updated["metadata"]
     metadata["name"] = before["name"]
@@ -77,7 +77,7 @@ def as_updated(resource: Resource, old: Json, value: Json, subresource: str) -> 
 
 
 def check_namespace(resource: Resource, metadata: Json, namespace: str) -> None:
-    """Give the object the request's namespace; StatusError when it has another."""
+    """Set the request's namespace on the object; StatusError if it has another one."""
     if not resource.namespaced:
         metadata.pop("namespace", None)
         return

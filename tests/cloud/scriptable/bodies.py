@@ -35,7 +35,7 @@ def parse_delete_options(content_type: str, body: bytes) -> Json:
 
 
 def parse_patch(content_type: str, body: bytes) -> tuple[PatchType, Any]:
-    """Return the patch and its type; StatusError 400 for invalid JSON, 415 for another type."""
+    """Parse a patch; StatusError 400 for invalid JSON, 415 for another type."""
     try:
         patch_type = PatchType(media_type(content_type))
     except ValueError:
@@ -47,7 +47,7 @@ def parse_patch(content_type: str, body: bytes) -> tuple[PatchType, Any]:
 
 
 def media_type(content_type: str) -> str:
-    """Without parameters; JSON where none is given."""
+    """The media type without parameters; JSON if there is none."""
     return content_type.partition(";")[0].strip() or "application/json"
 
 

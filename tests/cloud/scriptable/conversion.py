@@ -23,7 +23,8 @@ EVENT_FIELDS: Mapping[str, str] = {
 
 
 def to_storage(resource: Resource, value: Json) -> Json:
-    """An object that came in `resource`'s version, as it is stored. `value` is left alone, parts of it are shared."""
+    """Convert an object in `resource`'s version to its stored form. `value` is not modified, and parts of it are
+    shared."""
     return _converted(resource, value, resource.stored_api_version, stored=True)
 
 
@@ -33,7 +34,7 @@ def from_storage(resource: Resource, value: Json) -> Json:
 
 
 def stored_path(resource: Resource, field: str) -> str:
-    """Where a field that a selector names is found in stored objects."""
+    """The path of a selector's field in stored objects."""
     if resource.kind == "Event":
         first, dot, rest = field.partition(".")
         for core, new in EVENT_FIELDS.items():

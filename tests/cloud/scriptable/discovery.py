@@ -16,7 +16,7 @@ VERSION: Json = {
     "compiler": "",
     "platform": "",
 }
-"""The version of the real server that this one imitates."""
+"""The version of the imitated real server."""
 STATUS_VERBS = ("get", "patch", "update")
 
 

@@ -1,7 +1,7 @@
-"""Misbehaviour on command: what may go wrong, and for which of the next requests it does.
+"""Misbehaviour on command: faults, and the requests that they affect.
 
-A test says `cloud.faults.add(TornFrame(after=2), when=matching(resource="services"))`; the server asks what applies.
-resourceVersions that run backwards and compaction are the store's: `cloud.store.restore`, `cloud.store.compact`.
+A test calls `cloud.faults.add(TornFrame(after=2), when=matching(resource="services"))`; the server looks up the
+matching rules. The store has backward resourceVersions and compaction: `cloud.store.restore`, `cloud.store.compact`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Refuse(Fault):
 
 @dataclass(frozen=True, slots=True)
 class Delay(Fault):
-    """Wait so many seconds, then answer as usual."""
+    """Wait this many seconds, then answer as usual."""
 
     seconds: float
 
@@ -72,39 +72,39 @@ class MalformedBody(BodyFault):
 
 @dataclass(frozen=True, slots=True)
 class WatchFault(Fault):
-    """Something wrong in the stream of a watch that was answered with 200, after so many frames."""
+    """A fault in the stream of a watch, after 200 and this many frames."""
 
     after: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class TornFrame(WatchFault):
-    """Send so many frames and half of the next, then lose the connection."""
+    """Send this many frames and half of the next, then lose the connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class MalformedFrame(WatchFault):
-    """Send so many frames, then one that cannot be decoded; the stream continues."""
+    """Send this many frames, then one that cannot be decoded; the stream continues."""
 
 
 @dataclass(frozen=True, slots=True)
 class StalledWatch(WatchFault):
-    """Send so many frames, then nothing more, while the connection stays open; ends when the rule is lifted."""
+    """Send this many frames, then nothing, while the connection stays open, until the rule is lifted."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShortWatch(WatchFault):
-    """Send so many frames, then end the stream cleanly; with 0 it is a very short watch."""
+    """Send this many frames, then end the stream cleanly; with 0 it is a very short watch."""
 
 
 @dataclass(frozen=True, slots=True)
 class LostWatch(WatchFault):
-    """Send so many frames, then lose the connection between two of them."""
+    """Send this many frames, then lose the connection between two frames."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpiredWatch(WatchFault):
-    """One ERROR event, 410 Expired, then the end: with `times=n`, a storm of them."""
+    """Send one ERROR event, 410 Expired, then end; with `times=n`, repeatedly."""
 
 
 def anything(_: LoggedRequest) -> bool:
@@ -122,9 +122,9 @@ class Rule:
     fault: Fault
     when: Predicate
     left: int | None
-    """How many more requests it befalls; None = all, until lifted."""
+    """The number of requests still to be affected; None for all, until lifted."""
     used: int = field(default=0, init=False)
-    """How many it has befallen."""
+    """The number of affected requests so far."""
     met: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     """Set when it has befallen one, for a test to wait on."""
     lifted: asyncio.Event = field(default_factory=asyncio.Event, init=False)

@@ -32,7 +32,7 @@ class Page:
 
 
 def read_list(storage: Storage, selection: Selection, options: ListOptions) -> Page:
-    """The page that the options ask for. StatusError 400, 410, 422 and 504 as a kube-apiserver."""
+    """The page that the options request. StatusError 400, 410, 422 and 504 as from kube-apiserver."""
     validate_list_options(options)
     limit = max(options.limit, 0)
     version, after = storage.version, None

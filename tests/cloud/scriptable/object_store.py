@@ -1,6 +1,6 @@
-"""The objects of the test cloud: create, update, patch and delete by a kube-apiserver's rules.
+"""The objects of the test cloud: create, update, patch and delete by kube-apiserver's rules.
 
-HTTP requests and tests use the same methods; a test says `cloud.store.create({...})` and reads what it gets.
+HTTP requests and tests use the same methods; a test calls `cloud.store.create({...})` and gets the stored object.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ SERVICE_NETWORK = "10.96"
 class ObjectStore:
     """Objects by resource. A resource is given as itself or by its plural ("services", "leases.coordination.k8s.io").
 
-    Objects go in and come out as JSON in the resource's version; what comes out is the caller's own copy. All methods
-    raise StatusError as the server would answer.
+    Objects are JSON in the resource's version; returned ones are copies. All methods raise StatusError as the server
+    would answer.
     """
 
     def __init__(self, storage: Storage, resources: ResourceTable) -> None:
@@ -53,7 +53,7 @@ class ObjectStore:
         return self._shown(resource, self.find(resource, name, namespace))
 
     def list(self, resource: Resource | str, namespace: str = "") -> list[Json]:
-        """In the order of a list: by namespace and name."""
+        """The objects in the order of a list: by namespace and name."""
         resource = self._resource(resource)
         objects = self.collection(resource).objects
         return [
@@ -80,7 +80,7 @@ class ObjectStore:
         return self._write(resource, created)
 
     def update(self, value: Json, *, resource: Resource | None = None, subresource: str = "") -> Json:
-        """Replace an object; a resourceVersion or uid in it must be the present one."""
+        """Replace an object; a resourceVersion or uid in it must be the current one."""
         resource = resource or self._resource_of(value)
         metadata = value["metadata"]
         old = self.collection(resource).objects.get((metadata.get("namespace", ""), metadata["name"]))
@@ -115,7 +115,7 @@ class ObjectStore:
         patch_type: PatchType = PatchType.MERGE,
         subresource: str = "",
     ) -> Json:
-        """Change a part of an object. A resourceVersion in the patch must be the present one."""
+        """Change a part of an object. A resourceVersion in the patch must be the current one."""
         resource = self._resource(resource)
         old = self.find(resource, name, namespace)
         patched = apply_patch(patch_type, resource.kind, from_storage(resource, old.value), patch)

@@ -1,6 +1,6 @@
-"""The three kinds of patch on JSON objects; the contract with a real server holds for the product's code that does it.
+"""The three kinds of patch on JSON objects; the product's own implementation is tested against a real server, too.
 
-All return a new object and leave their arguments alone.
+All return a new object and do not modify their arguments.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ MERGE_KEYS: Mapping[str, Mapping[str, str]] = {
     "ServiceAccount": {"secrets": "name", "imagePullSecrets": "name"},
     "Namespace": {"status.conditions": "type"},
 }
-"""By kind ("" for every kind) and path: the lists that merge, and the field that tells their elements apart ("" where
-the elements are strings). Source: the patchMergeKey tags of the API's Go types. Other lists are replaced whole. The
-product has those of metadata and status alone."""
+"""By kind ("" for every kind) and path: the merged lists, and the field that identifies their elements ("" for lists
+of strings). Source: the patchMergeKey tags of the API's Go types. Other lists are replaced. The product has only the
+lists of metadata and status."""
 
 
 class PatchType(StrEnum):

@@ -22,7 +22,7 @@ END_OF_INITIAL_EVENTS = {"k8s.io/initial-events-end": "true"}
 
 
 class Presentation:
-    """How one request wants the objects of one resource."""
+    """The form in which a request gets a resource's objects."""
 
     def __init__(self, resource: Resource, representation: Representation) -> None:
         self._resource = resource
@@ -38,7 +38,7 @@ class Presentation:
         return f"{self._encoding};stream=watch" if self._protobuf else str(self._encoding)
 
     def single(self, value: Json) -> bytes:
-        """One object, given as JSON in the resource's version."""
+        """Encode an object that is JSON in the resource's version."""
         api_version, kind = (META, PARTIAL) if self._kind == PARTIAL else (value["apiVersion"], value["kind"])
         if self._protobuf:
             return wire.envelope(api_version, kind, self._message(value))
@@ -106,7 +106,7 @@ class Presentation:
         return stored.encoded[form]
 
     def _json_item(self, value: Json) -> bytes:
-        """Encode an item: those of built-in kinds have no kind and version, all others do."""
+        """Encode an item: items of built-in kinds have no kind and version, all others have both."""
         if self._kind == PARTIAL:
             return orjson.dumps({"kind": PARTIAL, "apiVersion": META, "metadata": value["metadata"]})
         if Trait.CUSTOM in self._resource.traits:
@@ -126,18 +126,18 @@ class Presentation:
         return b'{"type":"%s","object":%s}\n' % (event_type.encode(), body.rstrip(b"\n"))
 
     def _json(self, value: object) -> bytes:
-        """In the order of Go's types. A custom resource has none: the server sorts its fields."""
+        """Encode in the order of Go's types. A custom resource has none, so the server sorts its fields."""
         is_sorted = Trait.CUSTOM in self._resource.traits and not self._kind
         return encode_json(value, is_sorted=is_sorted)
 
 
 def encode_json(value: object, *, is_sorted: bool = False) -> bytes:
-    """Encode like a kube-apiserver: newline-terminated."""
+    """Encode as kube-apiserver does, with a final newline."""
     return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE | (orjson.OPT_SORT_KEYS if is_sorted else 0))
 
 
 def encode_status(error: StatusError, encoding: Encoding) -> bytes:
-    """An error's body."""
+    """Encode the body of an error."""
     if encoding is Encoding.PROTOBUF:
         return wire.envelope("v1", "Status", wire.status_message(error.to_dict()))
     return encode_json(error.to_dict())

@@ -22,7 +22,7 @@ _NEGATIVE = 2**64
 
 
 def speaks_protobuf(resource: Resource) -> bool:
-    """Whether the schema knows more of the kind than its metadata; the others are served as JSON alone."""
+    """True if the schema has more of the kind than metadata; other kinds are served only as JSON."""
     return Trait.CUSTOM not in resource.traits and (resource.api_version, resource.kind) in KINDS
 
 

@@ -13,7 +13,7 @@ from tests.cloud.scriptable.admission import now
 from tests.cloud.scriptable.resources import Resource
 
 TOKEN_SECONDS = 3600
-"""How long a token lasts that does not ask."""
+"""Seconds that a token is valid if its request does not specify a time."""
 AUDIENCE = "https://kubernetes.default.svc"
 
 

@@ -15,7 +15,7 @@ PATIENCE = 10.0
 
 @dataclass(slots=True)
 class LoggedRequest:
-    """One request. `status` is 0 until the answer begins."""
+    """A request. `status` is 0 until the response begins."""
 
     method: str
     path: str
@@ -51,9 +51,9 @@ def matching(
     user_agent: str = "",
     full_objects: bool = False,
 ) -> Predicate:
-    """Whether all that is given is so; `user_agent` is a prefix, the rest must be equal.
+    """Return a predicate: True if all given values match; `user_agent` is a prefix, others must be equal.
 
-    `whole`: whole objects are asked for, not just their names and versions.
+    `whole`: the request is for full objects, not only for names and versions.
     """
 
     def predicate(request: LoggedRequest) -> bool:
@@ -70,7 +70,7 @@ def matching(
 
 
 class RequestLog:
-    """All requests since the start, or since `clear`, in the order of their arrival."""
+    """All requests since the start, or since `clear`, in order of arrival."""
 
     def __init__(self) -> None:
         self._requests: list[LoggedRequest] = []
@@ -87,7 +87,7 @@ class RequestLog:
         self._came.notify()
 
     async def until(self, predicate: Predicate, count: int = 1) -> None:
-        """Return once so many match."""
+        """Wait until `count` requests match."""
         async with asyncio.timeout(PATIENCE):
             while len(self.where(predicate)) < count:
                 await self._came.wait()
@@ -96,7 +96,7 @@ class RequestLog:
         return [request for request in self if predicate(request)]
 
     def count(self, *, verb: str = "", resource: str = "", user_agent: str = "") -> int:
-        """How many requests match; the arguments are those of `matching`."""
+        """Count the matching requests; the arguments are those of `matching`."""
         return len(self.where(matching(verb=verb, resource=resource, user_agent=user_agent)))
 
     def clear(self) -> None:

@@ -1,4 +1,4 @@
-"""Which resources the test cloud serves: one table, to which a test adds the resources of its own."""
+"""The resources that the test cloud serves, in a table to which a test can add."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ ALL_VERBS = ("create", "delete", "get", "list", "patch", "update", "watch")
 
 
 class Trait(Flag):
-    """How a real server treats a resource, as seen on 1.36."""
+    """Special behaviour of a resource at a real server, as observed with 1.36."""
 
     NONE = 0
     CLUSTER = auto()
     """The resource has no namespaces."""
     STATUS = auto()
-    """There is a status subresource, and writes to the object itself leave the status alone."""
+    """There is a status subresource, and writes to the object itself do not change the status."""
     STATUS_AT_BIRTH = auto()
     """A status in a create request is stored nevertheless."""
     CUSTOM = auto()
@@ -33,7 +33,7 @@ class Trait(Flag):
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One resource of one group version; `name` is the plural, as in paths."""
+    """A resource of one group version; `name` is the plural, as in paths."""
 
     group: str
     version: str
@@ -42,9 +42,9 @@ class Resource:
     traits: Trait = Trait.NONE
     short_name: str = ""
     selectable: tuple[str, ...] = ()
-    """Fields that a field selector may name besides metadata.name and metadata.namespace, as dotted paths."""
+    """Fields, as dotted paths, that a field selector may use in addition to metadata.name and metadata.namespace."""
     storage_version: str = ""
-    """The apiVersion that its objects are stored in, where it is not this one."""
+    """The apiVersion in which its objects are stored, if it differs from this one."""
 
     @property
     def namespaced(self) -> bool:

@@ -1,4 +1,4 @@
-"""Which objects a list or watch means: namespace, label selector and field selector."""
+"""The objects that a list or watch selects: by namespace, label selector and field selector."""
 
 from __future__ import annotations
 

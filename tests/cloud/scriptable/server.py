@@ -100,10 +100,10 @@ async def _between(send: Send, rules: Sequence[Rule], sent: int) -> Ending | Non
 
 
 GZIP_THRESHOLD = 128 * 1024
-"""Bytes above which a kube-apiserver packs a body for clients that can unpack it."""
+"""Bytes above which kube-apiserver compresses a body for clients that accept it."""
 HEALTH_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
 HUNG_UP = 444
-"""The status, in the request log alone, of a request whose connection was closed without an answer."""
+"""The status, only in the request log, of a request whose connection was closed without a response."""
 LIST_VERBS = ("list", "watch")
 READ_VERBS = ("get", "list")
 
@@ -205,7 +205,7 @@ class Server:
             if await stream_watch(response.write, watcher, presentation, rules) is Ending.LOST:
                 _hang_up(request)
         except ConnectionError:
-            pass  # The client is gone; no error can reach it.
+            pass  # The client has left, so no error can reach it.
         finally:
             watcher.close()
         return response
@@ -227,7 +227,7 @@ class Server:
         return web.Response(body=encode_json(document), headers=_headers(str(Encoding.JSON)))
 
     def _resource(self, info: RequestInfo) -> Resource:
-        """Return the request's resource; StatusError 404 or 405 where a kube-apiserver has no such route."""
+        """Return the request's resource; StatusError 404 or 405 if kube-apiserver has no such route."""
         assert info.type is not None
         resource = self._table.at(info.type.group, info.type.version, info.type.resource)
         if resource is None or not _has_route(resource, info):
@@ -280,7 +280,7 @@ def _verbs(resource: Resource, info: RequestInfo) -> tuple[str, ...]:
 
 
 async def _befall(request: web.BaseRequest, rules: Sequence[Rule]) -> bool:
-    """Let the faults of any request happen; True when the connection is gone. Raises StatusError for a refusal."""
+    """Apply the faults for any request; True if the connection is closed. Raises StatusError for a refusal."""
     for rule in rules:
         match rule.fault:
             case Delay(seconds=seconds):

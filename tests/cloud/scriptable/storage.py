@@ -1,6 +1,6 @@
-"""Versioned storage: objects by collection, one version counter for all of them, and the changes that led here.
+"""Versioned storage: objects by collection, one version counter for all, and the history of changes.
 
-It knows nothing of Kubernetes but metadata.resourceVersion: what etcd and the watch cache are to a kube-apiserver.
+It depends on nothing of Kubernetes except metadata.resourceVersion, as etcd and the watch cache do in kube-apiserver.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ type Key = tuple[str, str]
 """Namespace ("" for none) and name."""
 
 FIRST_VERSION = 100
-"""Where the counter begins: a fresh real cluster is as far after its bootstrap, and 1 is too old to watch from."""
+"""The initial version: a fresh real cluster has about this many after its bootstrap, and 1 is too old to watch
+from."""
 HISTORY = 10_000
 """Changes kept for each collection, after which the oldest are forgotten; a real server keeps 75 s worth."""
 
@@ -48,7 +49,7 @@ class ChangeType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One write. `stored` is what it left behind; for DELETED the last state, with the version of the deletion."""
+    """One write. `stored` is the resulting object; for DELETED the last state, with the version of the deletion."""
 
     type: ChangeType
     key: Key
@@ -67,7 +68,7 @@ class Follower:
         raise NotImplementedError
 
     def restored(self) -> None:
-        """The storage went back in time: what was told before no longer holds."""
+        """Called when the storage went back in time: earlier notifications are invalid."""
         raise NotImplementedError
 
 
@@ -87,7 +88,7 @@ class Collection:
         self._followers.pop(id(follower), None)
 
     def record(self, change: Change) -> None:
-        """Keep the change and tell the followers."""
+        """Record the change and notify the followers."""
         if change.type is ChangeType.DELETED:
             del self.objects[change.key]
         else:

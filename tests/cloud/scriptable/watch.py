@@ -1,4 +1,4 @@
-"""One watch: its initial events, the event of each change under its selector, bookmarks, and its end."""
+"""One watch: its initial events, the events of changes within its selector, bookmarks, and its end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class WatchSettings:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event of a watch: an object, or a bookmark (no object, no status), or an error (a status)."""
+    """One event of a watch: an object, a bookmark (neither object nor status), or an error (a status)."""
 
     type: str
     version: int = 0
@@ -68,7 +68,7 @@ class Watcher(Follower):
         return self._ended and not self._queue
 
     def close(self) -> None:
-        """Follow no longer."""
+        """Stop following the storage."""
         self._ended = True
         self._collection.unfollow(self)
         self._wake.set()

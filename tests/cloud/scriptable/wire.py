@@ -44,7 +44,7 @@ def envelope(api_version: str, kind: str, raw: bytes) -> bytes:
 def list_message(
     version: int, items: Iterable[bytes], continue_token: str = "", remaining: int | None = None
 ) -> bytes:
-    """Any …List: ListMeta and items, which are bare messages."""
+    """Encode any …List: ListMeta and items, which are bare messages."""
     metadata = block(1, b"") + block(2, str(version)) + block(3, continue_token)
     if remaining is not None:
         metadata += integer(4, remaining)
@@ -52,7 +52,7 @@ def list_message(
 
 
 def frame(event_type: str, body: bytes) -> bytes:
-    """One event of a watch: its length, and a WatchEvent without magic around an object with it."""
+    """Encode one event of a watch: its length, and a WatchEvent without magic that contains an object with it."""
     event = block(1, event_type) + block(2, block(1, body))
     return struct.pack(">I", len(event)) + event
 

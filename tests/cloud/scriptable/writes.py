@@ -24,7 +24,7 @@ class Write:
 
 
 class Writer:
-    """Executes writes. Every method returns (HTTP status, object) and raises StatusError like a kube-apiserver."""
+    """Executes writes. Every method returns (HTTP status, object) and raises StatusError as kube-apiserver."""
 
     def __init__(self, store: ObjectStore, table: ResourceTable, access: Access) -> None:
         self._store = store

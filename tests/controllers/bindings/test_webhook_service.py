@@ -137,7 +137,10 @@ def test_both_replicas_serve_and_one_may_go(
     assert not standby.leads()
     url = f"https://{LOOPBACK}:{service.pods[1]}/mutate-workload"
     answer = client(bindings.scene).request("POST", url, body=b"{}")
-    assert (answer.status, answer.data) == (400, b"no request for a Deployment, StatefulSet or DaemonSet\n")
+    assert (answer.status, answer.data) == (
+        400,
+        b"not a request for a Deployment, StatefulSet or DaemonSet\n",
+    )
     name = bound(bindings)
     images: list[str] = []
     stopped = Event()

@@ -68,7 +68,7 @@ class BindingScene:
         return name
 
     def collection(self, template: Json) -> str:
-        """Where workloads of a template's kind are."""
+        """The path of workloads of a template's kind."""
         return f"/apis/apps/v1/namespaces/{self.scene.namespace}/{template['kind'].lower()}s"
 
     def spec(self, name: str) -> Json:
@@ -84,7 +84,8 @@ class BindingScene:
         return self.scene.sees(self.deployments, name, holds)
 
     def sees_condition(self, name: str, kind: str, status: str, reason: str) -> str:
-        """Returns the message of a binding's condition as soon as it is so, and about the binding of now."""
+        """Wait until a binding's condition has this status and reason for its current generation; return the
+        message."""
 
         def holds(obj: Json) -> bool:
             found = condition(obj, kind)
@@ -94,7 +95,7 @@ class BindingScene:
         return str(condition(self.scene.sees(self.path, name, holds), kind)["message"])
 
     def rollouts(self, name: str) -> int:
-        """How many pod templates a Deployment has had: its ReplicaSets."""
+        """The number of pod templates that a Deployment has had, by its ReplicaSets."""
         sets = self.scene.admin.get(self.replica_sets)["items"]
         return sum(each["metadata"]["ownerReferences"][0]["name"] == name for each in sets)
 

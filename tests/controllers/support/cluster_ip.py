@@ -1,4 +1,4 @@
-"""A Service's cluster IP as kube-proxy makes it: connections go to the Pods in turn, past those that are gone."""
+"""A Service's cluster IP as kube-proxy implements it: connections go to the Pods in turn, except stopped ones."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class PlainAccount:
         self.broken = False
 
     async def load(self) -> None:
-        """Nothing."""
+        """Load nothing."""
 
     def headers(self) -> list[tuple[str, str]]:
         return [("Authorization", f"Bearer {self.token}")] if self.token else []

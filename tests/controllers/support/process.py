@@ -37,7 +37,7 @@ def interpreter() -> str:
 
 
 class ManagerProcess:
-    """One run of the manager; a context manager, in which it is ready."""
+    """A manager process; a context manager, in which it is ready."""
 
     def __init__(self, folder: Path, kubeconfig: Path, *flags: str, name: str = "manager") -> None:
         self.name = name

@@ -43,9 +43,9 @@ def pem_of(
 
 
 def misread_by_the_signer(common_name: str, shown: str, signed: str) -> bytes:
-    """A request in PEM that names itself twice: `shown` in Microsoft's attribute, `signed` in the standard one.
+    """A request in PEM with two extension requests: `shown` in Microsoft's attribute, `signed` in the standard one.
 
-    cryptography reads the first attribute of either type, Go and so the signer the standard one alone.
+    cryptography reads the first attribute of either type; Go, and so the signer, reads only the standard one.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     bare = x509.CertificateSigningRequestBuilder().subject_name(
@@ -70,7 +70,7 @@ def misread_by_the_signer(common_name: str, shown: str, signed: str) -> bytes:
 
 
 def named_in_an_unknown_type(common_name: str) -> bytes:
-    """A request in PEM whose common name is an ObjectDescriptor, which Go reads and cryptography knows no word for."""
+    """A request in PEM whose common name is an ObjectDescriptor, which Go reads and cryptography does not know."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     plain = x509.CertificateSigningRequestBuilder().subject_name(name).sign(key, hashes.SHA256())
@@ -79,14 +79,14 @@ def named_in_an_unknown_type(common_name: str) -> bytes:
 
 
 def _signed(info: bytes, key: ec.EllipticCurvePrivateKey) -> bytes:
-    """A request in PEM of what it says in DER."""
+    """Sign the request info in DER; return PEM."""
     signature = _der(0x03, b"\0", key.sign(info, ec.ECDSA(hashes.SHA256())))
     encoded = _der(0x30, info, ECDSA_WITH_SHA256, signature)
     return x509.load_der_x509_csr(encoded).public_bytes(serialization.Encoding.PEM)
 
 
 def _der(tag: int, *parts: bytes) -> bytes:
-    """One value in DER."""
+    """Encode one value in DER."""
     body = b"".join(parts)
     size = len(body).to_bytes((len(body).bit_length() + 7) // 8)
     return bytes([tag]) + (bytes([0x80 + len(size)]) if len(body) > 0x7F else b"") + size + body

@@ -51,7 +51,7 @@ class Scene:
         self.admin.post(accounts, {"metadata": {"name": "default"}})  # which every pod needs
 
     def name(self, kind: str) -> str:
-        """A new name; later ones sort behind earlier ones, as lists in a status do."""
+        """A new name; later ones sort after earlier ones, as lists in a status do."""
         return f"{kind}-{next(_numbers):06}"
 
     @property
@@ -133,7 +133,7 @@ class Scene:
         return self.slice(service, *nodes)
 
     def seen_nodes(self, reader: RestClient, name: str) -> list[str]:
-        """The nodes of a slice's endpoints, in the hub's own view: as a reflector's list has it, of version 0."""
+        """The nodes of a slice's endpoints in the hub's own view, as a reflector lists it, at version 0."""
         slices = reader.get(self.slices, resourceVersion="0")["items"]
         [mine] = [each for each in slices if each["metadata"]["name"] == name]
         return [each["nodeName"] for each in mine.get("endpoints") or []]
@@ -195,7 +195,7 @@ class Scene:
         return str(obj["metadata"].get("annotations", {}).get(TRIGGER, ""))
 
     def until(self, condition: Callable[[], bool]) -> None:
-        """Poll until a condition holds that no watch tells of."""
+        """Poll until a condition holds that no watch can show."""
         assert self._comes_true(condition, self.patience), "it did not come true"
 
     def _comes_true(self, condition: Callable[[], bool], patience: float) -> bool:
@@ -248,7 +248,7 @@ class Scene:
 
 
 def has_nodes(wanted: list[str]) -> Callable[[Json], bool]:
-    """For `Scene.sees` of a pool."""
+    """A condition for `Scene.sees` of a pool."""
     return lambda pool: bool(pool["status"]["nodes"] == wanted)
 
 
@@ -260,7 +260,7 @@ def _holds(condition: Callable[[Json], bool], obj: Json) -> bool:
 
 
 def condition(obj: Json, kind: str) -> Json:
-    """One of an object's conditions; KeyError without it."""
+    """One of an object's conditions; KeyError if it is missing."""
     found: Json = {each["type"]: each for each in obj["status"]["conditions"]}[kind]
     return found
 

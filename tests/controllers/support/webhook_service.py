@@ -1,4 +1,4 @@
-"""The webhook behind its Service, as in a cluster, and what the API server makes of workloads by it."""
+"""The webhook behind its Service, as in a cluster, and the API server's results with it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class WebhookService:
 
     @property
     def url(self) -> str:
-        """Where the first Pod is asked about workloads."""
+        """The URL of the first Pod for workloads."""
         return f"https://{LOOPBACK}:{self.pods[0]}/mutate-workload"
 
     @property

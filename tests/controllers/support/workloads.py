@@ -95,7 +95,7 @@ def secret(target: str, volume: str = "keys", container: str = "app") -> Json:
 
 
 def patch(operation: str, path: str, value: Any = None) -> Json:
-    """A patch as `render` takes it. `path` is below the pod template's spec; None stands for no value."""
+    """A patch for `render`. `path` is below the pod template's spec; None means no value."""
     fields = {"operation": operation, "path": f"/spec/template/spec{path}"}
     return {"patch": fields if value is None else {**fields, "value": value}}
 

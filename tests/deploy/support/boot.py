@@ -18,7 +18,7 @@ KEEP_UNITS = frozenset({"systemd-journald.socket", "systemd-journald.service", "
 """Units of this machine's targets that a target of the node still wants."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ADDRESS, GATEWAY = "192.0.2.10", "192.0.2.1"
-"""The node's address and that of an absent gateway: addresses for documentation (RFC 5737)."""
+"""The addresses of the node and of an absent gateway, from a range for documentation (RFC 5737)."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 
 

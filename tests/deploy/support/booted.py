@@ -34,9 +34,9 @@ PROXY = "/lib/systemd/systemd-socket-proxyd"
 NAMESPACES = ("--mount", "--pid", "--uts", "--ipc", "--net", "--cgroup")
 TOOLS = ("setpriv", "unshare", "nsenter", "pivot_root", "systemctl", "ip")
 HERE, PACKAGES, PROGRAMS = "/srv/test", "/srv/packages", "/srv/programs"
-"""On the node: the test's folder, the packages that the hub depends on, and the programs of Kubernetes."""
+"""Paths on the node: the test's folder, the hub's dependencies, and the programs of Kubernetes."""
 PROGRAM, PYTHON = "/opt/edgehub/bin/edgehub", "/opt/edgehub/bin/python"
-"""On the node: the installed command, and the interpreter of its environment."""
+"""Paths on the node: the installed command, and its environment's interpreter."""
 SERVER = f"https://{LOOPBACK}:6443"
 PROBE = """\
 set -e
@@ -59,7 +59,7 @@ UNITS = {
 
 
 def unified_cgroups() -> Path | None:
-    """Where cgroup2 is mounted."""
+    """The mount point of cgroup2."""
     for line in Path("/proc/mounts").read_text().splitlines():
         _, mount_point, kind, *_ = line.split()
         if kind == "cgroup2":

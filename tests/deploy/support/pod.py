@@ -20,7 +20,7 @@ from tests.deploy.support import sandbox
 from tests.support.relay import connect_file, end, file_listener, relay
 
 API = f"https://{sandbox.LOOPBACK}:{sandbox.API_PORT}"
-"""Where a pod finds the API server."""
+"""The API server's URL for a pod."""
 START_TIMEOUT = 60.0
 """Seconds to readiness; 3 on idle cores."""
 
@@ -98,7 +98,7 @@ class Pod:
         end(self._listener)
 
     def wait_until_ready(self) -> None:
-        """Until `/readyz` of its admin port says so."""
+        """Wait until `/readyz` of its admin port succeeds."""
         assert self._process is not None
         self._process.wait_until(
             lambda: self.status("/readyz?exclude=node") == 200, "become ready", START_TIMEOUT
@@ -136,7 +136,7 @@ def admin_port(container: Mapping[str, Any]) -> int:
 
 
 def isolated() -> list[str]:
-    """The prefix of commands with mounts and a network of their own; skips the test where the machine allows none."""
+    """The prefix of commands with private mounts and network; skips the test if the machine allows none."""
     own = ["unshare", "--mount", "--net"]
     if os.geteuid() != 0:
         own += ["--user", "--map-root-user"]

@@ -77,7 +77,7 @@ def _mount_file(source: Path, target: Path) -> None:
 
 
 def _mount_volume(volume: Path, mode: str, sockets: Path) -> None:
-    """Lay an empty folder over another; on the machine's own root the checkout and the sockets show through."""
+    """Mount an empty folder over another; on the machine's own root the checkout and the sockets stay visible."""
     new = sockets / "volume"
     for folder in (new, volume):
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""Does for a hub what systemd's socket unit does: `… activation ADDRESS:PORT… -- COMMAND`.
+"""Starts a hub as systemd's socket unit does: `… activation ADDRESS:PORT… -- COMMAND`.
 
-Opens the sockets, hands them to the command, and starts the command anew at SIGHUP; the sockets stay open meanwhile.
+Opens the sockets, passes them to the command, and restarts the command at SIGHUP; the sockets stay open meanwhile.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NoReturn
 
 FIRST = 3
 ASIDE = 100
-"""Where the sockets wait: no number that they are handed over as."""
+"""The first temporary descriptor of the sockets, above all descriptors at which they are passed."""
 
 
 def opened(address: str, number: int) -> int:

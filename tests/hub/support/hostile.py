@@ -31,7 +31,7 @@ GRANT = rights(
     [rule("", "services configmaps", "*"), rule("discovery.k8s.io", "endpointslices", "*")],
     account("default", "hostile-reader"),
 )
-"""The rights of the attacker's token: as much as a pod that makes Services, their endpoints and ConfigMaps."""
+"""The rights of the attacker's token: those of a pod that creates Services, their endpoints and ConfigMaps."""
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class Siege:
 
 
 async def besiege(hub: Hub, cloud: RealCloud, folder: Path, seconds: float, *attacks: str) -> Siege:
-    """Let the attackers work for so long, with all attacks unless some are named, and kubelet with them."""
+    """Run the attackers for `seconds`, with the named attacks or all, and kubelet meanwhile."""
     await asyncio.to_thread(cloud.apply, GRANT)
     reader, nobody = [
         await asyncio.to_thread(cloud.token, "default", name) for name in ("hostile-reader", "hostile-nobody")

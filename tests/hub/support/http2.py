@@ -36,7 +36,7 @@ class Streams:
         self.received: Counter[int] = Counter()
         self._untaken: Counter[int] = Counter()
         self.bodies: defaultdict[int, bytes] = defaultdict(bytes)
-        """The bytes that came while `keep` is set."""
+        """The bytes received while `keep` is set."""
         self.keep = True
         self.reads = True
         """Whether the client widens the server's window, when it has read something."""
@@ -55,7 +55,7 @@ class Streams:
         return cls(reader, writer)
 
     async def limit(self) -> int:
-        """How many streams the server lets a connection have."""
+        """The most streams that the server allows on a connection."""
         await self.until(lambda: self._settled)
         return int(self._h2.remote_settings.max_concurrent_streams)
 
@@ -122,13 +122,13 @@ class Streams:
         self._flush()
 
     def take(self, stream: int) -> None:
-        """Widen the server's window by as much as came on a stream while the client did not read."""
+        """Widen the server's window by the bytes that arrived on a stream while the client did not read."""
         size, self._untaken[stream] = self._untaken[stream], 0
         self._h2.acknowledge_received_data(size, stream)
         self._flush()
 
     async def window(self, stream: int, size: int) -> None:
-        """Return when the server takes as much of a body, or has ended the stream."""
+        """Wait until the server accepts this many bytes of a body, or has ended the stream."""
         await self.until(lambda: stream in self.ended or self._h2.local_flow_control_window(stream) >= size)
 
     def say(self, raw: bytes) -> None:

@@ -19,7 +19,7 @@ STREAMS = 90
 BATCHES = 50
 """Packets of requests, or of frames, that one round of an attack sends."""
 SETTINGS = b"\4\0\0\0\0\0"
-"""A head of a SETTINGS frame, behind its length."""
+"""The header of a SETTINGS frame after its length."""
 NO_WINDOW = b"\0\4\0\0\0\0"
 """The setting that gives every stream an empty window."""
 

@@ -66,7 +66,8 @@ class InstalledNode(Worker):
             pass  # no hub runs
 
     def _run(self, pod: Json) -> None:
-        """Run a Job, and write how it ended until the Job controller knows: kubelet says that it waits."""
+        """Run a Job, and write its result until the Job controller has it, because kubelet reports that the pod
+        waits."""
         spec = pod["spec"]
         arguments = spec["containers"][0]["args"]
         more: list[str] = []

@@ -48,9 +48,9 @@ class StaticPods(Worker):
         self.broken = {BROKEN}
         """The images whose program ends at once."""
         self.packages: dict[str, Path] = {}
-        """The folders of the packages of images that have another version than this checkout."""
+        """The package folders of images with another version than this checkout."""
         self.images: list[str] = []
-        """The images that ran, one after another."""
+        """The images that ran, in order."""
 
     def __exit__(self, *_: object) -> None:
         super().__exit__()

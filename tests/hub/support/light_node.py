@@ -35,14 +35,14 @@ def light_node(cloud: RealCloud, node: str, server: str, folder: Path, bad: str)
 
 
 class LightNode:
-    """One node, in two threads."""
+    """A node in two threads."""
 
     def __init__(self, client: RestClient, node: str, fault: Path, bad: str) -> None:
         self._client, self._node, self._fault, self._bad = client, node, fault, bad
         self._simulated = SimulatedNode(client, node, LEASE)
 
     def beat(self) -> None:
-        """Renew the Lease, and keep the node Ready, for ever."""
+        """Renew the Lease, and keep the node Ready, until the process ends."""
         while True:
             try:
                 self._simulated.renew()

@@ -20,7 +20,7 @@ class Load:
     def __init__(
         self, url: str, path: str, component: str, *, clients: int, connects_anew: bool = False
     ) -> None:
-        """With `connects_anew` each request has a connection of its own."""
+        """With `connects_anew`, each request uses a new connection."""
         self.ends: Counter[str] = Counter()
         """The number of answers of each code, and of connections that were refused or broken off."""
         self.longest = 0.0
@@ -34,7 +34,7 @@ class Load:
             await asyncio.gather(*(self._ask(session) for _ in range(self._clients)))
 
     async def answers(self, count: int) -> None:
-        """Return when so many more requests were answered."""
+        """Wait until `count` further requests were answered."""
         wanted = self.ends["200"] + count
         await until(lambda: self.ends["200"] >= wanted, 2 * SLACK)
 

@@ -21,7 +21,7 @@ from tests.hub.support.process import SLACK, Hub
 from tests.support.objects import obj
 
 SERVER = "https://cloud.example:6443"
-"""A name that the proxy at the end of each link alone can resolve, so that all hubs have the same server."""
+"""A name that only the proxy at the end of each link can resolve, so that all hubs have the same server."""
 POOL = "islands"
 
 

@@ -1,4 +1,4 @@
-"""A node as kubeadm leaves it, below a folder: its files, its services, and a systemctl that knows these alone."""
+"""A node as kubeadm installs it, below a folder: its files, its services, and a systemctl for these only."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class Machine:
         }
 
     def start_kubelet(self) -> None:
-        """For a node whose files a test has laid out since."""
+        """Start kubelet on a node whose files a test has written meanwhile."""
         self._start(self.kubelet_service)
 
     def process(self, service: str) -> Process:

@@ -1,4 +1,4 @@
-"""A hub behind a link to the cloud that a test can take away, and requests as a node's component makes them."""
+"""A hub behind a link to the cloud that a test can cut, and requests as a node's component sends them."""
 
 from __future__ import annotations
 

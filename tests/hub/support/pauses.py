@@ -21,13 +21,14 @@ from typing import NamedTuple
 FILE = "EDGEHUB_PAUSES"
 """The variable of the environment that names the file: a line of JSON for each callback over LONG, the worst last."""
 LONG = 0.05
-"""Seconds."""
+"""Seconds of CPU from which a callback is recorded."""
 SAMPLE = 0.01
 """Seconds between two looks at a callback."""
 
 
 class Pause(NamedTuple):
-    """A long callback: seconds of CPU, those of garbage collection among them, seconds by the clock, and its stack."""
+    """A long callback: seconds of CPU, seconds of garbage collection among them, seconds by the clock, and its
+    stack."""
 
     cpu: float
     collecting: float
@@ -45,7 +46,7 @@ class Pauses:
         self._file = file
         self._thread = threading.get_ident()
         self._began = 0.0
-        """When the callback that runs began, 0 between two; monotonic seconds."""
+        """When the running callback began, in monotonic seconds; 0 between two callbacks."""
         self._seen = ""
         self._collecting = 0.0
         """Seconds of CPU of garbage collections in the callback; negative start time while one runs."""

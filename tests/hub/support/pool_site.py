@@ -1,4 +1,4 @@
-"""A node pool of real hubs before a real control plane, each on a loopback address and behind a link of its own."""
+"""A node pool of real hubs with a real control plane, each hub on its own loopback address and behind its own link."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ SHARED = "/v1/services,discovery.k8s.io/v1/endpointslices"
 
 class Member:
     def __init__(self, site: Site, number: int, *, given: bool, flags: tuple[str, ...] = ()) -> None:
-        """`given`: the hub gets a certificate for its peer port from its operator, and needs to ask for none.
+        """With `given`, the hub gets a certificate for its peer port from its operator, and requests none.
 
-        `flags` are further ones of the hub.
+        `flags` are additional flags of the hub.
         """
         self.name = f"{site.pool}-{number}"
         self.address = f"127.0.{site.net}.{number}"
@@ -73,7 +73,7 @@ class Member:
         return found
 
     def lists(self, path: str) -> int:
-        """How often the hub's own source of a resource was listed."""
+        """The number of lists of a resource by the hub's own source."""
         return sum(int(each["lists"]) for each in self.hub.sources() if each["path"] == path)
 
     def version(self, path: str) -> int:
@@ -81,7 +81,7 @@ class Member:
         return max((int(each["version"]) for each in self.hub.sources() if each["path"] == path), default=0)
 
     def server(self, path: str) -> str:
-        """Where the hub reads a resource from."""
+        """The server from which the hub reads a resource."""
         return next((each["server"] for each in self.hub.sources() if each["path"] == path), "")
 
 
@@ -100,7 +100,8 @@ class Site:
         self.folder = folder
         self.pool = pool
         self.net = net
-        # mitmproxy refuses to connect to a port that it listens on, as it would be to another hub's on this one.
+        # mitmproxy refuses to connect to a port on which it listens, so it would refuse another hub's port, which is
+        # the same here.
         self._reserved = ReservedPort()
         self.port = self._reserved.number
         self.members: list[Member] = []
@@ -154,7 +155,7 @@ class Site:
         self.cloud.admin.patch(f"{CONFIG_MAPS}/leader-hub-{self.pool}", {"data": data})
 
     def configure(self, data: Json | None) -> None:
-        """Edit the pool's ConfigMap; None deletes it, and any edit makes one where there is none."""
+        """Edit the pool's ConfigMap, or create it; None deletes it."""
         name = f"leader-hub-{self.pool}"
         if data is None:
             self.cloud.admin.delete(f"{CONFIG_MAPS}/{name}")

@@ -32,7 +32,7 @@ ACTIVATION = (sys.executable, "-m", "tests.hub.support.activation")
 
 
 class Hub:
-    """One run of the hub. A context manager; `restart` keeps ports and state."""
+    """A hub process. A context manager; `restart` keeps ports and state."""
 
     def __init__(
         self,
@@ -47,9 +47,11 @@ class Hub:
         env: Mapping[str, str] = MappingProxyType({}),
         is_handed_sockets: bool = False,
     ) -> None:
-        """`program` is a module, with arguments, to run in place of `scripts/hub`; `inside` is what the command begins
-        with, to run it on a disk of its own; `env` is added to the environment. With `is_handed_sockets` the plain and
-        the TLS port are sockets of a parent, which starts the hub anew at SIGHUP.
+        """Prepare a hub.
+
+        `program` is a module with arguments to run instead of `scripts/hub`; `inside` is the prefix of the command,
+        for example to run it on its own disk; `env` is added to the environment. With `is_handed_sockets` a parent
+        process owns the sockets of the plain and the TLS port, and restarts the hub at SIGHUP.
         """
         self.folder = folder
         self.node = node
@@ -112,7 +114,7 @@ class Hub:
         return [f"{LOOPBACK}:{port}" for port in (self.port, self.tls_port)]
 
     def use(self, checkout: Path) -> None:
-        """Run the program of another checkout, from the next start on."""
+        """Run the program of another checkout from the next start on."""
         self._program, self._env = ("addons.command",), {"PYTHONPATH": str(checkout)}
 
     def start(self, *, ready: bool = True) -> None:

@@ -30,7 +30,7 @@ GRACE = 20
 STEPS = ("join", "bad version", "roll forward", "leave")
 
 type Minutes = Callable[[str, float], None]
-"""Is given the name of each step, and its minutes."""
+"""Called with the name of each step, and its minutes."""
 
 
 class Rollout(ConvertedPool):
@@ -56,7 +56,7 @@ class Rollout(ConvertedPool):
         self._stack = ExitStack()
         self.installed: list[InstalledNode] = []
         self.broken = self.away = ""
-        """The node whose doctor finds a fault, and the one whose link is away at times."""
+        """The node whose doctor reports a fault, and the node whose link is cut at times."""
 
     def __enter__(self) -> Rollout:
         with ExitStack() as stack:
@@ -84,7 +84,7 @@ class Rollout(ConvertedPool):
         self._stack.__exit__(None, None, None)
 
     def start_manager(self, *, kill: bool = False) -> None:
-        """Start it, in the place of the one that runs, which is killed."""
+        """Start a manager; with `kill`, kill the running one first."""
         if kill:
             self._managers[-1].process.kill()
         folder = self._folder / self.name("manager")
@@ -140,7 +140,7 @@ class Rollout(ConvertedPool):
 def rollout(
     folder: Path, programs: Mapping[str, Path], helm: Path, *, real: int, light: int, wave: str
 ) -> Iterator[Rollout]:
-    """Such a pool before a control plane of its own, whose node controller hears which nodes are away."""
+    """A pool with its own control plane, whose node controller detects absent nodes."""
     flags = [f"--node-monitor-grace-period={GRACE}s"]
     with (
         nodes_cloud(
@@ -162,7 +162,7 @@ def run(pool: Rollout, tell: Minutes) -> None:
 
 
 def _join(pool: Rollout) -> None:
-    """One node is away, and the doctor of another finds a fault."""
+    """Join the nodes; one is absent, and the doctor of another reports a fault."""
     pool.leave_cloud()
     size = len(pool.members)
     pool.start_manager()
@@ -182,7 +182,7 @@ def _join(pool: Rollout) -> None:
 
 
 def _meet_a_bad_version(pool: Rollout) -> None:
-    """One wave tries it, and each of its nodes has the former hub again."""
+    """Upgrade a wave to a bad version; each of its nodes rolls back."""
     pool.ask_for(BAD)
     pool.until(lambda: pool.pool_condition()[0] == "Stopped" and pool.is_quiet())
     size, failures = len(pool.members), pool.count("upgrade/failed")
@@ -202,7 +202,7 @@ def _meet_a_bad_version(pool: Rollout) -> None:
 
 
 def _roll_forward(pool: Rollout) -> None:
-    """One node is away, and those that had rolled back are tried again."""
+    """Upgrade again; one node is absent, and those that rolled back are tried again."""
     tried, size = pool.jobs("upgrade"), len(pool.members)
     pool.leave_cloud()
     pool.ask_for(GOOD)

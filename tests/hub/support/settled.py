@@ -10,9 +10,9 @@ from tests.support.polling import eventually
 
 
 def caught_up(cloud: RealCloud, hub: Hub) -> None:
-    """Return when each open source of the hub has the cloud's present objects.
+    """Wait until each open source of the hub has the cloud's current objects.
 
-    Objects that the cloud has deleted do not count: the cloud does not list deletions.
+    Deletions are not checked, because the cloud does not list them.
     """
     wanted = {_key(each): _newest(cloud, each) for each in hub.sources()}
     eventually(
@@ -23,7 +23,7 @@ def caught_up(cloud: RealCloud, hub: Hub) -> None:
 
 
 def _newest(cloud: RealCloud, source: Json) -> int:
-    """The highest version of the objects that a source follows; 0 where it has none, or where the kind is not known."""
+    """The highest version among the objects of a source; 0 if it has none, or its kind is unknown."""
     chosen = {name: source[name] for name in ("labelSelector", "fieldSelector") if source[name]}
     answer = cloud.admin.request("GET", source["path"], query=chosen)
     items = answer.json()["items"] if answer.status == 200 else []

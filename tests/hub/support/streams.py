@@ -46,7 +46,7 @@ class Events:
         self._news.set()
 
     async def until(self, wanted: Callable[[list[Seen]], bool], timeout: float = WAIT) -> list[Seen]:
-        """Return all events so far once the condition holds; TimeoutError shows the events received instead."""
+        """Return all events so far once the condition holds; TimeoutError shows the received events."""
         try:
             async with asyncio.timeout(timeout):
                 while not wanted(self.seen):
@@ -75,7 +75,7 @@ async def watching(
     headers: Mapping[str, str] = {},
     **query: str,
 ) -> AsyncIterator[Events]:
-    """A watch over HTTP/1.1, open and read from when the answer's headers came until the block ends."""
+    """Watch over HTTP/1.1; the watch is open and read from its response headers until the block ends."""
     events = Events()
     connector = aiohttp.TCPConnector(ssl=False)
     sent = {"User-Agent": f"{component}/v1", "Accept": f"{encoding},*/*", **headers}

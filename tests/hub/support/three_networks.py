@@ -142,7 +142,7 @@ class Node(Network):
                 self.renew(f"{how} {next(number)}")
 
         kubelet = threading.Thread(target=renew)
-        self.do(kubelet.start)  # a thread is in the network of the one that starts it
+        self.do(kubelet.start)  # a thread has the network of the thread that starts it
         try:
             yield
         finally:
@@ -155,7 +155,7 @@ class Node(Network):
 
 
 class Door:
-    """Lets callers in, but those of one address."""
+    """Forwards callers, except those from one address."""
 
     def __init__(self) -> None:
         self._open: dict[asyncio.StreamWriter, str] = {}
@@ -181,7 +181,7 @@ class Door:
 async def in_the_cloud(
     authority: Authority, folder: Path, door: Door | None = None
 ) -> AsyncIterator[ScriptableCloud]:
-    """A cloud at CLOUD."""
+    """A cloud at the address CLOUD."""
     door = door or Door()
     for each in ("ip link set lo up", f"ip addr add {CLOUD}/32 dev lo", "sysctl -q -w net.ipv4.ip_forward=1"):
         run(each)

@@ -34,7 +34,7 @@ for address in sys.argv[2:]:
             conn.sendall(b"GET /version HTTP/1.1\\r\\nHost: kubernetes\\r\\nConnection: close\\r\\n\\r\\n")
             print(address, conn.recv(8).decode())
 """
-"""Asks the hub at each address, and believes the CA in a file alone."""
+"""Sends a request to the hub at each address, and trusts only the CA in a file."""
 
 
 def run(*arguments: str) -> None:
@@ -90,7 +90,7 @@ def hub(folder: Path) -> Iterator[None]:
 
 
 def sign(folder: Path) -> Path:
-    """Give a hub a certificate that a cluster signed; return the cluster's CA, as pods have it."""
+    """Give a hub a certificate that a cluster signed; return the cluster's CA as pods have it."""
     cluster = Authority()
     issued = cluster.issue_server("n1", ADDRESSES)
     (folder / "pki").mkdir(parents=True)
@@ -102,7 +102,7 @@ def sign(folder: Path) -> Path:
 
 
 def uninstall(root: Path) -> None:
-    """Take an installation back below another root, with a systemctl that does nothing."""
+    """Uninstall below another root, with a systemctl that does nothing."""
     kubelet = root / "etc/kubernetes/kubelet.conf"
     kubelet.parent.mkdir(parents=True)
     write_kubeconfig(kubelet, "https://cloud:6443", token="secret")

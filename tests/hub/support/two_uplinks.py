@@ -28,9 +28,9 @@ from tests.support.objects import obj
 
 NODE, PREFERRED, OTHER = "island-1", "wan1", "wan2"
 ADDRESS = "10.1.1.2"
-"""That of the preferred one."""
+"""The address of the preferred uplink."""
 LARGE = 100_000
-"""Bytes."""
+"""Bytes of a large object."""
 SERVICES = "/api/v1/services"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 ROUTE = f"ip route replace {CLOUD} via 10.1.1.1 dev {PREFERRED} metric 1"
@@ -62,7 +62,7 @@ class Node(Network):
 
     def watch(self) -> None:
         """Watch Services as kube-proxy does, from now on."""
-        # A thread is in the network of the one that starts it.
+        # A thread has the network of the thread that starts it.
         self.do(partial(threading.Thread(target=self._follow, daemon=True).start))
 
     def _follow(self) -> None:
@@ -94,7 +94,7 @@ class Node(Network):
             return 0
 
     def fetch(self) -> set[str]:
-        """Read something large, which the hub relays; the devices by which it came."""
+        """Read a large object, which the hub relays; return the devices by which it arrived."""
         before = received()
         urllib3.PoolManager(retries=False, timeout=10).request("GET", self.hub.url + CONFIG_MAPS)
         return {name for name, size in received().items() if size - before[name] > LARGE}
@@ -108,7 +108,7 @@ class Node(Network):
 
 
 def received() -> dict[str, int]:
-    """The bytes that came by each uplink of this thread's network."""
+    """The bytes received by each uplink of this thread's network."""
     lines = Path("/proc/thread-self/net/dev").read_text().splitlines()[2:]
     found = {
         name.strip(): int(counts.split()[0]) for name, _, counts in (each.partition(":") for each in lines)
@@ -124,7 +124,7 @@ async def until(node: Node, what: Callable[[], object], wanted: object) -> None:
 
 
 async def goes_by(node: Node, cloud: ScriptableCloud, uplink: str, how: str) -> None:
-    """The node's writes, its reads and its watch go by an uplink alone."""
+    """Check that the node's writes, reads and watch use only one uplink."""
     await until(node, partial(node.says), (True, f"ok, by the uplink {uplink}", uplink))
     await until(node, partial(node.renew, how), 200)
     await until(node, partial(node.fetch), {uplink})

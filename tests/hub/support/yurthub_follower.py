@@ -117,7 +117,7 @@ class YurtHubFollower:
 
 
 def encoding_of(streams: Streams, stream: int) -> Encoding:
-    """By the Content-Type, which has a parameter where the answer is a watch in protobuf."""
+    """The encoding by the Content-Type, which has a parameter for a protobuf watch."""
     return Encoding(streams.types[stream].partition(";")[0])
 
 
@@ -130,7 +130,7 @@ async def until(streams: Streams, wanted: Callable[[], bool]) -> None:
 async def connected(
     address: tuple[str, int], authority: Path, credential: Credential, folder: Path
 ) -> AsyncIterator[Streams]:
-    """One HTTP/2 connection with the certificate of a node, whose files are written to a folder."""
+    """An HTTP/2 connection with a node's certificate, whose files are written to a folder."""
     context = ssl.create_default_context(cafile=str(authority))
     context.load_cert_chain(*credential.write(folder, "yurthub-follower"))
     context.set_alpn_protocols(["h2"])

@@ -1,4 +1,4 @@
-"""Delays double to a limit, have jitter, and begin anew after a time without failures."""
+"""Delays double up to a limit, have jitter, and are reset after a time without failures."""
 
 from kube.concurrency.backoff import FORGET_AFTER, Backoff
 

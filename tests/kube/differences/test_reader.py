@@ -1,4 +1,4 @@
-"""A record that is damaged, oversized or made against another version ends the stream with a UnusableRecord alone."""
+"""A record that is damaged, oversized or made for another version ends the stream with an UnusableRecord only."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def unsized(content: bytes) -> bytes:
 
 
 def understated(content: bytes) -> bytes:
-    """A zstd frame that unpacks to more than it says: the size is the two bytes behind the magic and the descriptor."""
+    """A zstd frame that decompresses to more than its header says: the size is the two bytes after magic and
+    descriptor."""
     packed = bytearray(pack(content))
     assert 256 <= len(content) < 65536 + 256
     struct.pack_into("<H", packed, 5, 0)

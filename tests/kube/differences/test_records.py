@@ -1,4 +1,4 @@
-"""Differences say what an ordinary watch says, in fewer bytes."""
+"""Differences carry the same events as an ordinary watch, in fewer bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file that is read whole: what is none, or too large, is told, and never waited for."""
+"""Reads of complete files: an irregular or too large file is an error, and never blocks."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def test_a_larger_file_takes_no_memory(tmp_path: Path) -> None:
 @pytest.mark.timeout(10)
 def test_a_fifo_or_folder_is_an_error_and_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(OSError, match="no regular file"):
+    with pytest.raises(OSError, match="not a regular file"):
         read_file(tmp_path / "fifo")
-    with pytest.raises(OSError, match="no regular file"):
+    with pytest.raises(OSError, match="not a regular file"):
         Marks(tmp_path / "fifo").read()
     os.mkfifo(tmp_path / "cache.db")
     with pytest.raises(DiskError):

@@ -1,4 +1,4 @@
-"""A copy is read whole or not at all: its objects, and the row that says how many there are."""
+"""A copy is read completely or not at all: its objects, and the row with their number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Marks outlive a restart, on a full disk too, and stand for one row of a name."""
+"""Marks survive a restart, also on a full disk, and mark one row of a name only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A value is given back under its own key alone, and as it was written."""
+"""A value is returned only under its own key, and unchanged."""
 
 from __future__ import annotations
 

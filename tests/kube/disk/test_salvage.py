@@ -1,4 +1,4 @@
-"""Salvage reads all rows of a damaged store but those on the damaged pages."""
+"""Salvage reads all rows of a damaged store except those on damaged pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths that another user could lead elsewhere: by a folder above, by a link, by a folder above its target."""
+"""Paths that another user could redirect: by a folder above, by a link, by a folder above its target."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STRANGER = 12345
 
 
 def gives_away() -> bool:
-    """Whether this process may give files to another user: as root, where the namespace has that user."""
+    """True if this process may give files to another user: as root, if the namespace has that user."""
     if os.geteuid() != 0:
         return False
     lines = Path("/proc/self/uid_map").read_text().splitlines()
@@ -59,7 +59,7 @@ def of_a_stranger(path: Path) -> None:
 
 
 def strangers_link(path: Path) -> None:
-    """In a folder like /tmp: the link's owner may lead it elsewhere, whatever it leads to now."""
+    """A link in a folder like /tmp, whose owner may redirect it at any time."""
     sticky(path)
     _link(path, path.parent.parent / "target")
     os.chown(path, STRANGER, -1, follow_symlinks=False)

@@ -1,4 +1,4 @@
-"""Whether a user may do something, as the API server's authorizer says."""
+"""Reviews of a user's rights, answered by the API server's authorizer."""
 
 from __future__ import annotations
 

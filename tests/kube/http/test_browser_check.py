@@ -113,7 +113,7 @@ def request(*fields: tuple[bytes, bytes], path: bytes = b"/api") -> http.Request
 
 
 def shown(of: http.Request) -> bytes:
-    """All that a flow with this request would write to a file."""
+    """All bytes that a flow with this request would write to a file."""
     return repr(tflow.tflow(req=of).get_state()).encode()
 
 

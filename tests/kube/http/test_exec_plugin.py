@@ -1,4 +1,4 @@
-"""Exec plugins: what client-go takes of them and refuses, and what they are told."""
+"""Exec plugins: output that client-go accepts and refuses, and the input of the plugin."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def test_the_plugin_gets_arguments_variables_and_the_cluster_of_the_kubeconfig(t
     [
         ("echo no session, log in >&2; exit 3", "ended with status 3: no session, log in"),
         ("exit 3", "ended with status 3$"),
-        ("echo secret", "it printed no ExecCredential"),
-        ("echo '{}'", "it printed no ExecCredential"),
+        ("echo secret", "its output is not an ExecCredential"),
+        ("echo '{}'", "its output is not an ExecCredential"),
         (
             printed(STATUS, "client.authentication.k8s.io/v1beta1"),
             "and it gave client.authentication.k8s.io/v1beta1",
@@ -110,7 +110,7 @@ def test_a_missing_plugin_is_reported_with_the_install_hint(tmp_path: Path) -> N
     [
         (
             {"apiVersion": "client.authentication.k8s.io/v1alpha1", "command": "x"},
-            "exec.apiVersion is one of",
+            "exec.apiVersion must be one of",
         ),
         ({"apiVersion": V1}, "no command"),
         ({"apiVersion": V1, "command": "x", "interactiveMode": "Always"}, "no terminal"),

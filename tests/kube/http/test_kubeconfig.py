@@ -103,7 +103,7 @@ def without(*path: str | int) -> dict[str, Any]:
         (without("contexts", 1, "context"), "clusters has no entry named None"),
         (without("clusters", 1), "clusters has no entry named 'cloud'"),
         (without("users", 1), "users has no entry named 'node'"),
-        (kubeconfig(user={"exec": {"command": "aws"}}), "exec.apiVersion is one of"),
+        (kubeconfig(user={"exec": {"command": "aws"}}), "exec.apiVersion must be one of"),
         (kubeconfig(user={"exec": EXEC, "token": "t"}), "a user has exec, and a certificate or a token"),
         (kubeconfig(user={"auth-provider": {"name": "gcp"}}), "a user with auth-provider"),
         (kubeconfig(user={"username": "u", "password": "p"}), "a user with username"),
@@ -165,7 +165,7 @@ def test_a_token_file_wins_over_a_token_and_is_read_again_when_it_changes(tmp_pa
     path.write_text("first")
     found = parsed(user={"token": "of the day", "tokenFile": str(path)})
     assert found.user.bearer == "Bearer first"
-    # As kubelet rotates a projected token: another file takes the name.
+    # As kubelet rotates a projected token: a new file takes the name.
     new = tmp_path / "new"
     new.write_text("second")
     new.replace(path)

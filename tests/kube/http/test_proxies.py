@@ -1,4 +1,4 @@
-"""Which proxy leads to a server, and what is said to it."""
+"""The choice of a proxy for a server, and the request to it."""
 
 from __future__ import annotations
 

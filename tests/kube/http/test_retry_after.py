@@ -1,4 +1,4 @@
-"""A server that asks for time gets it, from every request of its queue, and from none of another."""
+"""Retry-After holds back every request of its queue, and no request of another."""
 
 from __future__ import annotations
 

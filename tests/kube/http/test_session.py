@@ -115,7 +115,7 @@ async def test_a_port_without_a_listener_is_an_oserror(served: Served) -> None:
 async def test_the_managers_session_adds_nothing_to_a_request() -> None:
     @asynccontextmanager
     async def saying(answer: bytes, asked: list[bytes]) -> AsyncIterator[str]:
-        """The URL of a server that says this once, and notes what it was asked."""
+        """The URL of a server that sends this response once, and records the requests."""
 
         async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             asked.append(await reader.readuntil(b"\r\n\r\n"))

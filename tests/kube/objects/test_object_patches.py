@@ -77,7 +77,7 @@ def test_merge_patches(document: dict[str, Any], patch: dict[str, Any], expected
     "patch", [None, b"", b"{", b"null", b"5", b'"x"', b"\xff", DEEP, b'{"a":' * 300 + b"1" + b"}" * 300]
 )
 def test_a_malformed_patch_is_400(content_type: str, other: bytes, patch: bytes | None) -> None:
-    """`other` is JSON that another type takes."""
+    """`other` is JSON that is valid for another patch type."""
     with pytest.raises(StatusError) as caught:
         apply_patch(content_type, NODE, other if patch is None else patch, "Node")
     assert (caught.value.code, caught.value.reason) == (400, "BadRequest")

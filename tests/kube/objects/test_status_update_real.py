@@ -32,7 +32,7 @@ DROPPED = (
 """Fields of a pod that a server without alpha features drops or forbids."""
 TYPES = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "Other", "More"]
 NO_ELEMENTS = "no elements in any of the given slices"
-"""With this the server fails (500) on an order for a list that is empty on both sides; here that is an empty list."""
+"""With this order for a list that is empty on both sides the server fails (500); here the result is an empty list."""
 THEN = "2026-01-02T03:14:05Z"
 
 
@@ -66,7 +66,7 @@ def written(document: Json) -> Json:
 
 
 def check(target: Target, method: str, content_type: str, body: bytes) -> None:
-    """Send the write, and compare the server's object with the result of `updated` on the former one."""
+    """Send the write, and compare the server's object with the result of `updated` on the previous one."""
     ours = {}
     before = {encoding: target.raw(encoding) for encoding in Encoding}
     for encoding, raw in before.items():
@@ -100,7 +100,7 @@ def a_node(real_cloud: RealCloud, node: str) -> Target:
 
 @pytest.fixture
 def a_pod(real_cloud: RealCloud, namespace: str) -> Target:
-    real_cloud.token(namespace, "default")  # makes the account, without which there are no pods
+    real_cloud.token(namespace, "default")  # creates the account, without which no pods are admitted
     obj = objects()["Pod"]
     for status in obj["status"]["containerStatuses"]:
         status.pop("allocatedResourcesStatus", None)

@@ -1,4 +1,4 @@
-"""The difference of two objects makes one of the other, and leaves alone in a third what neither touched."""
+"""The difference between two objects turns one into the other, and in a third object changes nothing else."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ PODS = st.fixed_dictionaries({}, optional={"metadata": METADATA, "status": STATU
 
 
 def sorted_lists(value: Any, path: str = "") -> Any:
-    """The same for objects that differ by the order in merged lists alone."""
+    """The same value for objects that differ only in the order of merged lists."""
     if isinstance(value, dict):
         return {name: sorted_lists(each, f"{path}.{name}" if path else name) for name, each in value.items()}
     if isinstance(value, list) and path in KEYS:

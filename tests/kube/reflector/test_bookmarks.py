@@ -1,4 +1,4 @@
-"""Which watches ask for bookmarks: those of much, those that hubs share, and the first after each break."""
+"""The watches that request bookmarks: those of large stores, those that hubs share, and the first after each break."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JSON = codec_for(Encoding.JSON)
 
 
 def stored(count: int = 1, size: int = 0) -> Store:
-    """A store of so many objects, of which the first has so many bytes besides."""
+    """A store of `count` objects, the first of which has `size` additional bytes."""
     store = Store()
     toys = (Toy(f"x{number}", version=5, app="y" * size * (not number)) for number in range(count))
     raws = [toy.raw(Encoding.JSON) for toy in toys]

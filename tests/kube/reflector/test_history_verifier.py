@@ -21,16 +21,16 @@ SAME, BEHIND, DISPROVED = Comparison.SAME, Comparison.BEHIND, Comparison.DISPROV
         ({"x": 4, "y": 9}, 10, SAME),
         # The cluster went on, but nothing of this kind did.
         ({"x": 4, "y": 9}, 15, SAME),
-        # On their way: a write, a new object, a deletion.
+        # Still to come: a write, a new object, a deletion.
         ({"x": 12, "y": 9}, 15, BEHIND),
         ({"x": 4, "y": 9, "z": 12}, 15, BEHIND),
         ({"x": 4}, 15, BEHIND),
-        # Up to its own version the store can lack nothing: another write, another object, one that was deleted.
+        # Up to its own version the store cannot lack anything: another write, another object, a deleted one.
         ({"x": 5, "y": 9}, 15, DISPROVED),
         ({"x": 3, "y": 9}, 15, DISPROVED),
         ({"x": 4, "y": 9, "z": 8}, 15, DISPROVED),
         ({"x": 4}, 10, DISPROVED),
-        # It was at 10 already when it was asked.
+        # The store was at 10 already when the cloud was asked.
         ({"x": 4, "y": 9}, 9, DISPROVED),
     ],
 )
@@ -43,7 +43,7 @@ def test_a_store_at_version_10(expected: dict[str, int], version: int, found: Co
 @pytest.mark.parametrize(
     ("expected", "found"),
     [
-        # The store has gone on since the cloud said so: x was written and y deleted, z was created.
+        # The store has advanced since the cloud answered: x was written, y deleted, and z created.
         ({"x": 4, "y": 9}, SAME),
         ({"x": 4}, SAME),
     ],

@@ -1,4 +1,4 @@
-"""How a large copy is proved after a break: by one object and a number, and by all names where these do not tell."""
+"""The proof of a large copy after a break: by one object and the number of objects, or else by all names."""
 
 from __future__ import annotations
 

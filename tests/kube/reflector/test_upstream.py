@@ -1,4 +1,4 @@
-"""A reflector that reads from the best of several servers, and goes on at once where one fails."""
+"""A reflector that reads from the best of several servers, and continues at once when one fails."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ async def test_a_leader_proves_its_history_to_a_copy_of_the_cloud_after_a_break(
     """The leader may know of a restore that the cloud went through meanwhile, or may not yet."""
 
     class NextLeader(Failing):
-        """The cloud at first, and another server from the next question on."""
+        """The cloud at first, and another server from the next request on."""
 
         is_elsewhere = False
 
@@ -137,13 +137,13 @@ async def test_a_cloud_that_goes_on_after_a_leader_proves_its_history_first(
     cloud: ScriptableCloud, start: Start
 ) -> None:
     class GoneLeader(Failing):
-        """Another server than the cloud at first, which is gone when the watch is to begin."""
+        """A server other than the cloud at first, which fails when the watch is to begin."""
 
         @asynccontextmanager
         async def watch(self, path: str, **how: Any) -> AsyncIterator[WatchStream]:
             if self.is_elsewhere:
                 self.is_elsewhere = False
-                raise Switched("the cloud goes on after a leader")
+                raise Switched("switching from a leader to the cloud")
             async with self.client.watch(path, **how) as stream:
                 yield stream
 
@@ -190,7 +190,7 @@ class Bursting:
         return False
 
     def forget_version(self) -> None:
-        """It has one version."""
+        """Do nothing: the server has one version."""
 
     async def request(self, *_: object, **__: object) -> ApiResponse:
         return listed(100)
@@ -208,7 +208,7 @@ async def test_a_leader_that_is_behind_what_clients_were_given_proves_nothing(
     cloud: ScriptableCloud, start: Start
 ) -> None:
     class Behind(Bursting):
-        """A leader that is one version older with each list."""
+        """A leader that is one version older at each list."""
 
         is_elsewhere = True
 

@@ -1,4 +1,4 @@
-"""Continue tokens: written as a kube-apiserver's, and refused in its words."""
+"""Continue tokens: encoded as by kube-apiserver, and refused with its messages."""
 
 from __future__ import annotations
 

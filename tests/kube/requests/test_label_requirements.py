@@ -1,4 +1,4 @@
-"""The grammar of label selectors. Every answer here was given by a kube-apiserver 1.36."""
+"""The grammar of label selectors. All expected results come from kube-apiserver 1.36."""
 
 import pytest
 

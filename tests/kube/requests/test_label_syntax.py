@@ -1,4 +1,4 @@
-"""Keys and values of labels; the wording is that of a kube-apiserver 1.36."""
+"""Keys and values of labels; the messages are those of kube-apiserver 1.36."""
 
 import pytest
 

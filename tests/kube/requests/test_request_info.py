@@ -1,4 +1,4 @@
-"""Requests: what a method and a target ask for. Unless said otherwise, a kube-apiserver 1.36 says the same."""
+"""Parsing of requests: method and target. Except where noted, kube-apiserver 1.36 gives the same result."""
 
 from urllib.parse import quote
 

@@ -1,4 +1,4 @@
-"""Options of lists and watches that a kube-apiserver 1.36 refuses, in its words."""
+"""Options of lists and watches that kube-apiserver 1.36 refuses, with its messages."""
 
 import pytest
 

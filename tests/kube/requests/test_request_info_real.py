@@ -1,7 +1,6 @@
-"""A target means to the hub what it means to a real kube-apiserver, whose audit log tells how it was understood.
+"""The hub parses a target as a real kube-apiserver does, whose audit log shows its result.
 
-What the two understood differently would be a hole: the hub would filter, keep or refuse one thing, and the cloud
-answer another.
+A difference would be a security hole: the hub would filter, cache or refuse one request, and the cloud answer another.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ def targets(draw: st.DrawFn) -> str:
 
 
 class Auditor:
-    """Sends a request as it stands, for somebody who may do nothing, and finds it in the server's audit log."""
+    """Sends a request unchanged, as a user without rights, and finds it in the server's audit log."""
 
     def __init__(self, cloud: RealCloud) -> None:
         self._cloud = cloud
@@ -138,6 +137,6 @@ def test_a_target_means_the_same_to_both(auditor: Auditor, method: str, target: 
     try:
         info = parse_request(method, target)
     except StatusError:
-        return  # stricter than the server is safe: nothing goes on from here
+        return  # stricter than the server is safe: the request is not forwarded
     assert event is not None, f"the server refused with {status} what the hub understands"
     assert (info.verb, about(info)) == (event.verb, event.about)

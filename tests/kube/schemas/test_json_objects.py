@@ -79,7 +79,7 @@ def test_an_unknown_kind_is_shown_as_metadata_and_not_converted() -> None:
 
 def test_a_message_nested_too_deep_is_refused() -> None:
     def nested_schema(levels: int) -> bytes:
-        """A CRD whose schema says so many times that it is an array of something."""
+        """A CRD whose schema nests arrays to this depth."""
         schema = b""
         for _ in range(levels):
             schema = delimited(b"\xc2\x01", delimited(b"\x0a", schema))  # items, of JSONSchemaPropsOrArray
@@ -88,7 +88,7 @@ def test_a_message_nested_too_deep_is_refused() -> None:
 
     deep = json_object(*CRD, nested_schema(MAX_DEPTH // 2 - 3))
     assert deep["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["items"]["items"]
-    with pytest.raises(ValueError, match="messages in each other"):
+    with pytest.raises(ValueError, match="nested deeper"):
         json_object(*CRD, nested_schema(MAX_DEPTH * 100))
 
 

@@ -1,4 +1,4 @@
-"""An object of JSON is the protobuf that a kube-apiserver would write of it, as far as any client can tell."""
+"""A JSON object converts to protobuf that no client can distinguish from kube-apiserver's."""
 
 from __future__ import annotations
 

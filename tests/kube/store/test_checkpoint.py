@@ -14,7 +14,7 @@ from kube.store.view import View
 from tests.kube.support.toys import Toy, ToyChain, events_of, fill, short, tell
 
 ANY = 1000
-"""Nobody has said yet how new the versions are that clients hold."""
+"""The newest version that clients may hold, while it is unknown."""
 HELD, OTHER = Toy("x", version=8, reads="i"), Toy("y", version=9)
 
 type Inputs = dict[InputKey, str]

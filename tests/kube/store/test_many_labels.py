@@ -1,4 +1,4 @@
-"""Many labels of an object are a few texts, and nobody who asks for one notices."""
+"""Many labels of an object are stored as a few texts, invisibly to readers."""
 
 from __future__ import annotations
 

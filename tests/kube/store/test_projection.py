@@ -1,4 +1,4 @@
-"""Projections: what a chain makes of a store, told step by step, and judged again only where an input says so."""
+"""Projections: their notifications for each change, and evaluations again only if an input changed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ INPUT, OTHER = ("p", "i"), ("p", "j")
 
 
 class Steps:
-    """Writes down what a projection tells: version, key, addresses before and after, and whether an input did it."""
+    """Records the notifications of a projection: version, key, addresses before and after, and whether an input caused
+    it."""
 
     def __init__(self, projection: Projection, where: Scope = EVERYTHING) -> None:
         self.notified: list[tuple[int, str, str | None, str | None, bool] | str] = []
@@ -45,7 +46,7 @@ class Steps:
 
 
 def address(item: Item | None) -> str | None:
-    """The address that tells which version of an object this is."""
+    """The address, which identifies the version of an object."""
     if item is None:
         return None
     return read(item.store.codec.encoding, "v1", "Service", item.raw)[1].address
@@ -269,8 +270,8 @@ MOVES = st.one_of(
 def test_steps_lead_to_what_a_new_projection_shows(
     moves: list[tuple[str | InputKey, str]], pauses: set[int]
 ) -> None:
-    """An old projection, a new one, and somebody who only follows the steps agree after every move, as soon as the old
-    one was given the time to judge what an input touches."""
+    """An old projection, a new one, and a follower of the notifications agree after every move, once the old one has
+    evaluated the objects of changed inputs."""
     inputs: dict[InputKey, str] = {INPUT: "keep", OTHER: "drop"}
     store = filled(10)
     projection, steps = project(store, inputs)

@@ -1,4 +1,4 @@
-"""Watchers of differences are told what all others are told, of the same records."""
+"""Watchers of differences get the same events as all others, from the same records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.kube.support.toys import Toy, filled, scope, tell, view_of, waiting
 
 
 def held(view: View) -> Holder:
-    """A receiver of the view's present state."""
+    """A receiver of the view's current state."""
     holder = Holder(view.codec)
     state = view.watch_list(bookmarks=True, coding=DIFFERENCES)
     holder.feed(b"".join(state.coding.state(state.initial_events())))

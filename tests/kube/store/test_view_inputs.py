@@ -1,4 +1,5 @@
-"""Inputs and rules: their effect on open watches, on resumed ones, and on those that hold another view's versions."""
+"""Changes of inputs and rules: their effect on open watches, on resumed ones, and on clients of another view's
+versions."""
 
 from __future__ import annotations
 

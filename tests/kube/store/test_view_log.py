@@ -1,4 +1,4 @@
-"""The log of a view: who falls behind it, and what it drops."""
+"""The log of a view: watchers that fall behind, and dropped changes."""
 
 from __future__ import annotations
 

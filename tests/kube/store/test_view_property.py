@@ -1,4 +1,4 @@
-"""Any sequence of what the cloud, the inputs, the rules and the clients do leaves every client with the true state."""
+"""After any sequence of changes by cloud, inputs, rules and clients, every client has the true state."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from kube.json_type import Json
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request."""
+    """A recorded request."""
 
     method: str
     path: str
@@ -27,7 +27,7 @@ class Asked:
     headers: Mapping[str, str] = field(default_factory=dict)
     """The header fields of a relayed request, or the client's additional ones."""
     timeout: float = 0.0
-    """Seconds."""
+    """The request's time-out in seconds."""
 
     @property
     def document(self) -> Json:

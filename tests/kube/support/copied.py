@@ -16,7 +16,7 @@ def raws(disk: Disk, source: str = "s") -> list[bytes]:
 
 
 def change(version: int, rows: dict[Key, bytes | None], count: int) -> Batch:
-    """A change of copy s, after which it has so many objects."""
+    """A change of the copy `s`, after which it has `count` objects."""
     named = {object_name(key): value for key, value in rows.items()}
     return copy_batch("s", {"version": version, COUNT: count}, TableChanges(named))
 

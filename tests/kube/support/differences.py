@@ -21,7 +21,7 @@ class Holder:
     def __init__(self, codec: Codec, held: Objects | None = None) -> None:
         self.held: Objects = held or {}
         self.events: list[WatchFrame] = []
-        """All that were read, also before an error."""
+        """All events that were read, also before an error."""
         self._codec = codec
         self._reader = DifferenceReader(codec, lambda namespace, name: self.held.get((namespace, name)))
 

@@ -1,4 +1,4 @@
-"""All kinds that a real kube-apiserver serves, and an object of each that an empty cluster has none of."""
+"""All kinds that a real kube-apiserver serves, and an object of each that an empty cluster lacks."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def _is_built_in(path: str) -> bool:
 
 @contextmanager
 def created(cloud: RealCloud, namespace: str, kinds: list[Served], objects: Path = OBJECTS) -> Iterator[None]:
-    """The objects of a file in a namespace, each with the status that the file says it has.
+    """Create the objects of a file in a namespace, each with the status in the file.
 
-    Those that belong to no namespace are gone afterwards: other tests count what there is.
+    Cluster-scoped objects are deleted afterwards, because other tests count all objects.
     """
     made: list[str] = []
     try:
@@ -60,7 +60,7 @@ def created(cloud: RealCloud, namespace: str, kinds: list[Served], objects: Path
 
 
 def _create(cloud: RealCloud, namespace: str, kinds: list[Served], objects: Path) -> Iterator[str]:
-    """The paths of those that belong to no namespace."""
+    """Create the objects; return the paths of the cluster-scoped ones."""
     by_kind = {(each.api_version, each.kind): each for each in kinds}
     for obj in yaml.safe_load_all(objects.read_text()):
         kind = by_kind[obj["apiVersion"], obj["kind"]]

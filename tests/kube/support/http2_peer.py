@@ -1,4 +1,4 @@
-"""A server of HTTP/2 that does with each request what a test says."""
+"""An HTTP/2 server that handles each request as a test specifies."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Asked:
         self._flush()
 
     def go_away(self, after: int) -> None:
-        """Take no more requests, and answer those up to this stream."""
+        """Accept no more requests, and answer those up to this stream."""
         self.say(GoAwayFrame(last_stream_id=after).serialize())
 
     def refuse(self) -> None:

@@ -1,4 +1,4 @@
-"""The fixtures by name, as bytes and as objects; fixtures/record.py says what there is."""
+"""The fixtures by name, as bytes and as objects; fixtures/record.py documents them."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Seen(NamedTuple):
 
 
 def seen(toy: Toy, *, metadata_only: bool = False, address: str = "") -> Seen:
-    """Return a client's expected view of a toy; `address` is the one that a chain gave it."""
+    """Return a client's expected view of a toy; `address` is the one that a chain assigned."""
     return Seen(toy.version, toy.app, toy.reads, "" if metadata_only else address or toy.address)
 
 
@@ -101,7 +101,7 @@ def scope(namespace: str = "", labels: str = "", fields: str = "") -> Scope:
 
 
 class RecordedInputs:
-    """Writes down what a store tells its listeners."""
+    """Records a store's notifications."""
 
     def __init__(self, store: Store) -> None:
         self.heard: list[tuple[int, Key, int | None, int | None] | str] = []
@@ -110,7 +110,7 @@ class RecordedInputs:
         store.listen(self)
 
     def changed(self, change: Change) -> None:
-        # The store must already show what it tells.
+        # The store must already have the new state.
         assert self._store.get(change.key) is change.new
         assert self._store.version >= change.version
         self.changes.append(change)
@@ -183,7 +183,7 @@ def waiting(watcher: Watcher) -> list[bytes] | None:
 
 
 class Event(NamedTuple):
-    """One event as its reader understands it; a bookmark has no key."""
+    """An event as its client reads it; a bookmark has no key."""
 
     type: str
     version: int
@@ -192,7 +192,7 @@ class Event(NamedTuple):
 
 
 def events_of(view: View, frames: Iterable[bytes]) -> list[Event]:
-    """Frames, read."""
+    """Parse frames to events."""
     reader, events = view.codec.frames(), []
     for frame in reader.feed(b"".join(frames)):
         assert (frame.api_version, frame.kind) == view.form.type_of("v1", "Service")
@@ -209,8 +209,8 @@ def events_of(view: View, frames: Iterable[bytes]) -> list[Event]:
 class WatchClient:
     """A model of client-go's reflector and informer: a state, and the version of the last event.
 
-    It checks each event as it takes it. The first `replayed` ones of a watch are history, which may repeat what the
-    client has seen already: events of inputs at the very version at which it resumed.
+    It checks each event as it applies it. The first `replayed` events of a watch are history, which may repeat events
+    that the client has seen: those of inputs at exactly the version at which it resumed.
     """
 
     view: View
@@ -245,7 +245,7 @@ class WatchClient:
         self.replayed = after
 
     def watch_list(self) -> None:
-        """Take the state as events, and go on from there."""
+        """Read the state as events, and continue from there."""
         self.watcher = self.view.watch_list(bookmarks=self.bookmarks)
         self.replayed = 0
         self.state = {}

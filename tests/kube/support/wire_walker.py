@@ -1,4 +1,4 @@
-"""Reads protobuf by the rules of the wire alone: a judge of the product's codec that shares nothing with it."""
+"""Reads protobuf by the wire format alone: an independent check of the product's codec."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 
 
 class WireField(NamedTuple):
-    """One field as it came: `content` is without its length."""
+    """A field as encoded; `content` excludes its length."""
 
     number: int
     wire_type: int
@@ -18,7 +18,7 @@ class WireField(NamedTuple):
 
 
 type Tree = Mapping[int, Tree]
-"""Which fields of a message are messages in which the order may change, by number."""
+"""The message fields of a message in which the order may change, by field number."""
 
 type Content = frozenset[tuple[int, int, object, int]]
 

@@ -25,7 +25,7 @@ from tests.kube.support.toys import Seen, Toy, ToyChain, WatchClient, fill, scop
 FIRST_VERSION = 10
 INPUTS = ("i",)
 RULES = ("", "p", "q")
-"""Names of chains; "" is the one without filters."""
+"""Names of chains; "" is the chain without filters."""
 VERDICTS = ("keep", "drop", "10.9.9.1", "10.9.9.2")
 SCOPES = (
     scope(),
@@ -40,13 +40,13 @@ SCOPES = (
 
 @dataclass(eq=False, slots=True)
 class Cloud:
-    """Objects at versions, and the changes that the hub has not been told yet."""
+    """Objects at versions, and the changes that the hub has not received yet."""
 
     version: int = FIRST_VERSION
     objects: dict[Key, Toy] = field(default_factory=dict)
     untold: list[tuple[str, Toy]] = field(default_factory=list)
     log: list[tuple[str, Toy]] = field(default_factory=list)
-    """All of this history."""
+    """All events of this history."""
     linked: bool = True
     backup: tuple[int, dict[Key, Toy]] = (FIRST_VERSION, {})
 
@@ -87,7 +87,7 @@ class World:
         self.projections: dict[str, Projection] = {}
         self.clients: list[WatchClient] = []
         self.lost: set[WatchClient] = set()
-        """Clients of a time before the cloud was restored: only a list helps them, as at a kube-apiserver."""
+        """Clients from before the cloud was restored: only a list can correct them, as at kube-apiserver."""
         self.trims = trims
         self.birth = FIRST_VERSION
         self.of_elsewhere = self.issued_under_other_rules = self.of_edits = 0
@@ -170,7 +170,7 @@ class World:
 
     def restore(self) -> None:
         version, objects = self.cloud.backup
-        # A list without resourceVersion may have given a client a later version than the store has.
+        # A list without resourceVersion may have given a client a later version than the store's.
         if version < max(view.version for view in self.views):
             self.lost.update(self.clients)
             self.birth = version
@@ -338,16 +338,16 @@ class World:
 
     @staticmethod
     def cut(client: WatchClient) -> bool:
-        """Whether the view ended its watch, because it fell behind."""
+        """True if the view ended its watch because it fell behind."""
         return client.watcher is None
 
     def check(self) -> None:
-        """All is quiet: every input is known, every change told, every client has read on."""
+        """Wait until all is quiet: every input is known, every change is sent, every client has read it."""
         for rule in RULES:
             for name in INPUTS:
                 self.set_input(rule, name, self.inputs.get((rule, name), "drop"))
         self.resume()
-        # The cluster goes on, past every version that a client got before a restore.
+        # The cluster advances past every version that a client got before a restore.
         self.cloud.version += 100
         self.bookmark()
         for number, client in enumerate(self.clients):
@@ -363,7 +363,7 @@ class World:
             assert last.state == self.truth(view, rule)
 
     def truth(self, view: View, rule: str) -> dict[Key, Seen]:
-        """The oracle."""
+        """The oracle: the state that a client must have."""
         shown = {}
         for key, toy in self.cloud.objects.items():
             verdict = self.inputs[rule, toy.reads] if rule and toy.reads else "keep"

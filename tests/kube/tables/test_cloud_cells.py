@@ -1,4 +1,4 @@
-"""Cells that the cloud told: of which object, of which version, and what stands in place of the others."""
+"""Cells from the cloud: of the right object and version, and their replacement if they are missing."""
 
 from __future__ import annotations
 

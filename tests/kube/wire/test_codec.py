@@ -1,4 +1,4 @@
-"""The promises of a codec, in both encodings, on what a kube-apiserver sent and on broken input."""
+"""The contract of a codec, in both encodings, for kube-apiserver's responses and for broken input."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def codec(encoding: Encoding) -> Codec:
 
 
 def read(codec: Codec, *chunks: bytes) -> list[WatchFrame]:
-    """All events of a stream that ends well."""
+    """All events of a stream that ends correctly."""
     reader = codec.frames()
     frames = [frame for chunk in chunks for frame in reader.feed(chunk)]
     reader.close()
@@ -298,7 +298,7 @@ def test_errors_go_round(error: StatusError, codec: Codec) -> None:
 @pytest.mark.parametrize("name", ["services.watch", "services.initial", "services.expired"])
 def test_a_torn_stream(name: str, codec: Codec) -> None:
     def event_ends(stream: bytes, encoding: Encoding) -> list[int]:
-        """Where each event of a recorded stream is complete: what says so is the sender's framing alone."""
+        """The offsets at which each event of a recorded stream is complete, by the sender's framing alone."""
         if encoding is Encoding.JSON:
             return [position for position in range(len(stream)) if stream[position : position + 1] == b"\n"]
         ends, position = [], 0
@@ -352,7 +352,7 @@ def test_a_reader_that_broke_stays_broken(codec: Codec) -> None:
 
 def test_the_largest_event_and_one_byte_more(codec: Codec) -> None:
     def frame_overhead() -> int:
-        """Bytes that lengths take more in a large frame, less those that are not counted."""
+        """Additional bytes of lengths in a large frame, less those that are not counted."""
         return -1 if codec.encoding is Encoding.JSON else 3 * 3 - 4
 
     def four_byte_varint(number: int) -> bytes:
@@ -360,7 +360,7 @@ def test_the_largest_event_and_one_byte_more(codec: Codec) -> None:
         return bytes(group | 0x80 for group in groups[:3]) + bytes(groups[3:])
 
     def padded(size: int) -> bytes:
-        """A raw object that is about this much larger than an empty one."""
+        """A raw object about this much larger than an empty one."""
         if codec.encoding is Encoding.JSON:
             return b'{"kind":"Service","apiVersion":"v1","x":"%b"}' % (b"x" * size)
         return b"\xfa\x3e" + four_byte_varint(size) + b"x" * size

@@ -1,4 +1,4 @@
-"""Kubernetes' own code reads the codecs' output: kubectl's typed and untyped clients, and a kube-apiserver."""
+"""Kubernetes' own code reads the codecs' output: kubectl's typed and untyped clients, and kube-apiserver."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_an_untyped_client_reads_json(kubectl: Kubectl) -> None:
 @pytest.mark.parametrize("name", ["services.single", "endpointslices.single", "configmaps.single"])
 def test_a_server_reads_what_was_written_to(name: str, real_cloud: RealCloud, namespace: str) -> None:
     def bare() -> Json:
-        """The recorded object as somebody would create it."""
+        """The recorded object as a client would create it."""
         obj: Json = json.loads(single(name, Encoding.JSON)[2])
         obj["metadata"] = {"name": obj["metadata"]["name"], "labels": obj["metadata"]["labels"]}
         for given in ("clusterIP", "clusterIPs", "healthCheckNodePort"):

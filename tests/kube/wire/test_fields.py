@@ -16,13 +16,13 @@ from tests.kube.support.recorded import SINGLES, obj, single
 
 SLICE = "endpointslices.single"
 NO_POINTERS = {"publishNotReadyAddresses"}
-"""Fields without a pointer in the Go type: protobuf says false where JSON says nothing."""
+"""Fields without a pointer in the Go type: protobuf has false where JSON has nothing."""
 TARGET_PORT = "targetPort"
 """A message in protobuf; JSON has the number or the text itself."""
 
 
 def view(fields: Fields, message: MessageType) -> dict[str, object]:
-    """All that the schema knows of a message, and in the order that the interface gives."""
+    """All known fields of a message, in the order of the interface."""
     return {name: _read(fields, name, kind, message) for name, kind in message.kinds.items()}
 
 

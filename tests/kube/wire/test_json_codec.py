@@ -153,7 +153,7 @@ def test_a_list_in_parts_is_the_list_at_once(
         except ValueError:
             return ValueError
 
-    # Behind its items a kube-apiserver writes the kind of custom resources, which have their own.
+    # After its items, kube-apiserver writes the kind of a list of custom resources, whose items have their own.
     page = {**LIST, "items": [TYPE | item for item in items] if sort else items}
     separators = (",", ":") if indent is None else None
     text = json.dumps(

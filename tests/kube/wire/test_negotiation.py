@@ -1,4 +1,4 @@
-"""Content negotiation. The table's answers were given by a kube-apiserver 1.36 to lists of services."""
+"""Content negotiation. The table's expected results come from kube-apiserver 1.36, for lists of services."""
 
 import pytest
 
@@ -54,7 +54,7 @@ J, P = "application/json", "application/vnd.kubernetes.protobuf"
         (f"{J};q=\u0661,{P};q=0.5", (PROTOBUF, JSON)),
         (f"{P};q=0.3,{J};q=inf", (JSON, PROTOBUF)),
         (f"{J};Q=0.1,{P}", (JSON, PROTOBUF)),
-        # a wildcard is behind what it follows in the sort, whatever its quality, and not behind all
+        # a wildcard sorts after its predecessor, whatever its quality, and not after all
         (f"*/*;q=1,{P};q=0.1", (PROTOBUF, JSON)),
         (f"{P};q=0.1,*/*;q=0.9", (JSON, PROTOBUF)),
         (f"application/*,{P}", (PROTOBUF, JSON)),

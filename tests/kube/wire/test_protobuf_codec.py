@@ -1,4 +1,4 @@
-"""The protobuf encoding, byte for byte as a kube-apiserver writes it, read by an independent walker."""
+"""The protobuf encoding, byte for byte as kube-apiserver writes it, checked by an independent walker."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def test_a_kind_that_is_not_utf8() -> None:
 
 
 FRAMES = {
-    "an unknown type": (1, b"SYNCED", "no type of a watch event"),
-    "no type": (1, b"", "no type of a watch event"),
+    "an unknown type": (1, b"SYNCED", "not a watch event type"),
+    "no type": (1, b"", "not a watch event type"),
     "an error that is no Status": (1, b"ERROR", "not a Status"),
     "an object without magic": (2, b"\x0a\x01x", "not Kubernetes protobuf"),
 }

@@ -1,4 +1,4 @@
-"""Peculiarities of protobuf: unknown fields stay byte for byte, and the schema says what may be written."""
+"""Properties of protobuf: unknown fields stay byte for byte, and the schema defines the writable fields."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNKNOWN = bytes.fromhex("fa3e04 6b657074  c03e 9601  cd3e 01020304")
 
 
 def tree(message: str) -> Tree:
-    """Where the runtime may order fields anew: in the messages that it knows, and in entries of maps."""
+    """The fields that the runtime may reorder: in known messages, and in entries of maps."""
     return {
         field.number: {} if field.cardinality is FieldCardinality.MAP else tree(field.kind)
         for field in TABLE.message(message).fields.values()
@@ -32,7 +32,7 @@ def tree(message: str) -> Tree:
 
 
 def rewritten(original: ApiObject) -> bytes:
-    """Serialised anew with nothing changed: something is written, and then the same as before."""
+    """Serialize again after a write that restores the same content."""
     owner, name = original.fields.child("metadata"), "resourceVersion"
     if original.kind == "Status":
         owner, name = original.fields, "message"

@@ -1,4 +1,4 @@
-"""The minimal schema is cut out of what Kubernetes publishes: a wrong number would read as another field."""
+"""The minimal schema is extracted from Kubernetes' published one: a wrong number would read another field."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class Caller:
         )
 
     def wait_for_calls(self, setting: str = "", timeout: float = LONG) -> None:
-        """Wait for calls that begin from now on and are answered; with this setting mounted, where one is given."""
+        """Wait for calls that begin from now on and are answered; with this setting mounted, if given."""
         now = int(time.time())
 
         def is_served() -> bool:
@@ -115,7 +115,7 @@ class Caller:
             raise AssertionError(f"{error}\n{last}") from error
 
     def pid(self) -> str:
-        """Its container's process."""
+        """The process of its container."""
         return self.node.run("pgrep", "-f", f"done.* {self.name}$").split()[0]
 
     def kill(self) -> None:
@@ -127,7 +127,7 @@ class Caller:
         self.node.run("sh", "-euc", KILL_SANDBOX, "sh", self.pid())
 
     def restarts(self) -> int:
-        """How often its container has been started on the node, by its logs."""
+        """The number of starts of its container on the node, by its logs."""
         listed = self.node.run("sh", "-c", f"ls /var/log/pods/default_{self.name}_*/caller/")
         return max(int(name.partition(".")[0]) for name in listed.split())
 

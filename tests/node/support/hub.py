@@ -114,6 +114,6 @@ def pid(node: Machine) -> str:
 
 
 def wait_until_ready(node: Machine) -> None:
-    """Wait until the hub says that it is ready."""
+    """Wait until the hub reports that it is ready."""
     asked = ("curl", "--silent", "--fail", "--max-time", "5", "http://127.0.0.1:10267/readyz")
     until("the hub is ready", lambda: node.try_run(*asked).returncode == 0, LONG)

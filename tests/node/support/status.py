@@ -1,4 +1,4 @@
-"""The pods of a node: as the cloud says they are, as the hub says to kubectl at the node, and as they run."""
+"""The pods of a node: their status in the cloud, at the hub by kubectl on the node, and as they run."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ RETURN = 30.0
 PLAIN_PORT = "http://127.0.0.1:10261"
 KUBECTL = ("kubectl", f"--server={PLAIN_PORT}", "get", "pod", "--output=json")
 IS_CONTAINER = 'labels."io.cri-containerd.kind"==container'
-"""Not a sandbox."""
+"""The filter for containers that are not sandboxes."""
 
 
 def at_hub(node: Machine, pod: str) -> Json:
-    """A pod's status as the hub has it."""
+    """A pod's status at the hub."""
     status: Json = json.loads(node.run(*KUBECTL, pod))["status"]
     return status
 
 
 def address(node: Machine, pod: str) -> str:
-    """A pod's address as the hub has it."""
+    """A pod's address at the hub."""
     return str(at_hub(node, pod).get("podIP", ""))
 
 
 def waits_for(node: Machine, pod: str) -> str:
-    """Return why the container of a pod does not run, as the hub has it; "" where it does."""
+    """Return why the container of a pod does not run, according to the hub; "" if it runs."""
     (container,) = at_hub(node, pod).get("containerStatuses", [{}])
     return str(container.get("state", {}).get("waiting", {}).get("reason", ""))
 
 
 def runs(node: Machine, pod: str) -> bool:
-    """Return whether the container of a pod runs, as the hub has it."""
+    """Return whether the container of a pod runs, according to the hub."""
     return any("running" in each["state"] for each in at_hub(node, pod).get("containerStatuses", []))
 
 

@@ -1,1 +1,1 @@
-"""Helpers of the tests of the repository: its files and identifiers, and a stand-in for a machine."""
+"""Helpers for tests of the repository: its files and identifiers, and a fake machine."""

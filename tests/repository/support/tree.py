@@ -49,7 +49,7 @@ def product_modules() -> tuple[Path, ...]:
 
 @cache
 def program_modules() -> tuple[Path, ...]:
-    """Every Python file of the product, and of the programs behind `scripts/`."""
+    """Every Python file of the product, and of the programs of `scripts/`."""
     return tuple(path for path in modules() if path.relative_to(ROOT).parts[0] in {*PACKAGES, "scripts"})
 
 

@@ -1,1 +1,1 @@
-"""Helpers of the tests of the filters: objects to filter, and checks of what came of them."""
+"""Helpers for tests of filters: objects to filter, and checks of the results."""

@@ -56,7 +56,7 @@ def apply(filter_: Filter, sample: Sample, world: World, encoding: Encoding) -> 
 
 @dataclass(frozen=True)
 class Case:
-    """One row of a filter's table: an object in a world, and what the filter is to make of it."""
+    """A row of a filter's table: an object, its inputs, and the expected verdict."""
 
     name: str
     sample: Sample

@@ -93,7 +93,7 @@ def service(
 
 
 def endpoint(address: str, node: str | None, ready: bool | None = True) -> Content:
-    """One endpoint of a v1 slice."""
+    """An endpoint of a v1 slice."""
     found: Content = {"addresses": [address]}
     if ready is not None:
         found["conditions"] = {"ready": ready}
@@ -101,7 +101,7 @@ def endpoint(address: str, node: str | None, ready: bool | None = True) -> Conte
 
 
 def old_endpoint(address: str, hostname: str | None, node: str | None = None) -> Content:
-    """One endpoint of a v1beta1 slice, with the node in its topology."""
+    """An endpoint of a v1beta1 slice, with the node in its topology."""
     found: Content = {"addresses": [address], "conditions": {"ready": True}}
     if hostname is not None:
         found["topology"] = {"kubernetes.io/hostname": hostname}
@@ -126,7 +126,7 @@ def endpoint_slice(
 
 
 def subset(ready: Mapping[str, str | None], not_ready: Mapping[str, str | None] | None = None) -> Content:
-    """One subset of an Endpoints object, from addresses and their nodes."""
+    """A subset of an Endpoints object, from addresses and their nodes."""
     found: Content = {"ports": [{"name": "http", "protocol": "TCP", "port": 8080}]}
     for name, nodes in (("addresses", ready), ("notReadyAddresses", not_ready)):
         if nodes:
@@ -164,7 +164,7 @@ class World(GivenInputs):
     hub: HubAddress = HubAddress(("169.254.2.1", "fd00::2:1"), 10268)
     nodes: dict[str, dict[str, str]] = field(default_factory=dict)
     refused: list[PodReport] = field(default_factory=list)
-    """Nodes that reported a pod of another node."""
+    """Reports by nodes other than the pod's."""
     asked: list[tuple[str, ...]] = field(default_factory=list)
 
     def __getattribute__(self, name: str) -> Any:

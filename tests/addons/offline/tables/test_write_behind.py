@@ -336,7 +336,7 @@ async def test_closing_writes_the_durable_table_first_and_reports_failures(
     monkeypatch.setattr(device, "write", fail)
     access.close()
     assert [list(batch) for batch in device.batches] == [["durable"], ["t"]]
-    assert "not written before the end" in caplog.text
+    assert "lost at shutdown, not written to disk" in caplog.text
 
 
 async def test_nothing_is_written_after_the_close(access: DiskAccess, device: Device) -> None:

@@ -80,7 +80,7 @@ async def test_open_pages_are_bounded_and_one_that_is_left_is_no_error(
 
 @pytest.mark.parametrize(
     ("given", "phrase"),
-    [(b"discardcloudservice: seen\n", "1 object "), (b"a: [", "no YAML"), (b"<i>: x", "&lt;i&gt;")],
+    [(b"discardcloudservice: seen\n", "1 object "), (b"a: [", "not valid YAML"), (b"<i>: x", "&lt;i&gt;")],
 )
 async def test_a_trial(pages: AdminClient, given: bytes, phrase: str) -> None:
     code, html = await pages.ask("/try", given)

@@ -16,7 +16,7 @@ from tests.controllers.support.scene import CONFIG_MAPS, NODES, Scene, condition
 TOLERATION = 4
 """Seconds that the API server has pods tolerate a node that is away: its 300 would only make the tests longer."""
 GRACE = 10
-"""Seconds until a node is taken for gone: its 50, likewise."""
+"""Seconds until a silent node counts as lost, instead of the default 50."""
 RENEWAL = 1.0
 """Seconds between two signs of life of a node."""
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -40,7 +40,7 @@ MANAGER = [
 
 
 class Cluster(Scene):
-    """Its nodes live as long as the cluster, unless they are taken away. A context manager."""
+    """A cluster whose nodes live as long as it, unless they are removed. A context manager."""
 
     def __init__(self, cloud: RealCloud, manager: ManagerProcess) -> None:
         super().__init__(cloud, [manager])
@@ -48,7 +48,7 @@ class Cluster(Scene):
         self._ended = threading.Event()
         self._renewing = threading.Thread(target=self._renew, name="leases")
         self._numbers = itertools.count(1)
-        # With more than half of its nodes away a zone evicts nothing.
+        # A zone with more than half of its nodes lost evicts nothing.
         for _ in range(3):
             self.heard_node()
 
@@ -100,7 +100,7 @@ class Cluster(Scene):
         return [{**each, "endpoints": each.get("endpoints") or []} for each in found["items"]]
 
     def tolerated(self, pod: str) -> set[int | None]:
-        """For how long a pod tolerates that its node is away."""
+        """The seconds for which a pod tolerates its node's absence."""
         found = self.admin.get(f"{self.pods}/{pod}")
         return {each.get("tolerationSeconds") for each in found["spec"]["tolerations"]}
 
@@ -142,7 +142,7 @@ def is_unreachable(node: Json) -> bool:
 
 
 def autonomy(status: str, reason: str) -> Callable[[Json], bool]:
-    """For `Scene.sees` of a node."""
+    """A condition for `Scene.sees` of a node."""
 
     def holds(node: Json) -> bool:
         found = condition(node, "Autonomy")

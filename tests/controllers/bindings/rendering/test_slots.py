@@ -41,7 +41,7 @@ from tests.controllers.support.workloads import DEPLOYMENT, rendered
     ],
 )
 def test_an_unknown_slot_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="is no slot"):
+    with pytest.raises(ValueError, match="is not a slot"):
         parse_slot(name)
 
 

@@ -41,7 +41,7 @@ class ConvertedPool(Scene):
         self.admin.patch(f"{NODES}/{node}", {"metadata": {"annotations": {PHASE: None}}})
 
     def phases(self) -> dict[str, str]:
-        """By node, without times; "" for none."""
+        """The phase of each node, without times; "" for none."""
         found = {each["metadata"]["name"]: each for each in self.admin.get(NODES)["items"]}
         notes = {node: found[node]["metadata"].get("annotations", {}).get(PHASE, "") for node in self.members}
         return {node: note.partition(" ")[0] for node, note in notes.items()}
@@ -59,7 +59,7 @@ class ConvertedPool(Scene):
         return lambda: set(self.phases().values()) == {phase}
 
     def jobs(self, action: str = "") -> list[str]:
-        """The nodes of all Jobs of this pool, or of those that do this, each as often as it had one."""
+        """The nodes of all Jobs of this pool, or of Jobs with this action, with repetitions."""
         pods = [each["spec"]["template"]["spec"] for each in self.admin.get(JOBS)["items"]]
         return sorted(
             pod["nodeName"]
@@ -88,9 +88,9 @@ class ConvertedNodes(Worker, ConvertedPool):
         self.holds: set[str] = set()
         """Nodes that are away: their Jobs do not begin."""
         self.silent: set[str] = set()
-        """Nodes whose hub never says that it is well."""
+        """Nodes whose hub never reports that it is healthy."""
         self.bad: set[str] = set()
-        """Versions whose hub fails, so that the former one comes back."""
+        """Versions whose hub fails, so that the previous one is restored."""
         self.missing: set[str] = set()
         """Versions whose image cannot be pulled."""
         self.ran: list[tuple[str, str]] = []

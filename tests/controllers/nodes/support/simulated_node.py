@@ -1,5 +1,5 @@
-"""One node as the cloud sees it, its kubelet and its hub: it runs the Jobs of the duty `nodes` to the end that a test
-wants, and renews its Lease."""
+"""A node as the cloud sees it, with kubelet and hub: it runs the Jobs of the duty `nodes` with the result that a test
+sets, and renews its Lease."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class SimulatedNode:
     ) -> str:
         """Run a Job's pod. Return its action.
 
-        `fails`: its doctor finds a fault; `bad`: versions whose hub fails, so that the former one comes back;
-        `is_silent`: its hub never says that it is well.
+        `fails`: its doctor reports a fault; `bad`: versions whose hub fails, so that the previous one is restored;
+        `is_silent`: its hub never reports that it is healthy.
         """
         arguments = pod["spec"]["containers"][0]["args"]
         action = str(arguments[0])
@@ -66,7 +66,7 @@ class SimulatedNode:
         self.renew()
 
     def renew(self) -> None:
-        """Renew the Lease as a node's hub does, which says how it is, or as kubelet does where there is no hub."""
+        """Renew the Lease as a node's hub does, with its status, or as kubelet does without a hub."""
         with self._lock:
             status = {"version": self._version, **({"rollback": self._rollback} if self._rollback else {})}
             notes = {"edgehub.io/hub-status": json.dumps(status)} if self._version else {}

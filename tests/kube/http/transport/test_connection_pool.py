@@ -29,7 +29,7 @@ def answer(asked: Asked) -> None:
 
 
 def hold(asked: Asked) -> None:
-    """A watch with one event so far."""
+    """Send a watch with one event so far."""
     asked.head()
     asked.data(b"event")
 

@@ -1,4 +1,4 @@
-"""Queues for a server that reads slowly, and their order: no request waits for another one's body."""
+"""Send queues for a slow server, and their order: no request waits for another one's body."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.kube.support.sink import Sink, connected, fields
 
 
 class Filling(Sink):
-    """The socket of a server that has stopped reading: it says so as soon as something waits."""
+    """The transport of a server that has stopped reading: it pauses as soon as something is buffered."""
 
     def __init__(self, made: Http2Connection) -> None:
         super().__init__()
