@@ -45,7 +45,8 @@ class Resolve:
         if not flow.request.is_http2:
             # Of an absolute target only the path is used: its host does not choose the server.
             flow.request.data.authority = b""
-        info = parse_request(flow.request.method, _target(flow.request))
+        # As on the wire: mitmproxy's own attribute is in upper case, and kube-apiserver knows no method `get`.
+        info = parse_request(flow.request.data.method.decode("latin-1"), _target(flow.request))
         if info.type is not None and info.subresource != "proxy" and "//" in info.path:
             raise StatusError(404, "NotFound", "the server could not find the requested resource")
         may_switch = listener is not Listener.PEER and not flow.request.is_http2 and "upgrade" in headers

@@ -97,7 +97,7 @@ class CachedRelay:
         """Whether to send the request: a read again, a write only once, and no write before a pending one of its
         object."""
         if wanted.info.verb == "watch":
-            return False  # people's, which the hub answers itself
+            return False  # the hub answers it itself
         if wanted.info.method == "GET":
             return wanted.sent < TRIES
         return not wanted.sent and await self._writes.flush(wanted.info)

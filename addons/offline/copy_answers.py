@@ -15,7 +15,7 @@ from addons.requests.answers import Answer, ClientRequest, ClientStream
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.requests.object_read import OBJECT_VERBS, ObjectRead, parse_read
 from addons.requests.offline_policy import PEOPLE
-from kube.errors import StatusError, unavailable
+from kube.errors import unavailable
 from kube.requests.request_info import RequestInfo
 
 DATED_AFTER = timedelta(hours=20)
@@ -41,7 +41,7 @@ class CopyAnswers:
         stream: ClientStream,
         may: Callable[[], Awaitable[None]] | None,
     ) -> None:
-        """Serve a person's watch for as long as `may` raises no StatusError."""
+        """Serve a watch for as long as `may` raises no StatusError."""
         read = _read_of(wanted)
         assert read is not None
         await self._objects.watch(identity.user, wanted.component, read, stream, may)
@@ -72,15 +72,12 @@ class CopyAnswers:
 
 
 def _read_of(wanted: ClientRequest) -> ObjectRead | None:
-    """Return the read that a copy may answer; None for other requests, and for a read that the cloud refuses."""
+    """Return the read that a copy may answer; None for other requests. StatusError for one that no server accepts."""
     if wanted.route.read is not None:  # of the client: a filtered one asks the cloud for another form
         return wanted.route.read
     if wanted.info.type is None or wanted.info.verb not in OBJECT_VERBS:
         return None
-    try:
-        return parse_read(wanted.info, wanted.headers.get("Accept"))
-    except StatusError:
-        return None
+    return parse_read(wanted.info, wanted.headers.get("Accept"))
 
 
 def copy_warning(

@@ -19,11 +19,11 @@ from addons.link.health import Cloud
 from addons.offline.cached_response import ResponseKey, response_key
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_request import OfflineRequest
-from addons.requests.answers import Answer, ClientRequest, ClientStream, RelayToCloud, object_answer
+from addons.requests.answers import Answer, ClientRequest, ClientStream, RelayToCloud
 from addons.requests.offline_policy import LEASE_NAMESPACE
 from addons.telemetry import metrics
 from kube.concurrency.notifier import Notifier, comes_within
-from kube.errors import StatusError, bad_request, conflict, forbidden, not_acceptable, not_found, unavailable
+from kube.errors import StatusError, bad_request, conflict, forbidden, not_found, unavailable
 from kube.fleet import ANNOTATION
 from kube.http.client import Client, Unreachable
 from kube.json_type import Json
@@ -104,10 +104,11 @@ class NodeLease:
     async def answer(self, wanted: ClientRequest, _stream: ClientStream) -> Answer:
         """Answer a GET, POST, PUT or PATCH of the Lease; StatusError as kube-apiserver.
 
-        RelayToCloud for a dry run, and for a server-side apply, because only the cloud knows the owners of fields.
+        RelayToCloud for a dry run, for a server-side apply, because only the cloud knows the owners of fields, and if
+        the body is YAML or the answer is no complete object.
         """
         request = OfflineRequest.of(wanted.info, wanted.target, wanted.headers, wanted.body)
-        if request.is_dry_run:
+        if request.is_dry_run or request.is_for_cloud or not request.encodings():
             raise RelayToCloud
         match wanted.info.verb:
             case "get":
@@ -149,13 +150,7 @@ class NodeLease:
             pass
 
     async def _get(self, request: OfflineRequest) -> Answer:
-        encodings = request.encodings()
-        if not encodings:
-            raise not_acceptable("a Lease is written as a complete object in JSON or protobuf")
-        lease = self._lease
-        if lease is None or lease.codec.encoding not in encodings:
-            lease = await self._learn(request)
-        return object_answer(lease, 200)
+        return request.answered(self._lease or await self._learn(request))
 
     async def _create(self, request: OfflineRequest) -> Answer:
         codec, obj = request.named("Lease")
@@ -168,32 +163,31 @@ class NodeLease:
                 self._pushed = _fixed_part(made)
             except Unreachable as error:
                 logger.info("the Lease is created later: %s", error)
-                request.check_accepted(codec)
-        elif self._lease is None:
-            request.check_accepted(codec)
-        else:
+        elif self._lease is not None:
             raise StatusError(
                 409, "AlreadyExists", f'leases.coordination.k8s.io "{self._node}" already exists'
             )
+        answer = request.answered(made, 201)
         self._note_renewal(made)
-        return object_answer(made, 201)
+        return answer
 
     async def _update(self, request: OfflineRequest) -> Answer:
         codec, obj = request.decoded("Lease")
         if obj.name != self._node:
             raise bad_request("the name of the object does not match the name on the URL")
-        request.check_accepted(codec)
+        known = self._lease.decode().uid if self._lease is not None else ""
+        # A kube-apiserver compares the uid first. kubelet reads the Lease after either answer.
+        if obj.uid and (self._is_gone or (known and obj.uid != known)):
+            raise conflict(CHANGED)
         if self._is_gone:
-            # A kube-apiserver compares the uid first. kubelet reads the Lease after either answer.
-            raise conflict(CHANGED) if obj.uid else self._not_found()
+            raise self._not_found()
         lease = Encoded.of(codec, obj)
+        answer = request.answered(lease)
         self._note_renewal(lease)
-        return object_answer(lease, 200)
+        return answer
 
     async def _patch(self, request: OfflineRequest) -> Answer:
         """Answer a PATCH as the equivalent PUT."""
-        if request.is_apply:
-            raise RelayToCloud
         known = self._lease or await self._learn(request)
         return await self._update(request.patched(known))
 
@@ -212,6 +206,7 @@ class NodeLease:
     def _keep(self, lease: Encoded) -> None:
         """Store the Lease on disk, for a kubelet that starts behind a restarted hub in an outage."""
         codec = lease.codec
+        self._forget_stored()
         self._answers.cache_response(
             self._key(codec.encoding), {"content-type": codec.content_type}, lease.body()
         )
@@ -228,7 +223,7 @@ class NodeLease:
                     self._lease, self._is_gone = lease, False
                     self._keep(lease)  # a renewal changes nothing that would be cached
                 return lease
-        for encoding in request.encodings():
+        for encoding in Encoding:
             answer = await self._answers.get(self._key(encoding))
             if answer is not None:
                 with contextlib.suppress(ValueError):
@@ -274,6 +269,9 @@ class NodeLease:
         logger.warning("this node's Lease in the cloud is gone or replaced: kubelet creates it again")
         self._lease, self._renewed_at, self._is_gone = None, None, True
         self._pushed = b""
+        self._forget_stored()
+
+    def _forget_stored(self) -> None:
         for encoding in Encoding:
             self._answers.forget(self._key(encoding).name)
 

@@ -23,6 +23,7 @@ from addons.offline.people.forms import first_form, partial_list
 from addons.requests.answers import HEADERS, Answer, ClientStream, object_answer
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.requests.object_read import ObjectRead
+from addons.requests.offline_policy import PEOPLE
 from addons.rules.shared_kinds import shared_fields
 from addons.views.bounds.quotas import BeyondQuota
 from addons.views.list_answer import list_answer
@@ -122,15 +123,14 @@ class OfflineReads:
         stream: ClientStream,
         check: Callable[[], Awaitable[None]] | None,
     ) -> None:
-        """Send the changes of the node's copies to a person until the client leaves; StatusError 503 without a copy.
+        """Send the changes of the node's copies until the client leaves; StatusError 503 without a copy.
 
-        A copy that holds every object of the watch is preferred to one that holds some. `user` is the user whose quota
-        counts, "" for the node. `check` is that of `addons.views.watch_answer.watch_answer`.
+        Users' tools may get a copy that holds some of the objects, if none holds every one. `user` is the user whose
+        quota counts, "" for the node. `check` is that of `addons.views.watch_answer.watch_answer`.
         """
         chosen: tuple[Source, Scope, Form] | None = None
-        evaluable = (
-            Scope(read.namespace, read.labels, read.fields) if read.fields.fields <= EVALUABLE else None
-        )
+        may_be_partial = component in PEOPLE and read.fields.fields <= EVALUABLE
+        evaluable = Scope(read.namespace, read.labels, read.fields) if may_be_partial else None
         async for list_watch, source in self._newest_first(HUB_IDENTITY, read.type, lambda _: True):
             form, read_scope = first_form(read.accepted, read, source.store), _scope(list_watch, read)
             scope = read_scope or evaluable

@@ -17,6 +17,7 @@ from kube.requests.object_ref import ObjectRef
 from kube.requests.query import first_values
 from kube.requests.request_info import RequestInfo, parse_request
 from kube.schemas.json_objects import json_message, json_object
+from kube.schemas.recoded import recoded
 from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.codec import Codec, codec_for
 from kube.wire.encoded_objects import Encoded
@@ -107,9 +108,9 @@ class OfflineRequest(NamedTuple):
             raise bad_request(f"the body cannot be read: {error}") from None
 
     @property
-    def is_apply(self) -> bool:
-        """Whether this is a server-side apply, which the hub cannot carry out."""
-        return self.info.method == "PATCH" and self.content_type.startswith("application/apply-patch")
+    def is_for_cloud(self) -> bool:
+        """Whether only the cloud carries this out: a server-side apply, and a body of YAML or CBOR."""
+        return self.content_type.endswith(("yaml", "cbor"))
 
     def patched(self, known: Encoded) -> OfflineRequest:
         """Return the PUT that a PATCH of `known` is equivalent to, or a PUT itself; StatusError as in `apply_patch`."""
@@ -153,13 +154,17 @@ class OfflineRequest(NamedTuple):
         lacking = {name: text for name, text in lacking.items() if not given.get(name)}
         return write_json(given | lacking) if lacking else self.body
 
-    def check_accepted(self, codec: Codec) -> None:
-        """Raise StatusError 406 if the client does not accept the encoding that it sent, because the hub does not
-        convert it."""
-        if codec.encoding not in self.encodings():
-            raise not_acceptable(f"without the cloud the answer is {codec.encoding}, as the request")
+    def answered(self, obj: Encoded, status: int = 200) -> Answer:
+        """Return an answer with the object, in its own encoding if the client accepts that.
 
-    def echo(self, codec: Codec, obj: ApiObject, status: int) -> Answer:
-        """Return an answer with the object; StatusError 406 as in `check_accepted`."""
-        self.check_accepted(codec)
-        return object_answer(Encoded.of(codec, obj), status)
+        StatusError 406 if the client accepts no complete object, 400 if the object cannot be converted.
+        """
+        encodings = self.encodings()
+        if not encodings:
+            raise not_acceptable("the answer is a complete object, in JSON or protobuf")
+        if obj.codec.encoding not in encodings:
+            try:
+                obj = recoded(obj, encodings[0])
+            except (ValueError, LookupError) as error:
+                raise bad_request(f"the object cannot be converted: {error}") from None
+        return object_answer(obj, status)

@@ -74,7 +74,7 @@ def is_answered_offline(info: RequestInfo) -> bool:
 
 
 def is_object_watch(info: RequestInfo) -> bool:
-    """Whether this is a watch of objects: users' tools get the objects that the node has."""
+    """Whether this is a watch of objects."""
     return info.verb == "watch" and info.type is not None and not info.subresource
 
 

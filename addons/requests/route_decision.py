@@ -173,7 +173,7 @@ def decide(
         and caller.credential_source is CredentialSource.HUB
         and is_access_review(info)
     )
-    if not (is_offline_review or is_answered_offline(info) or (is_person and is_object_watch(info))):
+    if not (is_offline_review or is_answered_offline(info) or (is_away and is_object_watch(info))):
         return route
     reason = route.reason if rules.is_cached(component) else "people, while the cloud is away"
     return Route(RouteKind.CACHED_RELAY, reason, route.filtered_by, route.representation, route.read)

@@ -6,13 +6,22 @@ still refuse the same write when the hub replays it.
 
 from collections import deque
 
-from kube.errors import StatusError, bad_request, invalid, method_not_supported, unsupported_media_type
+from kube.errors import (
+    Cause,
+    StatusError,
+    bad_request,
+    invalid,
+    invalid_fields,
+    method_not_supported,
+    unsupported_media_type,
+)
 from kube.json_type import Json, same_json
 from kube.message_table import META
 from kube.objects.object_patches import apply_patch
 from kube.objects.status_json import canonical
 from kube.objects.status_message import CORE, parse_message, read_message, write_message
 from kube.objects.strategic_merge import merge_keys_of
+from kube.requests.quoting import quoted
 from kube.wire.encoding import Encoding
 from kube.wire.json_fields import parse_object, write_json
 from kube.wire.protobuf_codec import open_envelope
@@ -67,8 +76,9 @@ def updated(
 ) -> bytes:
     """Return the object after a PATCH or PUT of its status, with the same resourceVersion.
 
-    StatusError 400, 413, 415 or 422 for an invalid body, 409 for a body with another uid or resourceVersion than the
-    object's. ValueError for a malformed object, LookupError for a kind without a schema.
+    StatusError 400, 413, 415 or 422 for an invalid body, and for a patch of the uid; 409 for a PUT with another uid,
+    and for another resourceVersion than the object's. ValueError for a malformed object, LookupError for a kind without
+    a schema.
     """
     document = status_document(encoding, api_version, kind, raw)
     if method == "PATCH":
@@ -77,7 +87,7 @@ def updated(
         wanted = _sent(content_type, body, api_version, kind)
     else:
         raise method_not_supported(f"{method} is not supported on a status")
-    _check_identity(kind, document, wanted)
+    _check_identity(kind, document, wanted, is_put=method == "PUT")
     try:
         status_type = _status_type(api_version, kind)
         status = canonical(status_type, wanted.get("status"), "status")
@@ -126,7 +136,7 @@ def _sent(content_type: str, body: bytes, api_version: str, kind: str) -> Json:
         raise bad_request(f"the object provided is unrecognized (must be of type {kind}): {error}") from error
 
 
-def _check_identity(kind: str, document: Json, wanted: Json) -> None:
+def _check_identity(kind: str, document: Json, wanted: Json, *, is_put: bool) -> None:
     """Refuse a write that names another object, or another resourceVersion of this one."""
     old, new = _metadata(document), _metadata(wanted)
     name = old.get("name")
@@ -139,9 +149,10 @@ def _check_identity(kind: str, document: Json, wanted: Json) -> None:
         raise bad_request(
             "the namespace of the provided object does not match the namespace sent on the request"
         )
-    # kube-apiserver answers 409 to a PUT, and 422 to a patch (immutable field). Either way the body is for another
-    # object.
     if new.get("uid") and new["uid"] != old.get("uid"):
+        if not is_put:
+            why = f"Invalid value: {quoted(str(new['uid']))}: field is immutable"
+            raise invalid_fields("", kind, str(name), [Cause("FieldValueInvalid", "metadata.uid", why)])
         raise _conflict(
             kind,
             name,

@@ -112,6 +112,11 @@ def test_a_list_is_read_with_get_alone(resolve: Resolve) -> None:
     assert refused(resolve, flow_of(method=b"HEAD")) == 405
 
 
+def test_the_case_of_a_method_counts(resolve: Resolve) -> None:
+    """Like kube-apiserver, which forbids `get`, or answers 405."""
+    assert resolved(resolve, flow_of(method=b"get")).info.verb == ""
+
+
 def test_an_unknown_listener_is_refused(resolve: Resolve) -> None:
     assert refused(resolve, flow_of(listener="")) == 403
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import OrderedDict
 from typing import Any
 
 from addons.offline.offline_request import OfflineRequest
 from addons.offline.writes.journal import Journal
 from addons.offline.writes.journal_entries import path_of_event
-from addons.requests.answers import HEADERS, Answer, object_answer
+from addons.requests.answers import Answer
 from kube.bounds import reached
-from kube.errors import entity_too_large, not_acceptable
+from kube.errors import entity_too_large
 from kube.objects.object_patches import apply_patch
-from kube.wire.api_objects import decode_object
 from kube.wire.codec import codec_for
 from kube.wire.encoded_objects import Encoded
 from kube.wire.encoding import Encoding
+from kube.wire.json_fields import write_json
 
 MAX_EVENT = 64 * 1024
 """Bytes of one event. events.k8s.io allows a note of 1 KB, so a real event is far smaller."""
@@ -57,15 +56,15 @@ class EventWrites:
         `user` is the caller, if it has a token of its own, or "" for the node.
         """
         codec, obj = request.named(KIND)
-        request.check_accepted(codec)
         event = Encoded.of(codec, obj)
+        answer = request.answered(event, 201)
         body = event.body()
         _check_size(body)
         entry = self._journal.put_event("POST", request.target, codec.content_type, body, user)
         if not user:
             self.cache_event(request._replace(content_type=codec.content_type, body=body))
         await self._journal.wait_written(entry)
-        return object_answer(event, 201)
+        return answer
 
     async def patch(self, request: OfflineRequest, user: str = "") -> Answer:
         """Journal a PATCH of `user`, as in `create`, and answer 200.
@@ -79,21 +78,14 @@ class EventWrites:
         base: dict[str, Any] = {"apiVersion": info.type.api_version, "kind": KIND, "metadata": metadata}
         # In a thread, because a JSON patch of 2 KB may copy its own result up to 3 MiB.
         document = await asyncio.to_thread(apply_patch, request.content_type, base, request.body, KIND)
-        encodings = request.encodings()
-        if not encodings:
-            raise not_acceptable("an event is written as JSON or protobuf")
+        patched = Encoded(codec_for(Encoding.JSON), info.type.api_version, KIND, write_json(document))
+        answer = request.answered(patched)
         created = self._created.get(request.object_path) if not user else None
         if created is not None and not self._journal.events_of(request.object_path):
             self._journal.put_event("POST", created.target, created.content_type, created.body)
         entry = self._journal.put_event("PATCH", request.target, request.content_type, request.body, user)
         await self._journal.wait_written(entry)
-        if Encoding.JSON in encodings:
-            return Answer(json.dumps(document).encode(), {**HEADERS, "Content-Type": "application/json"})
-        codec = codec_for(Encoding.PROTOBUF)
-        obj = decode_object(codec.encoding, info.type.api_version, KIND, b"")
-        for name, value in metadata.items():
-            obj.fields.child("metadata").set(name, value)
-        return request.echo(codec, obj, 200)
+        return answer
 
     def _drop(self, path: str) -> None:
         if (dropped := self._created.pop(path, None)) is not None:

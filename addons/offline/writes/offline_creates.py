@@ -21,6 +21,7 @@ from addons.requests.offline_policy import is_registration, is_token_request
 from kube.errors import StatusError, unavailable
 from kube.requests.request_info import parse_request
 from kube.wire.codec import codec_for
+from kube.wire.encoded_objects import Encoded
 from kube.wire.encoding import Encoding
 
 MIN_VALIDITY = 10.0
@@ -88,7 +89,7 @@ def mirrored(request: OfflineRequest) -> Answer:
     codec, obj = request.named("Pod")
     if MIRROR not in obj.annotations:
         raise unavailable("the cloud cannot be reached, and only it creates pods")
-    return request.echo(codec, obj, 201)
+    return request.answered(Encoded.of(codec, obj), 201)
 
 
 def _created_path(request: OfflineRequest) -> str:

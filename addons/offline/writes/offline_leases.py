@@ -21,7 +21,7 @@ from addons.offline.node_lease import LEASES, checked, duration_of
 from addons.offline.offline_request import OfflineRequest
 from addons.offline.tables.disk_access import DiskAccess
 from addons.offline.tables.write_behind import WriteBehind
-from addons.requests.answers import Answer, object_answer
+from addons.requests.answers import Answer
 from kube.bounds import reached
 from kube.disk.rows import table_of
 from kube.errors import bad_request, conflict, unavailable
@@ -120,9 +120,9 @@ class OfflineLeases:
         if key is None or held is None or request.is_dry_run:
             return None
         if request.info.method == "GET":
-            return object_answer(held.lease) if held.lease.codec.encoding in request.encodings() else None
-        if request.is_apply:
-            raise unavailable("the cloud cannot be reached, and only it applies a Lease")
+            return request.answered(held.lease)
+        if request.is_for_cloud:
+            raise unavailable(f"the cloud cannot be reached, and only it takes {request.content_type}")
         codec, obj = request.patched(held.lease).decoded("Lease")
         if (obj.namespace or key[0], obj.name) != key:
             raise bad_request("the name of the object does not match the name on the URL")
@@ -133,15 +133,15 @@ class OfflineLeases:
             raise unavailable("the cloud cannot be reached, and this Lease has expired")
         if 0 < obj.version < held.version:
             raise conflict("the object has been modified; please apply your changes to the latest version")
-        request.check_accepted(codec)
         version = max(obj.version, held.version)
         obj.fields.child("metadata").set("resourceVersion", write_version(version))
         lease = Encoded.of(codec, obj)
         if len(lease.raw) > MAX_LEASE:
             reached("lease of a pod")
             raise unavailable("the cloud cannot be reached, and this Lease is too large for the hub")
+        answer = request.answered(lease)
         self._held[key] = held._replace(lease=lease, version=version, renewed=self._clock())
-        return object_answer(lease)
+        return answer
 
     def forget_all(self) -> None:
         """Drop the Leases from before a restore of the cloud from a backup: its versions may be lower now."""

@@ -74,6 +74,8 @@ class OfflineWrites:
         info = request.info
         if len(request.body) > MAX_WRITE:
             raise entity_too_large(f"limit is {MAX_WRITE}")
+        if request.is_for_cloud:
+            raise unavailable(f"the cloud cannot be reached, and only it takes {request.content_type}")
         if is_token_request(info):
             return await self._creations.token(identity.user, request)
         is_dry = "dryRun=" in request.target  # which only the cloud can answer

@@ -14,7 +14,7 @@ from addons.offline.offline_reads import OfflineReads
 from addons.offline.offline_request import OfflineRequest
 from addons.offline.writes.journal import Journal
 from addons.offline.writes.journal_entries import StatusEntry
-from addons.requests.answers import Answer, object_answer
+from addons.requests.answers import Answer
 from addons.requests.cloud_identity import HUB_IDENTITY
 from kube.errors import MAX_QUOTED, StatusError, not_acceptable, unavailable
 from kube.http.client import Client
@@ -23,7 +23,6 @@ from kube.objects.object_patches import MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from kube.objects.status_update import status_document, updated
 from kube.requests.object_ref import ObjectRef
 from kube.requests.request_info import parse_request
-from kube.schemas.recoded import recoded
 from kube.store.store import Item, Store
 from kube.wire.api_objects import ApiObject
 from kube.wire.encoded_objects import Encoded
@@ -112,7 +111,7 @@ class StatusWrites:
         newest = written[0].object
         same = [copy.object for copy in written if copy.object.decode().version == newest.decode().version]
         accepted = (obj for encoding in encodings for obj in same if obj.codec.encoding is encoding)
-        return object_answer(next(accepted, None) or recoded(newest, encodings[0]))
+        return request.answered(next(accepted, newest))
 
     async def take_back(self, entry: StatusEntry) -> None:
         """Replace the copies of an object by the cloud's, which no event brings; Unreachable as in `Client.request`.

@@ -33,6 +33,7 @@ from tests.addons.support.exchange import Exchange
 from tests.addons.support.observed import until
 from tests.addons.support.offline_parts import STRATEGIC, FixedClients, QueuedAnswers
 from tests.addons.support.offline_world import OfflineWorld, open_world
+from tests.addons.support.refusals import refuses
 from tests.addons.support.samples import HUB, POD, fill, raw, read_of
 from tests.addons.support.samples import node as node_object
 from tests.kube.support.answering import AnsweringClient
@@ -208,6 +209,34 @@ async def test_an_incomplete_answer_or_one_to_no_read_is_not_stored(
 
 
 # -- writes --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        ("labelSelector=a+in", 400),
+        ("watch=true&labelSelector=a+in", 400),
+        ("resourceVersionMatch=Exact", 422),
+    ],
+)
+async def test_a_read_that_no_server_accepts_is_refused_without_the_cloud(
+    node: Node, query: str, code: int
+) -> None:
+    """Before, it was 503, so tried for ever, or answered; a watch was 500."""
+    await node.lose_cloud()
+    assert (await node.ask(f"/api/v1/secrets?{query}"))[0] == code
+
+
+@pytest.mark.parametrize("content_type", ["application/apply-patch+yaml", "application/yaml"])
+async def test_what_only_the_cloud_reads_is_no_fault_of_the_client(node: Node, content_type: str) -> None:
+    """kube-apiserver takes both, so 415 would be for ever."""
+    node.hold_node()
+    await node.lose_cloud()
+    request = OfflineRequest.of(
+        parse_request("PATCH", f"{NODE}/status"), f"{NODE}/status", {"Content-Type": content_type}, REPORT
+    )
+    with refuses(503):
+        await node.writes.answer(HUB, HUB_IDENTITY, request)
 
 
 @pytest.mark.parametrize("was_sent", [True, False])

@@ -22,6 +22,7 @@ from kube.requests.request_info import ResourceType
 from kube.store.store import Store
 from kube.wire.encoding import Encoding
 from tests.addons.support.copying import copies_in, settled
+from tests.addons.support.exchange import Exchange
 from tests.addons.support.offline_parts import JSON, QueuedAnswers, asked, read
 from tests.addons.support.offline_world import OfflineWorld, open_world
 from tests.addons.support.samples import fill, raw, read_of, service
@@ -140,6 +141,23 @@ async def test_the_newer_of_two_copies_answers(its: Node, older_first: bool) -> 
     assert await its.get(f"{TARGET}/gone") == 404
     assert await its.names(TARGET) == {"p": 8}
     assert await its.names("/api/v1/pods") == {"p": 4, "gone": 3}, "only the older one has all namespaces"
+
+
+@pytest.mark.parametrize(
+    ("component", "held", "code"),
+    [("kubelet", EVERYWHERE, 200), ("kubelet", OF_NODE, 503), ("kubectl", OF_NODE, 200)],
+)
+async def test_only_people_watch_a_part_of_the_objects(
+    its: Node, component: str, held: ListWatch, code: int
+) -> None:
+    its.hold(held._replace(encoding=Encoding.JSON), 5, pod("p", 4))
+    read = read_of("/api/v1/pods?watch=true", f"{JSON};as=Table;v=v1;g=meta.k8s.io")
+    exchange = Exchange()
+    exchange.start(its.reads.watch("", component, read, exchange, None))
+    assert await exchange.status == code
+    if code == 200:
+        assert b'"kind":"Table"' in await exchange.next_piece()
+    await exchange.closed()
 
 
 async def test_a_list_is_in_the_order_of_its_keys(its: Node) -> None:

@@ -122,18 +122,23 @@ def test_an_echo_is_the_sent_object_in_the_same_encoding(encoding: Encoding) -> 
         if encoding is Encoding.PROTOBUF
         else read(json.dumps(pod()).encode())
     )
-    answer = asked("POST", PODS, accept=f"{PROTOBUF},{JSON}").echo(codec_for(encoding), obj, 201)
+    sent = Encoded.of(codec_for(encoding), obj)
+    answer = asked("POST", PODS, accept=f"{PROTOBUF},{JSON}").answered(sent, 201)
     assert isinstance(answer.body, bytes)
     assert (answer.status, answer.headers["Content-Type"]) == (201, codec_for(encoding).content_type)
     assert answer.headers["Cache-Control"] == "no-cache, private"
     assert read(answer.body, encoding).encode() == obj.encode()
 
 
-def test_an_echo_that_the_client_does_not_take_is_a_406() -> None:
-    with refuses(406):
-        asked("POST", PODS, accept=JSON).echo(
-            codec_for(Encoding.PROTOBUF), in_protobuf("v1", "Pod", "p"), 201
-        )
+def test_an_answer_is_in_the_encoding_that_the_client_takes() -> None:
+    sent = Encoded.of(codec_for(Encoding.PROTOBUF), in_protobuf("v1", "Pod", "p"))
+    answer = asked("POST", PODS, accept=JSON).answered(sent, 201)
+    assert isinstance(answer.body, bytes)
+    assert json.loads(answer.body)["metadata"] == {"name": "p"}
+    malformed = sent._replace(codec=codec_for(Encoding.JSON), raw=b'{"metadata":{"name":7}}')
+    for accept, refused, code in (("text/plain", sent, 406), (PROTOBUF, malformed, 400)):
+        with refuses(code):
+            asked("POST", PODS, accept=accept).answered(refused)
 
 
 NOW = datetime(2026, 11, 23, 12, 5)

@@ -27,9 +27,10 @@ def kind(
     *,
     is_up: bool = True,
     asks_kubelet: bool = False,
+    accept: str = "application/json",
 ) -> RouteKind:
     info = parse_request(method, target)
-    asked = (info, component, caller, listener, "application/json", RULES)
+    asked = (info, component, caller, listener, accept, RULES)
     policy = OfflinePolicy("n", is_up, asks_kubelet) if keeps else None
     return decide(*asked, offline_policy=policy).kind
 
@@ -156,6 +157,13 @@ def test_people_are_answered_by_the_node_while_the_cloud_is_away(
     ):
         found = kind("GET", target, component=component, is_up=is_up)
         assert (found is RouteKind.CACHED_RELAY) is (answered and not is_up)
+
+
+def test_a_watch_in_a_form_that_the_cloud_makes_is_the_nodes_without_it() -> None:
+    target, table = "/api/v1/secrets?watch=true", "application/json;as=Table;v=v1;g=meta.k8s.io"
+    assert kind("GET", target, accept=table) is RouteKind.RELAY
+    assert kind("GET", target, accept=table, is_up=False) is RouteKind.CACHED_RELAY
+    assert kind("GET", target, "stranger", accept=table, is_up=False) is RouteKind.RELAY
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
+from multidict import CIMultiDict
+
 from addons.link.health import Cloud
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.node_lease import NodeLease
+from addons.requests.answers import ClientRequest, ClientStream
+from addons.requests.caller import Caller, CredentialSource
+from addons.requests.route_decision import Route, RouteKind
 from kube.concurrency.notifier import Notifier
 from kube.errors import StatusError
 from kube.json_type import Json
@@ -19,6 +24,8 @@ from tests.support.objects import obj
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 LEASE = f"{LEASES}/n1"
 GONE = StatusError(404, "NotFound", "no lease")
+NO_STREAM = cast(ClientStream, None)
+"""Stands for a stream: the Lease has complete answers only."""
 
 
 def lease(name: str = "n1", version: int = 0, duration: int = 40) -> Json:
@@ -58,17 +65,20 @@ class World:
         """Code, body and media type of an answer; StatusError as the lease raises it."""
         target = LEASES if method == "POST" else LEASE
         request = asked(method, target, body, accept=accept, content_type=content_type)
-        answer = await {
-            "GET": self.lease._get,
-            "POST": self.lease._create,
-            "PUT": self.lease._update,
-            "PATCH": self.lease._patch,
-        }[method](request)
+        given = {"Accept": accept, "Content-Type": content_type}
+        wanted = ClientRequest(
+            *(request.info, "kubelet", Caller(CredentialSource.HUB), Route(RouteKind.LOCAL, "test")),
+            target=target,
+            headers=CIMultiDict({name: value for name, value in given.items() if value is not None}),
+            body=request.body,
+        )
+        answer = await self.lease.answer(wanted, NO_STREAM)
         return answer.status, answer.body, answer.headers["Content-Type"]
 
-    async def put(self, **labels: str) -> None:
+    async def put(self, uid: str = "u", **labels: str) -> None:
         """A renewal by kubelet."""
         sent = lease()
+        sent["metadata"]["uid"] = uid
         if labels:
             sent["metadata"]["labels"] = labels
         await self.ask("PUT", sent)

@@ -186,11 +186,6 @@ def test_put_of_a_body_without_type(encoding: Encoding) -> None:
     ("metadata", "code", "message"),
     [
         (
-            {"uid": "x"},
-            409,
-            'Operation cannot be fulfilled on pods "full": Precondition failed: UID in precondition: x,',
-        ),
-        (
             {"resourceVersion": "1"},
             409,
             'Operation cannot be fulfilled on pods "full": the object has been modified; '
@@ -211,6 +206,16 @@ def test_another_object_or_version(
     assert error.message.startswith(message)
     assert error.reason == ("Conflict" if code == 409 else "BadRequest")
     assert error.details == ({"name": "full", "kind": "pods"} if code == 409 else {})
+
+
+def test_another_uid(encoding: Encoding) -> None:
+    """A PUT names a precondition, a patch changes the field, as in kube-apiserver."""
+    put = refused(encoding, "PUT", JSON, {"metadata": {"name": "full", "uid": "x"}, "status": {}})
+    assert (put.code, put.reason) == (409, "Conflict")
+    assert 'pods "full": Precondition failed: UID in precondition: x,' in put.message
+    patch = refused(encoding, "PATCH", MERGE_PATCH, {"metadata": {"uid": "x"}})
+    text = 'Pod "full" is invalid: metadata.uid: Invalid value: "x": field is immutable'
+    assert (patch.code, patch.reason, patch.message) == (422, "Invalid", text)
 
 
 def test_this_object_and_version(encoding: Encoding) -> None:

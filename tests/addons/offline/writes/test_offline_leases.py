@@ -207,16 +207,17 @@ async def test_a_lease_without_a_rule_is_not_stored(world: World) -> None:
     assert world.renew(lease()) is None
 
 
-async def test_protobuf_is_answered_in_protobuf_alone(world: World) -> None:
+async def test_protobuf_is_answered_in_each_encoding(world: World) -> None:
     obj = in_protobuf("coordination.k8s.io/v1", "Lease", "web", "shop", resourceVersion="7")
     obj.fields.child("spec").set("holderIdentity", "pod-1")
     body = body_of(obj)
     answer = RawResponse(200, {"content-type": PROTOBUF}, body)
     world.leases.cache_lease(OWN, asked("PUT", PATH), answer)
-    given = world.leases.answer(OWN, asked("PUT", PATH, body, accept=PROTOBUF, content_type=PROTOBUF))
-    assert given is not None
-    assert given.headers["Content-Type"] == PROTOBUF
-    assert world.leases.answer(OWN, asked("GET", PATH)) is None
+    for accept in (PROTOBUF, JSON):
+        for method in ("PUT", "GET"):
+            given = world.leases.answer(OWN, asked(method, PATH, body, accept=accept, content_type=PROTOBUF))
+            assert given is not None
+            assert given.headers["Content-Type"] == accept
 
 
 async def test_a_lease_beyond_the_size_bound_is_not_stored(world: World) -> None:

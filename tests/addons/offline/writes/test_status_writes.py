@@ -303,7 +303,7 @@ async def test_a_node_repairs_its_own_labels(world: World) -> None:
 @pytest.mark.parametrize(
     ("patch", "kind", "accept", "code"),
     [
-        ({"metadata": {"uid": "another"}}, STRATEGIC, JSON, 409),
+        ({"metadata": {"uid": "another"}}, STRATEGIC, JSON, 422),
         ({"metadata": {"resourceVersion": "6"}}, STRATEGIC, JSON, 409),
         (reports(Ready="False"), "application/apply-patch+yaml", JSON, 415),
         (reports(Ready="False"), STRATEGIC, "application/yaml", 406),
