@@ -39,7 +39,7 @@ the pod.
 
 
 AFTER_FOLDER = 1.0
-"""Seconds that kubelet may need for the rest of a pod whose folder it has removed."""
+"""Seconds that kubelet may need to finish the removal of a pod after that of its folder."""
 
 
 class HubService:
@@ -57,10 +57,10 @@ class HubService:
             self._services.start_hub(has_sockets=bool(spec.hub.early_listeners), opens_anew=opens_anew)
 
     def end_pod(self, spec: InstallSpec, manifest: bytes) -> None:
-        """Remove the manifest of a static pod before the next one, unless kubelet takes both for one pod.
+        """Remove a static pod's manifest before its replacement is written, unless kubelet treats both as the same pod.
 
-        Return when kubelet has removed the pod, and starts a new one at once. While the old one existed, it would retry
-        only 10 to 15 s later.
+        Return when kubelet has removed the pod, so that it starts the new one at once. While the old pod exists,
+        kubelet retries only after 10 to 15 s.
         """
         present = self._ledger.present(spec.hub_file)
         if spec.method != "static-pod" or present == manifest:
@@ -93,8 +93,9 @@ class HubService:
         self.start(spec, deadline, changed, former, ended)
 
     def _next_container(self, spec: InstallSpec, uid: str) -> Callable[[], str]:
-        """Return a function that returns the last lines of the next container of a pod, once kubelet has restarted it;
-        "" before."""
+        """Return a function that returns the last log lines of the pod's next container once kubelet has restarted it;
+        "" before.
+        """
         root = self._ledger.locate(Path("/"))
         first = max(logs_of(spec.pod, uid, root), default=-1) + 1
 

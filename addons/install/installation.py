@@ -321,7 +321,7 @@ class Installation:
             self._say(f"`edgehub fleet` goes on to list the hub: {error}")
 
     def _renew_mirror_pod(self, spec: InstallSpec) -> None:
-        """Delete the mirror pod, where the cloud answers: kubelet makes one with the present image only then."""
+        """Delete the mirror pod, if the cloud answers, so that kubelet creates one that shows the present image."""
         if spec.method == "static-pod":
             try:
                 asyncio.run(delete_pod(spec.hub, spec.pod))

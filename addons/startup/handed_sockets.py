@@ -48,7 +48,7 @@ class HandedSockets:
             self._sockets[_address(sock)] = sock
 
     def open(self, addresses: Iterable[tuple[str, int]]) -> None:
-        """Listen on those of these addresses that were not passed.
+        """Listen at each of these addresses for which no socket was passed.
 
         An address that fails is skipped: once the hub can serve, it retries and logs the reason.
         """

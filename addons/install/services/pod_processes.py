@@ -68,7 +68,7 @@ def has_pod(name: str, root: Path) -> bool:
 
 
 def logs_of(pod: str, uid: str, root: Path) -> dict[int, Path]:
-    """The logs of the pod's container, by how often kubelet had restarted it before."""
+    """Return the log files of a pod's container, by the number of kubelet's restarts before each."""
     folder = root / LOGS / f"{pod.replace('/', '_')}_{uid}"
     return {int(path.stem): path for path in folder.glob("*/*.log") if path.stem.isdecimal()}
 

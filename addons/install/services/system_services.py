@@ -229,9 +229,10 @@ def _container(
 
 
 def _pod(name: str, container: Json, volumes: Sequence[Json], *, uid: bool = False, **spec: str) -> str:
-    """The manifest, with a `uid` by all but the image: of another image kubelet makes no pod, but a container.
+    """Return the manifest. With `uid` its UID depends on everything but the image, so that kubelet replaces only the
+    container for a new image.
 
-    That takes it half a second. Of another field of a container that runs, kubelet takes no notice.
+    That takes half a second. kubelet ignores changes of other fields of a running container, so these change the UID.
     """
     pod: Json = {
         "apiVersion": "v1",
@@ -252,7 +253,7 @@ def _pod(name: str, container: Json, volumes: Sequence[Json], *, uid: bool = Fal
 
 
 def uid_of(manifest: bytes | None) -> str:
-    """The UID in the manifest of a static pod; "" where kubelet makes one."""
+    """Return the UID in a static pod's manifest; "" if it has none, and kubelet generates one."""
     try:
         return str(json.loads(manifest or b"")["metadata"].get("uid", ""))
     except (ValueError, LookupError, TypeError, AttributeError):
