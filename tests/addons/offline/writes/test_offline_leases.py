@@ -134,6 +134,16 @@ async def test_after_a_restart_a_former_holder_does_not_renew(
     assert (await World(access).open()).renew(lease()) is None
 
 
+async def test_after_a_restart_the_last_of_two_holders_with_one_account_renews(
+    world: World, access: DiskAccess
+) -> None:
+    """Pods of one Deployment have the same account."""
+    for holder in ("pod-1", "pod-9"):
+        world.passed("PUT", lease(holder=holder, version=8 if holder == "pod-9" else 7))
+        await world.written()
+    assert (await World(access).open()).renew(lease(8, "pod-9")) == {"version": 8, "holder": "pod-9"}
+
+
 async def test_after_a_restart_a_lease_held_elsewhere_is_refused(world: World, access: DiskAccess) -> None:
     world.passed("PUT", lease())
     world.passed("GET", lease(8, "pod-9"))
