@@ -1,5 +1,4 @@
-"""Samples that tests of addons put into stores, clouds and flows: objects as JSON, filled stores, requests that were
-read."""
+"""Samples for stores, clouds and flows: objects as JSON, filled stores, requests that were read."""
 
 from __future__ import annotations
 

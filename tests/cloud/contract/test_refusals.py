@@ -1,5 +1,4 @@
-"""Requests that the server refuses, with status, reason and message: clients branch on the first two, people read the
-third."""
+"""Requests that the server refuses: clients branch on status and reason, people read the message."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The invariants of every filter, whatever the object and the world: checked at every application in a
-test."""
+"""The invariants of every filter, whatever the object and the world, checked whenever a test applies one."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Sources that no client reads: their traffic over the link is at most the size of a list, and has the lowest
-priority."""
+"""Sources that no client reads: their traffic is at most the size of a list, and has the lowest priority."""
 
 from __future__ import annotations
 
