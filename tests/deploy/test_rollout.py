@@ -1,6 +1,4 @@
-"""Five nodes with systemd roll to another version: a bad one reverts by itself and stops the pool, a good one reaches
-all; then the hubs are removed.
-"""
+"""Five nodes with systemd roll forward: a bad version reverts by itself; then the hubs are removed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Leaders among the pods of a node without its cloud: the leader keeps its Lease, and after the outage the cloud
-decides.
-"""
+"""Leaders among the pods of a node without its cloud keep their Lease; after the outage the cloud decides."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Reads while the cloud is away: each row of the table in `docs/offline.md`, with the real control plane behind a
-link."""
+"""Reads while the cloud is away: each row of the table in `docs/offline.md`, on the real control plane."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Upgrades that fail, that are killed at each of their steps, and that a reboot cuts short: the guard, which a real
-systemd or a real kubelet runs, goes back to the former hub without a cloud."""
+"""Upgrades that fail, or are killed or rebooted at each step: a real systemd goes back to the former hub."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The trigger controllers: how the writes are spread, on a virtual clock; and on the real API server against an oracle,
-that after each random change exactly the right slices were touched."""
+"""The trigger controllers: how writes are spread, and on a real API server which slices are touched."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A node as one process, with its own certificate: a kubelet that renews its Lease, reports it Ready, and runs the Jobs
-of the duty `nodes` to an end that the command line names.
-"""
+"""A node as one process: its kubelet renews the Lease, reports Ready, and runs the Jobs of the duty `nodes`."""
 
 from __future__ import annotations
 

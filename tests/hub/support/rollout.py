@@ -1,5 +1,4 @@
-"""A pool of real and light nodes that join, meet a bad version, roll forward and leave, under a manager that is killed
-in the middle."""
+"""A pool of real and light nodes joins, meets a bad version, rolls forward and leaves; the manager is killed."""
 
 from __future__ import annotations
 

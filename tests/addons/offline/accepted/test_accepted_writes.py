@@ -1,7 +1,4 @@
-"""A write that the cloud took is the newest word about its object: nothing that the node keeps undoes it.
-
-And writes whose answer was lost, answers that overtake each other, and what has no room.
-"""
+"""A write that the cloud took is the newest word about its object; lost and overtaking answers; bounds."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A node as the cloud sees it, with kubelet and hub: it runs the Jobs of the duty `nodes` with the result that a test
-sets, and renews its Lease."""
+"""A node as the cloud sees it, which ends the Jobs of the duty `nodes` as a test sets, and renews its Lease."""
 
 from __future__ import annotations
 
