@@ -27,28 +27,28 @@ from kube.requests.request_info import ResourceType
 from kube.store.store import Key
 
 DURATION = "node.openyurt.io/autonomy-duration"
-"""The annotation with the duration of autonomy, in Go's syntax; 0 or less means unlimited."""
+"""The Node's annotation with the duration, in Go's format; 0 or less means for ever."""
 FOR_EVER = ("apps.openyurt.io/binding", "node.beta.openyurt.io/autonomy")
-"""OpenYurt's older annotations: the value "true" means unlimited autonomy, and takes precedence over `DURATION`."""
+"""OpenYurt's older annotations: with the value "true" they mean for ever, and take precedence over `DURATION`."""
 LONGEST_RECORD = 9
-"""Digits of recorded seconds, 30 years: any writer of the pod could write more than a number can hold."""
+"""Digits of recorded seconds, 30 years: any writer of the pod could write a longer number."""
 TAKEN_BACK = 0
-"""Zero seconds: they disable a toleration, because a pod's tolerations cannot be removed."""
+"""Seconds of a disabled toleration: a pod's tolerations cannot be removed, and 0 seconds have no effect."""
 IN_TIME = 60
-"""Seconds between taint and eviction that the manager, or its successor, needs to extend a toleration. A shorter
-toleration, or none, is extended when the pod is bound."""
+"""Seconds from the taint to the eviction that suffice for the manager, or its successor, to extend a toleration. A
+shorter or missing one is extended when the pod is bound."""
 REVIEW_PATH = "/keep-pods-ready"
 
 
 @dataclass(frozen=True, slots=True)
 class Autonomy:
-    """The seconds for which a node is autonomous; None for unlimited. `error` says why an annotation is ignored."""
+    """The seconds for which a node is autonomous; None means for ever. `error` says why an annotation is ignored."""
 
     seconds: int | None = None
     error: str = ""
 
     def is_over(self, since: str, now: datetime) -> bool:
-        """Whether a node that was last heard before `since` has been away for longer than this."""
+        """Whether a node that was last heard from before `since` has been away for longer than this."""
         if self.seconds is None or not since:
             return False
         return now - datetime.fromisoformat(since) >= timedelta(seconds=self.seconds)
@@ -58,7 +58,7 @@ class Autonomy:
 
 
 def read_autonomy(annotations: Mapping[str, str]) -> Autonomy | None:
-    """The autonomy that a Node's annotations ask for; None without any."""
+    """Parse the autonomy in a Node's annotations; None without any."""
     if any(annotations.get(name) == "true" for name in FOR_EVER):
         return Autonomy()
     if DURATION not in annotations:
@@ -179,7 +179,7 @@ OVER_INTERVAL = 5.0
 
 
 class AutonomyController(Controller):
-    """Extends the tolerations of autonomous nodes' pods. Key: a node."""
+    """Key: a Node."""
 
     name = "autonomy"
     workers = 4
@@ -237,7 +237,7 @@ class AutonomyController(Controller):
         await self.patch(self._configs, key, {"data": {node.name: wanted}})
 
     def _held(self) -> dict[str, str]:
-        """The data of the ConfigMap."""
+        """Return the data of the ConfigMap."""
         return self._configs.get((self._context.settings.namespace, CONFIG_MAP)) or {}
 
     async def _make_unready(self, pod: Pod) -> None:
@@ -284,7 +284,7 @@ class AutonomyController(Controller):
                     self.queue.add(key)
 
     def _node_of(self, _key: Key, old: Pod | None, new: Pod | None) -> Iterable[Key]:
-        """The node of a new or changed pod, if autonomy concerns the pod."""
+        """Return the node of a new or changed pod, if autonomy concerns the pod."""
         if new is None or old == new:
             return ()
         node = self._nodes.get(("", new.node))
@@ -293,13 +293,13 @@ class AutonomyController(Controller):
 
 
 def _nodes_named(_key: Key, old: dict[str, str] | None, new: dict[str, str] | None) -> Iterable[Key]:
-    """The nodes whose entry changed."""
+    """Return the nodes whose entry in the ConfigMap changed."""
     before, after = old or {}, new or {}
     return [("", name) for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
 
 
 def _condition(autonomy: Autonomy | None, is_over: bool) -> tuple[str, str, str] | None:
-    """Status, reason and message; None for no condition."""
+    """Return status, reason and message of the condition; None if the Node needs none."""
     if autonomy is None:
         return None
     if autonomy.error:

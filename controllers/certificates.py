@@ -42,16 +42,16 @@ from kube.store.store import Key
 
 NAMESPACE, SERVICE = "default", "kubernetes"
 RESOLVING = 5.0
-"""Seconds in which the name of the API server must resolve."""
+"""Seconds within which the name of the API server must resolve."""
 
 
 def read_service(obj: Json) -> frozenset[str]:
-    """The ClusterIPs of a Service in canonical form; none of a headless one."""
+    """Return the ClusterIPs of a Service in canonical form; none for a headless one."""
     return frozenset(filter(None, map(parse_address, strings(mapping(obj.get("spec")).get("clusterIPs")))))
 
 
 def read_slice(obj: Json) -> frozenset[str]:
-    """The IP addresses of an EndpointSlice in canonical form."""
+    """Return the IP addresses of an EndpointSlice in canonical form."""
     addresses = (
         address
         for endpoint in objects(obj.get("endpoints"))
@@ -61,7 +61,7 @@ def read_slice(obj: Json) -> frozenset[str]:
 
 
 async def addresses_of(server: str) -> frozenset[str]:
-    """The IP addresses of a URL's host; OSError where its name does not resolve."""
+    """Resolve the IP addresses of a URL's host; OSError if its name does not resolve."""
     host = urlsplit(server).hostname or ""
     async with asyncio.timeout(RESOLVING):
         addresses = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
@@ -95,7 +95,7 @@ class ServingRequest:
     pem: bytes
     is_of_hub: bool
     is_open: bool
-    """The request is neither approved nor denied, and has no certificate yet."""
+    """Whether the request is neither approved nor denied, and has no certificate yet."""
     uid: str = ""
 
     @property
@@ -111,12 +111,12 @@ class Wanted:
     common_names: tuple[str, ...]
     organisations: tuple[str, ...]
     has_more_subject: bool
-    """The subject has other attributes than common names and organisations."""
+    """Whether the subject has other attributes than common names and organisations."""
     dns: tuple[str, ...]
     addresses: tuple[str, ...]
     """IP addresses in canonical form."""
     has_other_names: bool
-    """The request has e-mail addresses, URIs or other names."""
+    """Whether the request has e-mail addresses, URIs or other names."""
 
 
 def read_request(obj: Json) -> ServingRequest:
@@ -139,7 +139,7 @@ def read_request(obj: Json) -> ServingRequest:
 
 
 def parse_wanted(pem: bytes) -> Wanted:
-    """Parse a request in PEM; ValueError if it is malformed, or not signed by its own key."""
+    """Parse a request in PEM; ValueError if it is none, or is not signed by its own key."""
     if len(pem) > MAX_REQUEST:
         raise ValueError(f"it has {len(pem)} bytes, more than {MAX_REQUEST}")
     try:
@@ -203,7 +203,8 @@ USAGES = frozenset({SERVING, "digital signature", "key encipherment"})
 LEFT = ""
 """The type of a decision that is left to a person."""
 OF_API_SERVER = frozenset({"kubernetes", "kubernetes.default"})
-"""The short names by which pods call the API server. The long ones contain `svc`, as all Services' names do."""
+"""The short names by which pods call the API server. The long ones contain the label `svc`, as those of all
+Services."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +221,7 @@ type OtherHolder = Callable[[str], str]
 
 
 def node_of(request: ServingRequest) -> str:
-    """The name of the node that sent a request, "" when no node did."""
+    """Return the name of the node that sent a request, "" for another sender."""
     return request.user.removeprefix(NODE_PREFIX) if request.user.startswith(NODE_PREFIX) else ""
 
 
@@ -239,7 +240,7 @@ def decide(request: ServingRequest, node: Node | None, holder: OtherHolder) -> D
 
 
 def _fault(request: ServingRequest, wanted: Wanted, node: Node | None) -> str:
-    """The reason why the request is denied, "" for none."""
+    """Return the reason why the request is denied, "" if there is none."""
     if not node_of(request) or NODES_GROUP not in request.groups:
         return f"the requester {request.user} is no node"
     if wanted.common_names != (request.user,):
@@ -264,7 +265,7 @@ def _is_own(name: str, wanted: Wanted, node: Node) -> bool:
 
 
 def _doubt(wanted: Wanted, holder: OtherHolder) -> str:
-    """The reason why only a person can decide, "" for none."""
+    """Return the reason why only a person can decide, "" if there is none."""
     try:
         for name in (*wanted.dns, *wanted.addresses):
             if name in OF_API_SERVER or "svc" in name.split("."):
@@ -292,7 +293,8 @@ class HubCertificatesController(Controller):
 
     name = "hubcertificates"
     debounce = 1.0
-    """Seconds. The hub read its Node before it asked, and the watch of nodes brings the manager the same state."""
+    """Seconds to wait. The hub read its Node before the request, and the watch of Nodes brings the manager the same
+    state."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -356,5 +358,5 @@ class HubCertificatesController(Controller):
 
 
 def open_requests(key: Key, _old: ServingRequest | None, new: ServingRequest | None) -> Iterable[Key]:
-    """A hub's request that is still open."""
+    """Return a hub's request that is still open."""
     return [key] if new is not None and new.is_of_hub and new.is_open else []

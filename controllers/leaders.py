@@ -18,20 +18,21 @@ from kube.requests.request_info import ResourceType
 from kube.store.store import Key
 
 LEADER_READY = "LeaderReady"
-"""OpenYurt's condition."""
+"""OpenYurt's condition of a NodePool."""
 
 EDGE_WORKER = "openyurt.io/is-edge-worker"
-"""The label, "true", of a node that joined by OpenYurt's tools: a YurtHub runs there, which announces nothing."""
+"""The label, "true", of a node that joined by OpenYurt's tools: its YurtHub announces nothing."""
 
 type Choose = Callable[[list[LeaderHub], int], list[LeaderHub]]
 """Picks a number of the candidates: `random.sample`."""
 
 
 def leader_candidates(pool: NodePool, nodes: Iterable[Node]) -> list[LeaderHub]:
-    """The nodes that may lead: Ready, with an address, not being deleted, for `mark` with all labels of the selector.
+    """Return the nodes that may lead: Ready, with an address, not being deleted, and for `mark` with all labels of the
+    selector.
 
-    Their hubs must announce that they can lead. In a pool where no hub does, the nodes with a YurtHub may lead.
-    An empty selector marks no node: the schema refuses it.
+    Their hubs must announce that they can lead. In a pool without such a hub, the nodes with a YurtHub may lead. An
+    empty selector marks no node: the schema refuses it.
     """
     nodes = list(nodes)
     announced = any(map(_announces, nodes))
@@ -47,9 +48,9 @@ def leader_candidates(pool: NodePool, nodes: Iterable[Node]) -> list[LeaderHub]:
 
 
 def serving_hubs(nodes: Iterable[Node]) -> list[LeaderHub]:
-    """The nodes whose hubs serve their pool, Ready or not, up to the number that hubs accept.
+    """Return the nodes whose hubs serve their pool, Ready or not, up to the number that hubs accept.
 
-    Nodes with the same address are all left out: a kubelet writes the addresses of its own Node, so one may lie.
+    Nodes with the same address are all omitted: a kubelet writes the addresses of its own Node, so one may lie.
     """
     serving = [node for node in nodes if node.address and not node.deleting and _announces(node)]
     claims = Counter(node.address for node in serving)
@@ -59,7 +60,8 @@ def serving_hubs(nodes: Iterable[Node]) -> list[LeaderHub]:
 
 
 def elect(pool: NodePool, nodes: Iterable[Node], choose: Choose) -> tuple[LeaderHub, ...]:
-    """The leaders that the pool shall have. A leader that is still a candidate at the same address stays leader."""
+    """Return the leaders that the pool shall have. A leader that is still a candidate at the same address stays
+    leader."""
     if not pool.elects:
         return ()
     candidates = leader_candidates(pool, nodes)
@@ -70,7 +72,7 @@ def elect(pool: NodePool, nodes: Iterable[Node], choose: Choose) -> tuple[Leader
 
 
 def leader_status(pool: NodePool, leaders: tuple[LeaderHub, ...], now: datetime) -> Json:
-    """The status fields that must change, as a merge patch of the status; {} when none must."""
+    """Return the merge patch of the status fields that must change; {} if there are none."""
     changed: Json = {}
     if leaders != pool.leaders:
         changed["leaderEndpoints"] = [
@@ -90,7 +92,7 @@ def _announces(node: Node) -> bool:
 
 
 def _has_yurthub(node: Node) -> bool:
-    """A hub of ours that cannot serve announces that."""
+    """Whether a node has a YurtHub, rather than a hub of ours that cannot serve and announces that."""
     return node.labels.get(EDGE_WORKER) == "true" and PEER_ANNOTATION not in node.annotations
 
 
@@ -99,7 +101,7 @@ def _marked(pool: NodePool, node: Node) -> bool:
 
 
 def _condition(pool: NodePool, leaders: tuple[LeaderHub, ...]) -> Json | None:
-    """The LeaderReady condition, None for a pool without election."""
+    """Return the LeaderReady condition, None for a pool without election."""
     if not pool.elects:
         return None
     if leaders:
@@ -114,9 +116,9 @@ def _condition(pool: NodePool, leaders: tuple[LeaderHub, ...]) -> Json | None:
 
 
 CONFIG_LABEL = "openyurt.io/configmap-name"
-"""The label by which hubs select the ConfigMap. The value is the ConfigMap's name."""
+"""The label by which hubs select the ConfigMap. Its value is the ConfigMap's name."""
 LEADER_HUBS_ROLE = "edgehub:leader-hubs"
-"""`hub-rbac.yaml` binds it to all nodes."""
+"""The Role of hubs; `hub-rbac.yaml` binds it to all nodes."""
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "edgehub-manager"
 """The label and value by which the manager finds its ConfigMaps again, whatever the length of their names."""
@@ -129,9 +131,9 @@ def config_name(pool: str) -> str:
 
 
 def leader_config(pool: NodePool, hubs: Iterable[LeaderHub], namespace: str) -> Json:
-    """The ConfigMap for a pool's hubs. Keys and formats are OpenYurt's, so that its hubs can read it too.
+    """Return the ConfigMap for a pool's hubs. Keys and formats are OpenYurt's, so that its hubs can read it too.
 
-    `hubs` are the hubs that serve the pool, by which they find each other without a cloud.
+    `hubs` are those that serve the pool: without a cloud they find each other by it.
     """
     name = config_name(pool.name)
     return {
@@ -162,7 +164,7 @@ def _joined(hubs: Iterable[LeaderHub]) -> str:
 
 
 def leader_hubs_role(pools: Iterable[NodePool], namespace: str) -> Json:
-    """The Role of hubs, which grants the ConfigMaps of all pools by name. A hub may read those of other pools."""
+    """Return the Role of hubs: the ConfigMaps of all pools, by name. A hub of one pool may read those of others."""
     names = sorted(config_name(pool.name) for pool in pools)
     rule = {
         "apiGroups": [""],
@@ -180,7 +182,8 @@ def leader_hubs_role(pools: Iterable[NodePool], namespace: str) -> Json:
 
 
 def differs(live: Json | None, intended: Json) -> bool:
-    """Whether the live object lacks a part of the intended one. Labels and owners that others added do not count."""
+    """Whether the live object lacks a part of the intended one. Labels and owners that other clients added do not
+    count."""
     if live is None:
         return True
     meta, wanted = live.get("metadata", {}), intended["metadata"]
@@ -231,7 +234,7 @@ class HubLeaderController(Controller):
 
 
 def _eligibility(node: Node) -> object:
-    """The facts of a node that decide whether it may lead."""
+    """Return the facts of a node that decide whether it may lead."""
     announced = node.annotations.get(PEER_ANNOTATION)
     return node.ready, node.address, node.deleting, node.labels, announced
 
@@ -269,14 +272,14 @@ pools_of_hub = pools_of_changed(lambda node: serving_hubs([node]))
 
 
 def config_maps(namespace: str) -> WatchedResource[Json]:
-    """The ConfigMaps that a manager wrote, not the others of the namespace."""
+    """Select the ConfigMaps that a manager wrote, not the others of the namespace."""
     return WatchedResource(
         CONFIG_MAPS, without_managed_fields, selection=ObjectSelection(namespace, f"{MANAGED_BY}={MANAGER}")
     )
 
 
 def pool_of(key: Key, old: Json | None, new: Json | None) -> Iterable[Key]:
-    """The pool whose ConfigMap has this name."""
+    """Return the pool whose ConfigMap has this name."""
     prefix = config_name("")
     return [("", key[1].removeprefix(prefix))] if key[1].startswith(prefix) and old != new else []
 

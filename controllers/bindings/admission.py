@@ -1,4 +1,4 @@
-"""Reads AdmissionReviews of workloads, and answers them with the patch that injects their bindings. Pure."""
+"""Parses AdmissionReviews of workloads, and answers them with the patch that injects their bindings. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kube.json_type import Json, same_json
 
 MOST_WARNINGS = 5
 LONGEST_WARNING = 120
-"""Characters. The API server cuts longer warnings, and more of them."""
+"""Characters of a warning. The API server cuts longer ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class WorkloadReview:
     writer: str
     """The name of the user who sent the request."""
     field_manager: str
-    """The tool with which the user writes; "" where the request does not name it."""
+    """The tool with which the user writes; "" if the request does not name it."""
     workload: Workload
     incoming: Json
     stored: Json
@@ -57,14 +57,14 @@ def untouched(review: WorkloadReview) -> bytes:
 
 
 def review_response(review: WorkloadReview, rendering: Rendering) -> bytes:
-    """The AdmissionReview with the response, in JSON. A workload is always allowed."""
+    """Return the AdmissionReview with the response, in JSON. A workload is always allowed."""
     operations = json_diff(review.incoming, rendering.workload)
     warnings = [f"binding {skip.binding}: {skip}"[:LONGEST_WARNING] for skip in rendering.skipped]
     return response(review.uid, operations, warnings[:MOST_WARNINGS])
 
 
 def json_diff(old: Json, new: Json) -> list[Json]:
-    """The JSON patch (RFC 6902) that turns `old` into `new`."""
+    """Return the JSON patch (RFC 6902) that turns `old` into `new`."""
     operations: list[Json] = []
     _compare(old, new, "", operations)
     return operations

@@ -1,4 +1,5 @@
-"""The facts that the manager reads from a YurtAppConfigBinding, which workloads it concerns, and its status. Pure."""
+"""The facts that the manager reads from a YurtAppConfigBinding, the workloads that it concerns, and its status.
+Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from kube.requests.request_info import ResourceType
 BINDING_TYPE = ResourceType("apps.openyurt.io", "v1alpha1", "yurtappconfigbindings")
 BINDING_KIND = "YurtAppConfigBinding"
 PLAIN_KINDS = frozenset(WORKLOAD_TYPES)
-"""Kinds of a subject that is the workload itself. The others own their workloads."""
+"""Kinds of a subject that is the workload itself. Subjects of other kinds own their workloads."""
 OPERATORS = {
     "In": Operator.IN,
     "NotIn": Operator.NOT_IN,
@@ -43,13 +44,13 @@ class Binding:
     subject: str = ""
     pools: frozenset[str] = frozenset()
     selector: tuple[LabelRequirement, ...] | None = None
-    """Selects pools by their labels, in addition to `pools`. None selects none, an empty selector all."""
+    """Selects pools by the labels of their NodePools, in addition to `pools`. None selects none, an empty one all."""
     fields: tuple[Json, ...] = ()
     patches: tuple[Json, ...] = ()
     deleting: bool = False
     observed: int = 0
     workloads: int = -1
-    """-1 until a manager has written the status."""
+    """Number of workloads in the status; -1 until a manager has written it."""
     injected: int = -1
     conditions: tuple[Json, ...] = ()
 
@@ -69,7 +70,7 @@ class Binding:
 
     @property
     def proven(self) -> bool:
-        """Whether the API server has taken these items and patches in some workload."""
+        """Whether the API server has accepted these items and patches in some workload."""
         return (self.injected > 0 and bool(self._reason)) or self._reason == "Skipped"
 
     @property
@@ -81,7 +82,7 @@ class Binding:
         return ""
 
     def is_subject(self, workload: Workload) -> bool:
-        """Whether a workload is, or belongs to, the subject, in whatever pool."""
+        """Whether a workload is, or belongs to, the subject, in any pool."""
         if workload.namespace != self.namespace:
             return False
         if self.kind in PLAIN_KINDS:
@@ -109,17 +110,17 @@ class Binding:
 
 
 def matching(bindings: Iterable[Binding], workload: Workload, pools: PoolOfName) -> list[Binding]:
-    """The bindings whose items are for a workload; one that is being deleted has none."""
+    """Return the bindings whose items apply to a workload, without those that are being deleted."""
     return [binding for binding in bindings if not binding.deleting and binding.matches(workload, pools)]
 
 
 def items_of(bindings: Iterable[Binding]) -> list[BindingItem]:
-    """The items of bindings, in the order of their names."""
+    """Return the items of bindings, in the order of the bindings' names."""
     return [item for binding in sorted(bindings, key=lambda binding: binding.name) for item in binding.items]
 
 
 def subject_index(binding: Binding) -> list[str]:
-    """The index by which an informer finds bindings by their subject."""
+    """Return the index values by which an informer finds a binding by its subject."""
     return [subject_key(binding.namespace, binding.kind, binding.subject)]
 
 
@@ -146,8 +147,8 @@ def read_binding(obj: Json) -> Binding:
 
 
 def read_selector(value: object) -> tuple[LabelRequirement, ...] | None:
-    """The conditions of a metav1.LabelSelector, None without one. A malformed condition, which the schema refuses, is
-    met by no labels."""
+    """Parse the conditions of a metav1.LabelSelector, None if it is absent. A malformed condition, which the schema
+    refuses, matches no labels."""
     if not isinstance(value, dict):
         return None
     requirements = [
@@ -187,9 +188,10 @@ class WorkloadOutcome:
 def binding_status(
     binding: Binding, subject_exists: bool, outcomes: Sequence[WorkloadOutcome], now: datetime
 ) -> Json:
-    """The status fields that must change, as a merge patch; {} if none must.
+    """Return the merge patch of the status fields that must change; {} if there are none.
 
-    `subject_exists`: a workload of the subject exists, in any pool. `outcomes` are those of the matching workloads.
+    `subject_exists`: some workload belongs to the subject, in any pool. `outcomes` are those of the workloads that
+    match.
     """
     complaints = [_complaint(binding, outcome) for outcome in outcomes]
     conditions = list(binding.conditions)
@@ -221,7 +223,7 @@ def _subject_found(binding: Binding, exists: bool) -> Json:
 
 
 def _complaint(binding: Binding, outcome: WorkloadOutcome) -> tuple[str, str]:
-    """The reason why a workload does not carry all items, and details; "" if it does."""
+    """Return the reason why a workload lacks some items, and details; "" if it has all."""
     if outcome.refused:
         return "Refused", outcome.refused
     if outcome.pending:

@@ -37,17 +37,17 @@ from kube.json_type import Json
 from kube.store.store import Key
 
 WRITES_A_SECOND = 20
-"""Workloads written in any one second: each write is a rollout."""
+"""Workloads written in one second, because each write is a rollout."""
 STATUS_DELAY = 0.5
-"""Seconds in which the changes of a binding's workloads become one status."""
+"""Seconds in which changes of a binding's workloads are combined into one status."""
 ATTEMPTS = 3
-"""The most writes of one rendering to one workload within `CONTEST`; more mean that another client reverts it."""
+"""Writes of one rendering to one workload within `CONTEST`; if more are needed, another client reverts it."""
 CONTEST = 60.0
-"""The interval in seconds for `ATTEMPTS`."""
+"""Seconds in which ATTEMPTS are counted."""
 RETRY = 2.0
 """Seconds until a write is repeated whose answer lacks the rendering; the next delay is doubled."""
 TRUCE = 600.0
-"""Seconds for which the controller then does not write the workload; also the retry delay after a refusal."""
+"""Seconds for which the controller then leaves the workload alone; also the retry delay after a refusal."""
 
 
 class WriteLimit:
@@ -77,9 +77,9 @@ class _Effort:
     """The loop's time at the first of these writes."""
     refused: str = ""
     contested: bool = False
-    """Another client, or a webhook that comes after the binding's, has taken the values back ATTEMPTS times."""
+    """Whether another client, or a later webhook, has reverted the values ATTEMPTS times."""
     again_at: float = 0.0
-    """The loop's time before which nothing more is written."""
+    """The loop's time of the next permitted write."""
 
 
 class ConfigBindingController(Controller):
@@ -127,7 +127,7 @@ class ConfigBindingController(Controller):
             self._report_soon(binding)
 
     def _held_back(self, key: Key, rendering: Rendering) -> bool:
-        """Whether this rendering was written so often, or refused, that it waits now."""
+        """Whether this rendering was written so often, or refused, that it must wait."""
         effort = self._efforts.get(key)
         if effort is None or effort.injected != injected(rendering):
             self._efforts[key] = _Effort(injected(rendering))
@@ -209,7 +209,7 @@ class ConfigBindingController(Controller):
         )
 
     def _candidates(self, binding: Binding) -> list[Workload]:
-        """The workloads that may belong to a binding's subject, sorted by kind and name."""
+        """Return the workloads that may belong to a binding's subject, sorted by kind and name."""
         subject = subject_key(binding.namespace, binding.kind, binding.subject)
         kinds = [binding.kind] if binding.kind in PLAIN_KINDS else list(self._workloads)
         workloads = [
@@ -218,7 +218,7 @@ class ConfigBindingController(Controller):
         return [workload for workload in workloads if not workload.deleting]
 
     def _of_binding(self, _key: Key, old: Binding | None, new: Binding | None) -> Iterable[Key]:
-        """A binding's own status, and the workloads that it concerned or concerns."""
+        """Return the keys of a binding's own status, and of the workloads that it concerned or concerns."""
         if (
             old is not None
             and new is not None
@@ -261,7 +261,8 @@ class ConfigBindingController(Controller):
                 yield key
 
     def _of_pool(self, key: Key, old: NodePool | None, new: NodePool | None) -> Iterable[Key]:
-        """The workloads in a NodePool whose labels changed, of bindings that select pools by labels."""
+        """Return the keys of the workloads in a NodePool whose labels changed, of bindings that select pools by
+        labels."""
         if (old and old.own_labels) == (new and new.own_labels):
             return
         for _, binding in self._bindings.items():
@@ -278,7 +279,7 @@ class ConfigBindingController(Controller):
 
 
 def injected(rendering: Rendering) -> Mapping[Slot, Value]:
-    """The values that a rendering injects. Another client's value of a slot changes the record, and not these."""
+    """Return the values that a rendering injects. Another client's value of a slot changes only the record."""
     return {slot: entry.injected for slot, entry in rendering.record.items()}
 
 
