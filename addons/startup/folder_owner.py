@@ -45,11 +45,15 @@ class FolderOwner(NamedTuple):
     one.
     """
     servers: tuple[str, ...]
+    prefixes: tuple[str, ...] = ()
+    """Path prefixes of the servers. Behind one gateway clusters have its CA and address, and differ in this alone."""
 
     @classmethod
     def of(cls, node: str, credentials: Credentials, servers: Iterable[Server]) -> FolderOwner:
         """Return the owner according to settings and kubeconfig."""
-        return cls(node, _identity_of(credentials), _authorities_of(credentials), tuple(map(str, servers)))
+        urls = {str(server): server.prefix for server in servers}
+        prefixes = tuple(filter(None, urls.values()))
+        return cls(node, _identity_of(credentials), _authorities_of(credentials), tuple(urls), prefixes)
 
     def is_another_than(self, other: FolderOwner) -> str:
         """Describe how two owners differ, for the operator; "" if they do not.
@@ -65,6 +69,8 @@ class FolderOwner(NamedTuple):
             mine, others = self.servers, other.servers
         if mine and others and not {*mine} & {*others}:
             return f"cluster {', '.join(other.servers)}"
+        if self.prefixes and other.prefixes and not {*self.prefixes} & {*other.prefixes}:
+            return f"cluster {', '.join(other.servers)} at {', '.join(other.prefixes)}"
         return ""
 
 
@@ -113,6 +119,7 @@ def _read(file: Path) -> FolderOwner | None:
         return FolderOwner(
             *(str(said["node"]), str(said["identity"])),
             *(tuple(map(str, said["authorities"])), tuple(map(str, said["servers"]))),
+            tuple(map(str, said.get("prefixes", ()))),  # releases before prefixes wrote none
         )
     except FileNotFoundError:
         return None

@@ -13,7 +13,7 @@ from kube.certificate_authority import certificate_pem, make_authority
 from kube.http.kubeconfig import Cluster, Credentials, DataOrFile, User
 from tests.addons.requests.test_caller import jwt
 
-N2 = FolderOwner("n2", "system:node:n2", ("ca-1",), ("https://cloud:6443",))
+N2 = FolderOwner("n2", "system:node:n2", ("ca-1",), ("https://cloud:6443",), ("/k8s/clusters/c-1",))
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,8 @@ N2 = FolderOwner("n2", "system:node:n2", ("ca-1",), ("https://cloud:6443",))
         ({"identity": "admin"}, "identity system:node:n2"),
         ({"authorities": ("ca-2",)}, "cluster https://cloud:6443"),
         ({"authorities": (), "servers": ("http://another",)}, "cluster https://cloud:6443"),
+        ({"prefixes": ()}, ""),
+        ({"prefixes": ("/k8s/clusters/c-2",)}, "cluster https://cloud:6443 at /k8s/clusters/c-1"),
     ],
 )
 def test_a_changed_identity_is_another_node(changed: dict[str, object], why: str) -> None:
@@ -102,11 +104,12 @@ def test_identity_and_cluster_are_read_from_the_credentials() -> None:
         user = User(DataOrFile(certificate), token=DataOrFile(token))
         return Credentials(Cluster(authority=DataOrFile(authority)), user)
 
-    servers, now = [parse_server("https://cloud:6443")], datetime.now(UTC)
+    servers, now = [parse_server("https://cloud:6443/k8s/clusters/c-1")], datetime.now(UTC)
     authority = make_authority("cluster", now, now + timedelta(days=1))
     pem = certificate_pem(authority.certificate)
     found = FolderOwner.of("n", _credentials(certificate=pem, authority=pem), servers)
     assert (found.identity, len(found.authorities), found.servers) == ("cluster", 1, ("https://cloud:6443",))
+    assert found.prefixes == ("/k8s/clusters/c-1",)
     token = jwt({"sub": "system:serviceaccount:a:b"}).removeprefix("Bearer ").encode()
     assert FolderOwner.of("n", _credentials(token=token), servers).identity == "system:serviceaccount:a:b"
     for nobody in (
