@@ -88,8 +88,10 @@ class StaticPods(Worker):
             self.guard.stop()
 
     def _start(self) -> None:
-        container = json.loads(self._text)["spec"]["containers"][0]
+        manifest = json.loads(self._text)
+        container = manifest["spec"]["containers"][0]
         image = container["image"]
+        self._begin_log(manifest["metadata"]["uid"])
         root = self._machine.root
         arguments = [f"{root}{each}" if each.startswith("/etc/") else each for each in container["args"]]
         command = [sys.executable, "-m", "addons.command", *arguments]
@@ -102,6 +104,17 @@ class StaticPods(Worker):
         self._hub = Process("hub", command, self._machine.folder, env)
         if self.images[-1:] != [image]:
             self.images.append(image)
+
+    def _begin_log(self, uid: str) -> None:
+        """Begin a container's log; that of one that has ended by itself gets its lines."""
+        pods = self._machine.root / "var/log/pods"
+        logs = pods / f"kube-system_edgehub-{self._machine.node}_{uid}" / "edgehub"
+        logs.mkdir(parents=True, exist_ok=True)
+        restarts = len([*logs.iterdir()])
+        if self._hub is not None:
+            lines = "".join(f"2026-01-02T12:00:00Z stderr F {line}\n" for line in self._hub.lines)
+            (logs / f"{restarts - 1}.log").write_text(lines)
+        (logs / f"{restarts}.log").touch()
 
     def _stop(self) -> None:
         if self._hub is not None:

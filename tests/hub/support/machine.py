@@ -119,11 +119,12 @@ class Machine:
         return [*ports, *own, "--state-dir", str(self.state), "--wait", "60"]
 
     def files(self) -> dict[str, tuple[int, bytes]]:
-        """Return each file below the root except the hub's state, with its mode."""
+        """Return each file below the root except the hub's state and pods' logs, with its mode."""
+        left_out = self.state, self.root / "var/log"
         return {
             str(path.relative_to(self.root)): (path.stat().st_mode, path.read_bytes())
             for path in sorted(self.root.rglob("*"))
-            if path.is_file() and not path.is_relative_to(self.state)
+            if path.is_file() and not any(path.is_relative_to(folder) for folder in left_out)
         }
 
     def start_kubelet(self) -> None:

@@ -96,8 +96,11 @@ class Rollout(ConvertedPool):
         self.try_again(self.broken)
 
     def leave_cloud(self) -> None:
-        """Cut the link of the node that is away, until the cloud has noticed."""
+        """Cut the link of the node that is away."""
         self._link.black_hole()
+
+    def wait_until_away(self) -> None:
+        """Wait until the cloud has noticed."""
         self.admin.wait_for(NODES, self.away, lambda node: not is_ready(node), timeout=LIMIT)
 
     def come_back(self) -> None:
@@ -165,6 +168,7 @@ def _join(pool: Rollout) -> None:
     pool.leave_cloud()
     size = len(pool.members)
     pool.start_manager()
+    pool.wait_until_away()
     pool.label(pool.members)
     pool.until(lambda: pool.count("install/done") > 0)
     pool.start_manager(kill=True)
@@ -181,13 +185,15 @@ def _join(pool: Rollout) -> None:
 
 
 def _meet_a_bad_version(pool: Rollout) -> None:
-    """Upgrade a wave to a bad version; each of its nodes rolls back."""
+    """Upgrade a wave to a bad version; each of its nodes rolls back. A node of a later wave leaves."""
     pool.ask_for(BAD)
+    pool.leave_cloud()
     pool.until(lambda: pool.pool_condition()[0] == "Stopped" and pool.is_quiet())
     size, failures = len(pool.members), pool.count("upgrade/failed")
     assert len(pool.jobs("upgrade")) == failures < size, "one wave"
-    stopped = f"{size} of {size} nodes have a hub, 0 of them {BAD}; failed: "
-    pool.until(lambda: pool.pool_condition()[1].startswith(stopped))
+    stopped = f"{size} of {size} nodes have a hub, 0 of them {BAD}; "
+    pool.until(lambda: "failed: " in pool.pool_condition()[1])
+    assert pool.pool_condition()[1].startswith(stopped)
     phases = pool.phases()
     real = [node for node in pool.installed if phases[node.machine.node] == "upgrade/failed"]
     assert real, "a real installation was among them"
@@ -203,7 +209,7 @@ def _meet_a_bad_version(pool: Rollout) -> None:
 def _roll_forward(pool: Rollout) -> None:
     """Upgrade again; one node is absent, and those that rolled back are tried again."""
     tried, size = pool.jobs("upgrade"), len(pool.members)
-    pool.leave_cloud()
+    pool.wait_until_away()
     pool.ask_for(GOOD)
     pool.until(lambda: pool.count("upgrade/done") > 0)
     pool.start_manager(kill=True)
