@@ -21,12 +21,13 @@ from controllers.runtime.admin import FleetPage, admin_server
 from controllers.runtime.connection import Account, AccountSession, connect, find_account
 from controllers.runtime.controller import Context, Controller
 from controllers.runtime.informer import Informers
-from controllers.runtime.leader_election import LeaderElector
+from controllers.runtime.leader_election import LEASE, LeaderElector
 from controllers.runtime.unstructured import mapping
 from controllers.runtime.write_client import EventRecorder, Gate, WriteClient, refuse_unless_leading
 from controllers.settings import Settings, parse_settings
 from kube.concurrency.notifier import comes_within
 from kube.errors import StatusError
+from kube.http.access_review import user_name
 from kube.http.client import Client, Unreachable
 from kube.json_type import Json
 from kube.log_lines import LineFormatter
@@ -71,7 +72,6 @@ async def create_missing_crds(api: WriteClient, informers: Informers, tried: set
         informer.retry_now()
 
 
-LEASE = "edgehub-manager"
 CRD_CHECK_INTERVAL = 1.0
 LAST_CRD_CHECK_INTERVAL = 30.0
 """Seconds between two checks for kinds that the API server does not know, at first and in the long run."""
@@ -158,7 +158,8 @@ async def serve(settings: Settings, account: Account) -> None:
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"
     async with AccountSession(account) as session:
         client = connect(session, identity)
-        elector = LeaderElector(client.with_headers({}, queue="lease"), settings.namespace, LEASE, identity)
+        own = client.with_headers({}, queue="lease")
+        elector = LeaderElector(own, settings.namespace, LEASE, identity, user=partial(user_name, own))
         gate = elector.remaining if settings.leader_elect else lambda: float("inf")
         async with AccountSession(account, refuse_unless_leading(gate)) as writing:
             writer = connect(writing, identity)

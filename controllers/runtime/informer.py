@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from controllers.runtime.leader_election import user_of_leader
 from controllers.runtime.unstructured import metadata, objects, text
 from kube.concurrency.notifier import Notifier, comes_within
 from kube.errors import StatusError
@@ -319,6 +320,10 @@ class Informers:
     async def user_name(self) -> str:
         """The name by which the API server knows the manager. Raises as `kube.http.access_review.user_name`."""
         return await user_name(self._client)
+
+    async def user_of_leader(self, namespace: str) -> str:
+        """The user as whom the leader of the managers writes. Raises as `user_of_leader`."""
+        return await user_of_leader(self._client, namespace)
 
     async def list_now(self, resource: ResourceType, namespace: str, **selectors: str) -> list[Json]:
         """List objects that informers do not hold completely; `labelSelector` is a selector. Raises as

@@ -23,6 +23,10 @@ from kube.json_type import Json
 from kube.requests.request_info import ResourceType
 
 LEASES = ResourceType("coordination.k8s.io", "v1", "leases")
+LEASE = "edgehub-manager"
+"""The name of the managers' Lease."""
+USER = "edgehub.io/manager-user"
+"""The annotation of that Lease with the user as whom the leader writes: replicas may have several accounts."""
 
 # Seconds, named as in client-go. A successor leads at most 12 s after a crash: the lease duration and two retry periods
 # after the last renewal.
@@ -53,12 +57,15 @@ class LeaderElector:
         name: str,
         identity: str,
         clock: Callable[[], float] = time.monotonic,
+        user: Callable[[], Awaitable[str]] | None = None,
     ) -> None:
+        """`user` asks for the name of the client's user, which the Lease then has."""
         self._client = client
         self._namespace = namespace
         self._name = name
         self._identity = identity
         self._clock = clock
+        self._user = user
         self._until = float("-inf")
         self._writing: asyncio.Task[None] | None = None
         """The last write of the Lease."""
@@ -165,13 +172,24 @@ class LeaderElector:
             "renewTime": _now(),
             "leaseTransitions": transitions,
         }
+        meta = metadata(self._lease)
+        annotations = {**mapping(meta.get("annotations")), USER: await self._user_name()}
+        lease = {**self._lease, "metadata": {**meta, "annotations": annotations}, "spec": taken}
         try:
-            await self._send(method, path, {**self._lease, "spec": taken}, REQUEST_TIMEOUT)
+            await self._send(method, path, lease, REQUEST_TIMEOUT)
         except StatusError as error:
             if error.code != 409:
                 raise
             return False
         return True
+
+    async def _user_name(self) -> str:
+        """The name of the client's user; "" where the server does not give it."""
+        try:
+            return await self._user() if self._user is not None else ""
+        except (StatusError, Unreachable) as error:
+            logger.warning("the API server does not say who the manager is: %s", error)
+            return ""
 
     async def _release(self) -> None:
         """Release the Lease if this process holds it, or may hold it by a write whose answer was lost."""
@@ -219,6 +237,17 @@ class LeaderElector:
             raise
         self._lease = parsed_answer(answer.body)
         self._in_doubt = False
+
+
+async def user_of_leader(client: Client, namespace: str) -> str:
+    """The user as whom the leader writes; "" where no Lease names one. Raises as `Client.request`."""
+    try:
+        answer = await client.request("GET", LEASES.path(namespace, LEASE), timeout=REQUEST_TIMEOUT)
+    except StatusError as error:
+        if error.code == 404:
+            return ""
+        raise
+    return text(mapping(metadata(parsed_answer(answer.body)).get("annotations")).get(USER))
 
 
 def _now() -> str:

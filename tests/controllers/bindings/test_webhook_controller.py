@@ -34,6 +34,7 @@ from controllers.bindings.webhook_controller import (
 from controllers.cluster.admission_reviews import MAX_VALUES
 from controllers.runtime.controller import Context, Reviewer
 from controllers.runtime.informer import Informers
+from controllers.runtime.leader_election import LEASE, LEASES, USER
 from controllers.runtime.write_client import EventRecorder, WriteClient
 from controllers.settings import Settings
 from kube.json_type import Json
@@ -301,7 +302,7 @@ async def test_the_webhook_is_ready_with_a_certificate_and_bindings() -> None:
 async def test_writes_of_the_manager_itself_are_not_injected(
     user: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever its account is: the manifest's condition knows that of its pods alone."""
+    """Whatever its account is, and the leader's: the manifest's condition knows that of its pods alone."""
     monkeypatch.setattr(webhook_controller, "NAME_AGAIN", 0.01)
 
     async def never(*_: object) -> None:
@@ -325,6 +326,9 @@ async def test_writes_of_the_manager_itself_are_not_injected(
         monkeypatch.setattr(served.controller._renderer, "admit", never)
         assert await served.post(orjson.dumps({"request": own})) == 200
         assert [await served.post(orjson.dumps({"request": each})) for each in others] == [500, 500]
+        meta = {"namespace": "kube-system", "name": LEASE, "annotations": {USER: "somebody"}}
+        served.cluster.put(LEASES, {"metadata": meta}, "kube-system")
+        assert [await served.post(orjson.dumps({"request": each})) for each in others] == [200, 500]
 
 
 async def test_many_reviews_of_one_sender_do_not_delay_those_of_another(

@@ -17,7 +17,7 @@ import pytest
 import urllib3
 
 from kube.json_type import Json
-from tests.cloud.ports import LOOPBACK
+from tests.cloud.ports import LOOPBACK, free_port
 from tests.cloud.rest import STRATEGIC_PATCH
 from tests.controllers.conftest import StartManager
 from tests.controllers.support.binding_scene import POOL_NAME, RECORD, BindingScene, image_of
@@ -127,6 +127,27 @@ def test_a_manager_with_any_account_preserves_replaced_fields(
         assert '"was":"app:1"' in written["metadata"]["annotations"][RECORD]
         bindings.scene.admin.delete(f"{bindings.path}/{binding}")
         bindings.sees(name, lambda obj: image_of(obj) == "app:1")
+
+
+def test_replicas_with_two_accounts_preserve_replaced_fields(
+    bindings: BindingScene, service: WebhookService, start_manager: StartManager, tmp_path: Path
+) -> None:
+    """The standby's webhook took the leader's writes for a user's while a roll changed the account."""
+    cloud, name = bindings.scene.cloud, bindings.scene.name("web")
+    create(bindings, name)
+    account = cloud.kubeconfig("outside", cloud.authority.issue_client("outside", ["system:masters"]))
+    # The Service leads to the standby alone.
+    flags = ("--webhook-port", str(free_port()), "--controllers=configbinding,configbindingwebhook")
+    with ManagerProcess(tmp_path, account, *flags) as leader:
+        leader.wait_until_leading()
+        standby = start_manager(*service.other_pod, ONLY)
+        assert not standby.leads()
+        wait_until_called(bindings)
+        binding = bindings.bind(name, items=[image("app:2")])
+        bindings.sees(name, lambda obj: image_of(obj) == "app:2")
+        bindings.scene.admin.delete(f"{bindings.path}/{binding}")
+        bindings.sees(name, lambda obj: image_of(obj) == "app:1")
+        assert service.address.connections[service.pods[1]] > 0
 
 
 def test_both_replicas_serve_and_one_may_go(

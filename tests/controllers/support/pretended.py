@@ -70,6 +70,8 @@ class PretendedCluster(AnsweringClient):
             if not self.user:
                 raise forbidden("selfsubjectreviews is forbidden")
             answer = {"status": {"userInfo": {"username": self.user}}}
+        elif path in self._collections:
+            answer = self._objects[self._collections[path]][path]
         else:
             items = list(self._objects.get(path, {}).values())
             meta = {"resourceVersion": str(self._version)}
