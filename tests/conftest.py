@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from kube.wire.encoding import Encoding
 from tests.support import blocking
 
 # No example is timed, because a busy machine's times say nothing about the code. CI tries the same examples each time,
@@ -95,6 +96,12 @@ def _interleaved(items: list[pytest.Item]) -> dict[pytest.Item, float]:
     positions = {path: 0.75 * number / len(waiting) for number, path in enumerate(waiting)}
     positions |= {path: number / len(others) for number, path in enumerate(others)}
     return {item: positions[item.path] for item in items}
+
+
+@pytest.fixture(params=list(Encoding), ids=lambda encoding: encoding.name.lower())
+def encoding(request: pytest.FixtureRequest) -> Encoding:
+    chosen: Encoding = request.param
+    return chosen
 
 
 @pytest.fixture

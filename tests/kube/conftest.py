@@ -1,17 +1,10 @@
-"""Tests of what both encodings share run in each; bounds that are reached are noted."""
+"""Bounds that are reached are noted."""
 
 from __future__ import annotations
 
 import pytest
 
 from kube import bounds
-from kube.wire.encoding import Encoding
-
-
-@pytest.fixture(params=list(Encoding), ids=lambda encoding: encoding.name.lower())
-def encoding(request: pytest.FixtureRequest) -> Encoding:
-    chosen: Encoding = request.param
-    return chosen
 
 
 @pytest.fixture

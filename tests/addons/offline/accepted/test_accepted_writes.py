@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import shutil
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,6 +43,12 @@ GONE: Json = {
 REMOVED = config_map("old", 9, deletionTimestamp="2026-01-01T00:00:00Z", deletionGracePeriodSeconds=0)
 """A deletion without grace, and the update that takes the last finalizer, are answered with it."""
 DELETED_LATER = config_map("old", 9, deletionTimestamp="2026-01-01T00:00:00Z", finalizers=["f"])
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with world_in(tmp_path) as made:
+        yield made
 
 
 class Write(NamedTuple):
