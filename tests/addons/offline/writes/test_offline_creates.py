@@ -16,7 +16,7 @@ from addons.offline.writes.event_writes import MAX_EVENT, EventWrites
 from addons.offline.writes.journal import Journal
 from addons.offline.writes.offline_creates import MIN_VALIDITY, OfflineCreates
 from addons.requests.answers import Answer
-from addons.requests.cloud_identity import CloudIdentity
+from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from kube.errors import StatusError
 from kube.json_type import Json
 from kube.requests.request_info import RequestInfo
@@ -168,7 +168,9 @@ async def test_a_created_object_exists_and_can_be_read(world: World, encoding: s
     made = asked("POST", csinodes, body, accept=encoding, content_type=encoding)
     assert await world.code(csinodes, body, encoding=encoding) == 503
     world.creations.cache_created("", made, {"content-type": encoding}, b"as created")
-    assert await world.code(csinodes, body, encoding=encoding) == 409
+    for accept in (JSON, PROTOBUF):
+        again = asked("POST", csinodes, body, accept=accept, content_type=encoding)
+        assert (await world.creations.refusal(HUB_IDENTITY, again)).code == 409
     cached = await world.answers.get(asked("GET", f"{csinodes}/n1", accept=encoding).key(""))
     assert cached is not None
     assert cached.body == b"as created"
