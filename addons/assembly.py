@@ -106,7 +106,7 @@ class Assembly:
         """Closes the hub's objects in reverse order of construction, because later ones use earlier ones."""
 
     def configure(self, updated: set[str]) -> None:
-        """An address that is set while the hub runs, in mitmproxy's interface for one, reaches open watches."""
+        """Apply changed options. A new address for pods, set in an interface for example, changes open watches."""
         if "hub_pod_address" in updated:
             for move in self._moved:
                 move()

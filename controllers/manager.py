@@ -25,7 +25,7 @@ from controllers.runtime.leader_election import LEASE, LeaderElector
 from controllers.runtime.unstructured import mapping
 from controllers.runtime.write_client import EventRecorder, Gate, WriteClient, refuse_unless_leading
 from controllers.settings import Settings, parse_settings
-from kube.concurrency.notifier import comes_within
+from kube.concurrency.notifier import completes_within
 from kube.errors import StatusError
 from kube.http.access_review import user_name
 from kube.http.client import Client, Unreachable
@@ -126,7 +126,7 @@ class Manager:
         async with asyncio.TaskGroup() as tasks:
             for informer in self._informers:
                 tasks.create_task(informer.run(), name=f"informer of {informer.resource.type.group_resource}")
-                await comes_within(LIST_PATIENCE, informer.wait_for_response())
+                await completes_within(LIST_PATIENCE, informer.wait_for_response())
 
     async def lead(self) -> None:
         """Run the controllers until cancelled."""

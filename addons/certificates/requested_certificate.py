@@ -27,7 +27,7 @@ from addons.certificates.signing_request import (
 )
 from kube.certificate_authority import key_pem, names_of
 from kube.concurrency.backoff import Backoff
-from kube.concurrency.notifier import Notifier, comes_within
+from kube.concurrency.notifier import Notifier, completes_within
 from kube.disk.atomic_file import read_file, write_file
 from kube.errors import StatusError
 from kube.http.client import Client
@@ -127,7 +127,7 @@ class RequestedCertificate:
                 await self._tell(str(error))
                 # The certificate may have expired in an outage, so a server that is up again ends the wait.
                 ends_wait = asyncio.Event().wait() if isinstance(error, SigningFailed) else back
-                await comes_within(delay, ends_wait)
+                await completes_within(delay, ends_wait)
             finally:
                 back.cancel()
 

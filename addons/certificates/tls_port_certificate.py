@@ -29,7 +29,7 @@ from kube.certificate_authority import (
     make_authority,
     names_of,
 )
-from kube.concurrency.notifier import comes_within
+from kube.concurrency.notifier import completes_within
 from kube.disk.atomic_file import read_file, write_file
 
 FILE = "pki/cluster.pem"
@@ -136,7 +136,7 @@ class OwnCertificate:
     async def run(self) -> None:
         """Renew the certificate in time, and when the addresses change, until cancelled."""
         while True:
-            await comes_within(CHECK_INTERVAL, self._moved.wait())
+            await completes_within(CHECK_INTERVAL, self._moved.wait())
             self._moved.clear()
             try:
                 await asyncio.to_thread(self.sign, self._addresses)

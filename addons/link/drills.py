@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from addons.telemetry import metrics
-from kube.concurrency.notifier import comes_within
+from kube.concurrency.notifier import completes_within
 
 DEFAULT_MINUTES = 10
 MAX_MINUTES = 60
@@ -116,7 +116,7 @@ class Drills:
         now = self._clock()
         self._free = max(self._free, now) + size * 8 / (drill.kbps * 1000)
         delay = self._free - now + (drill.ms / 1000 if is_first else 0)
-        await comes_within(delay, self._over.wait())
+        await completes_within(delay, self._over.wait())
 
     def describe(self) -> dict[str, Any]:
         """Return the drill for reports; its `link` is `online` without a drill."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from addons.link.health import Cloud
 from addons.link.uplinks.uplink import Uplink
-from kube.concurrency.notifier import Notifier, comes_within, first_of
+from kube.concurrency.notifier import Notifier, completes_within, wait_for_any
 
 HOLD = 10.0
 """Seconds for which a preferred connection must have been up before the node uses it again."""
@@ -96,4 +96,4 @@ async def keep_choosing(
     while True:
         moved = (changed.wait(), probed.wait())
         seconds = step(clock())
-        await comes_within(seconds, first_of(*moved))
+        await completes_within(seconds, wait_for_any(*moved))

@@ -18,7 +18,7 @@ from addons.link.uplinks.uplink import Fault, fault_of
 from addons.telemetry import metrics
 from addons.telemetry.background import background
 from addons.telemetry.log import Pace
-from kube.concurrency.notifier import Notifier, comes_within
+from kube.concurrency.notifier import Notifier, completes_within
 from kube.http.client import Client, RawResponse, Unreachable
 from kube.http.retry_after import ASKS, retry_after
 
@@ -199,7 +199,7 @@ class Probes:
         again = self._clock() + RECOVERY_INTERVAL - PROMPT_PAUSE
         while (left := self._due(health, began, again) - self._clock()) > 0:
             # A request, or a failover to this server, may make a probe due earlier.
-            if await comes_within(
+            if await completes_within(
                 max(min(left, health.timeouts.patience), SHORTEST_WAIT), probing.wanted.wait()
             ):
                 return

@@ -29,7 +29,7 @@ from addons.offline.tables.copy_meta import (
 from addons.offline.tables.disk_access import DiskAccess
 from addons.offline.tables.write_behind import WriteBehind
 from addons.views.persistence import Checkpoints, checkpoints_of, past_of
-from kube.concurrency.notifier import comes_within
+from kube.concurrency.notifier import completes_within
 from kube.disk.copy_rows import (
     COUNT,
     METAS,
@@ -186,7 +186,7 @@ class DiskCopy:
             was_read = reading.done()
             reflecting = asyncio.create_task(reflector.run(), name=f"reflector {path}")
             if was_read:
-                await comes_within(CONFIRM, _resumed(reflector))
+                await completes_within(CONFIRM, _resumed(reflector))
             else:
                 # The copy or the cloud's list, whichever comes first.
                 while not reading.done() and not self._store.complete:
@@ -194,7 +194,7 @@ class DiskCopy:
                     await asyncio.wait((reading, updated), return_when=asyncio.FIRST_COMPLETED)
             if reading.done() and (refusal := reading.result()) is not None:
                 # The cloud's own answer goes before a stored refusal.
-                await comes_within(CONFIRM, _answered(reflector, self._store))
+                await completes_within(CONFIRM, _answered(reflector, self._store))
                 if not self._store.complete and reflector.refusal is None:
                     reflector.remember_refusal(refusal)
             self.is_starting = False
@@ -227,7 +227,7 @@ class DiskCopy:
         if self._store.complete:
             return None  # the cloud was faster
         if FORMER in meta:
-            self._store.take_former(meta["version"], items)
+            self._store.set_previous_objects(meta["version"], items)
             return None
         self._store.replace_items(codec, meta["apiVersion"], meta["kind"], meta["version"], items)
         self._store.last_event = last_event_of(meta)
@@ -306,7 +306,9 @@ class DiskCopy:
 
     def _objects(self) -> Mapping[str, StoredText]:
         stored_rows = {} if self._refused else {object_name(item.key): item.stored for item in self._store}
-        return stored_rows | {object_name(item.key): item.stored for item in self._store.laid_gone.values()}
+        return stored_rows | {
+            object_name(item.key): item.stored for item in self._store.applied_deletions.values()
+        }
 
     def _batch(self, objects: TableChanges) -> Batch | None:
         """Return the objects together with the metadata of the copy; None before there are any."""
@@ -327,7 +329,7 @@ class DiskCopy:
             "apiVersion": store.api_version,
             "kind": store.kind,
             "encoding": store.codec.encoding if store.complete else self._list_watch.encoding,
-            COUNT: len(objects.rows) if objects.replaces_all else len(store) + len(store.laid_gone),
+            COUNT: len(objects.rows) if objects.replaces_all else len(store) + len(store.applied_deletions),
             "past": [*store.history.past()],
         }
         if (now := self.checkpoints()).of_filters:

@@ -22,7 +22,7 @@ from addons.offline.offline_request import OfflineRequest
 from addons.requests.answers import Answer, ClientRequest, ClientStream, RelayToCloud
 from addons.requests.offline_policy import LEASE_NAMESPACE
 from addons.telemetry import metrics
-from kube.concurrency.notifier import Notifier, comes_within
+from kube.concurrency.notifier import Notifier, completes_within
 from kube.errors import StatusError, bad_request, conflict, forbidden, not_found, unavailable
 from kube.fleet import ANNOTATION
 from kube.http.client import Client, Unreachable
@@ -137,7 +137,7 @@ class NodeLease:
                 else:
                     self._written = None
                     # Another server or uplink may have come up since this one failed.
-                    await comes_within(RETRY_INTERVAL, moved)
+                    await completes_within(RETRY_INTERVAL, moved)
 
     async def _until_due(self) -> None:
         """Return when the Lease must be renewed in the cloud again.
@@ -146,7 +146,7 @@ class NodeLease:
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
-        while await comes_within(began + self._duration / RENEWALS - loop.time(), self._renewed.wait()):
+        while await completes_within(began + self._duration / RENEWALS - loop.time(), self._renewed.wait()):
             pass
 
     async def _get(self, request: OfflineRequest) -> Answer:

@@ -139,7 +139,7 @@ class OfflineAnswers:
         """Return the answer, or raise a StatusError; serve a watch until its end and return None. `was_sent`: the cloud
         may have accepted a write."""
         wanted.served.source = "copy"
-        self.accepted.lay()
+        self.accepted.apply_to_copies()
         identity = await self._reviews.identity(wanted.caller)
         check = self._reviews.may_in_namespace
         may = partial(check, identity.authorization, wanted.info) if not identity.is_hub else None

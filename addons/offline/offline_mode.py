@@ -75,7 +75,7 @@ class Offline:
             partial(self._replayed, reports),
             reviews.client_of_user,
         )
-        creations = OfflineCreates(objects, tables.answers, given=tables.known_callers.was_given)
+        creations = OfflineCreates(objects, tables.answers, given=tables.known_callers.note_given)
         writes = OfflineWrites(status, creations, tables.journal, replay)
         kubelet = KubeletAccess.of(settings.node, *settings.kubelet_files)
         find = partial(objects.find, HUB_IDENTITY)

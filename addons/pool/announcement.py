@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from addons.views.source import Source
 from kube.concurrency.backoff import Backoff
-from kube.concurrency.notifier import Notifier, comes_within
+from kube.concurrency.notifier import Notifier, completes_within
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
 from kube.peers import CLOSED, PEER_ANNOTATION
@@ -62,7 +62,7 @@ class Announcement:
                 backoff.forget()
             except (StatusError, Unreachable) as error:
                 logger.info("the node's annotation %s is not written yet: %s", PEER_ANNOTATION, error)
-                await comes_within(backoff.next(), changed)
+                await completes_within(backoff.next(), changed)
 
     async def _is_written(self, value: str) -> bool:
         """Return whether the cloud's Node already has the annotation, from an earlier process."""

@@ -22,7 +22,7 @@ from addons.rules.shared_kinds import is_opt_in
 from addons.telemetry import metrics
 from addons.telemetry.labels import group_resource_label
 from addons.views.source import Source
-from kube.concurrency.notifier import Notifier, comes_within
+from kube.concurrency.notifier import Notifier, completes_within
 from kube.http.client import Client
 from kube.peers import LeaderHub
 from kube.requests.request_info import ResourceType
@@ -188,7 +188,7 @@ class LeaderSelector:
 
     async def _changed_within(self, seconds: float) -> None:
         # A timer may fire a nanosecond early: on a coarse clock the rest would be waited for without end.
-        await comes_within(max(seconds, SHORTEST_WAIT), self._changed.wait())
+        await completes_within(max(seconds, SHORTEST_WAIT), self._changed.wait())
 
     async def leader(self) -> Client | None:
         """Return a client of the leader, or deputy, that serves resources which are the same for every node; None for

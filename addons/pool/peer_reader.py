@@ -109,7 +109,7 @@ class PeerReader:
     def is_shared(self) -> bool:
         return not self._chooser.is_alone
 
-    async def goes_elsewhere(self) -> bool:
+    async def leaves_cloud(self) -> bool:
         """Select the server of the next watch, and return whether it is a leader.
 
         If it is the cloud, the caller has the cloud prove its history: a leader reports a restored cloud to its own

@@ -32,7 +32,7 @@ from addons.telemetry.labels import HUB
 from addons.views.open_view import ViewKey
 from addons.views.source import Source
 from addons.views.sources import Sources
-from kube.concurrency.notifier import Notifier, comes_within
+from kube.concurrency.notifier import Notifier, completes_within
 from kube.errors import StatusError
 from kube.reflector.list_watch import ListWatch
 from kube.requests.node_labels import NODE_LABELS
@@ -268,7 +268,7 @@ class Pool:
             # An earlier process may have announced a port that this one cannot open, or has no certificate for.
             if is_shared and (has_certificate or self._certificate_is_known):
                 self._announce()
-            await comes_within(PORT_RETRY if wanted is not self._is_open else None, woken)
+            await completes_within(PORT_RETRY if wanted is not self._is_open else None, woken)
 
     def _announce(self) -> None:
         if self.port.announcement is not None:
@@ -314,7 +314,7 @@ class Pool:
                         await source.view(PEER_KEY, 1.0)
             # A source that has its first list now gets its view soon, all others stay open.
             pending = any(not source.store.complete for source in self._held.values())
-            await comes_within(1.0 if pending else HOLD_INTERVAL, woken)
+            await completes_within(1.0 if pending else HOLD_INTERVAL, woken)
 
     def _is_shared(self, source: Source) -> bool:
         wanted = source.list_watch

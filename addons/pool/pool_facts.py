@@ -14,7 +14,7 @@ from addons.inputs.filter_inputs import FilterInputs
 from addons.inputs.input_sources import one_config_map
 from addons.pool.pool_config import NOTHING_SHARED, PoolConfig, parse_pool_config, relay_config
 from addons.views.source import Source
-from kube.concurrency.notifier import Notifier, first_of
+from kube.concurrency.notifier import Notifier, wait_for_any
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
 
@@ -59,7 +59,7 @@ class OneConfigMap:
 
     async def _follow(self, changed: Notifier, moved: tuple[asyncio.Future[None], ...]) -> None:
         while True:
-            await first_of(*moved)
+            await wait_for_any(*moved)
             moved = self._moved()
             changed.notify()
 
@@ -109,7 +109,7 @@ class PoolFacts:
                 woken = (self._inputs.learned.wait(), self.moved.wait())
                 if self._look():
                     changed()
-                await first_of(*woken)
+                await wait_for_any(*woken)
         finally:
             timer.cancel()
 

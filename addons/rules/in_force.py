@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from addons.filters.filter import Filter
 from addons.rules.table import Problem, Rules, parse_rules
 from addons.telemetry import metrics
-from kube.concurrency.notifier import comes_within
+from kube.concurrency.notifier import completes_within
 from kube.errors import unavailable
 from kube.store.store import Change, Store
 
@@ -71,7 +71,7 @@ class RulesInForce:
 
     async def wait_known(self, wait: float) -> None:
         """Wait until the rules are known; StatusError 503 if they are not within `wait` seconds."""
-        if not self.is_known and not await comes_within(wait, self._known.wait()):
+        if not self.is_known and not await completes_within(wait, self._known.wait()):
             raise unavailable(f"the filter rules are not known yet: {self.why_unknown}", retry_after=1)
 
     async def known(self) -> None:
@@ -84,7 +84,7 @@ class RulesInForce:
         Return when the rules are known.
         """
         while not self._known.is_set():
-            await comes_within(COPY_WAIT, self._known.wait())
+            await completes_within(COPY_WAIT, self._known.wait())
             if not self._known.is_set() and is_away():
                 logger.warning(
                     "no cloud, and no copy of the rules: using the built-in ones until the cloud answers"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from addons.link.health import Cloud
 from addons.telemetry import metrics
 from addons.telemetry.log import REPEAT
-from kube.concurrency.notifier import comes_within
+from kube.concurrency.notifier import completes_within
 from kube.tables.cells import duration
 
 logger = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class LinkLog:
             "offline since %s, answering from %s (%s)", at, self._answers_from, self._cloud.reasons
         )
         while not self._cloud.is_up:
-            if not await comes_within(REPEAT, self._cloud.changed.wait()):
+            if not await completes_within(REPEAT, self._cloud.changed.wait()):
                 logger.warning(
                     "offline since %s, for %s now (%s)",
                     at,
@@ -112,7 +112,7 @@ class LinkLog:
         """Return when no write waits, when the link is down again, or after REPLAY_WAIT seconds."""
         deadline = self._clock() + REPLAY_WAIT
         while self._waiting() and self._cloud.is_up and self._clock() < deadline:
-            await comes_within(STEP, self._cloud.changed.wait())
+            await completes_within(STEP, self._cloud.changed.wait())
 
 
 def replayed_writes() -> int:

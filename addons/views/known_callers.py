@@ -93,7 +93,7 @@ class KnownCallers:
         is_given = known is not None and known.is_given
         self._put(digest, KnownToken(user, expiry_of(authorization), now, now, is_given))
 
-    def was_given(self, token: str) -> None:
+    def note_given(self, token: str) -> None:
         """Store a token that the cloud has issued to this node's kubelet, with the cloud as its only audience."""
         user = _account_in(token)
         if not user:

@@ -22,7 +22,7 @@ from addons.telemetry.background import background
 from addons.views import source_log
 from addons.views.open_view import OpenView, ViewKey
 from addons.views.persistence import CheckpointStore, SourceCopies, SourceCopy
-from kube.concurrency.notifier import Notifier, first_of
+from kube.concurrency.notifier import Notifier, wait_for_any
 from kube.errors import unavailable
 from kube.http.client import Client
 from kube.reflector.list_watch import ListWatch
@@ -150,7 +150,7 @@ class Source:
                         raise self.reflector.refusal.again()
                     if self.is_lost:
                         raise unavailable(f"{self._what}: the cloud cannot be reached, and there is no copy")
-                    await first_of(self.store.next_update(), self.reflector.changed.wait())
+                    await wait_for_any(self.store.next_update(), self.reflector.changed.wait())
         except TimeoutError:
             if self.reflector.refusal is not None:
                 raise self.reflector.refusal.again() from None
@@ -354,7 +354,7 @@ class Source:
                 await asyncio.sleep(0)
             elif not any(self._unswitched()):
                 # A change of an input switches views itself. The store's own changes are noticed here.
-                await first_of(self.store.next_update(), self._more.wait())
+                await wait_for_any(self.store.next_update(), self._more.wait())
             for view in list(self._unswitched()):
                 await view.match()
                 self._switch_settled()

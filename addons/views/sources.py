@@ -287,7 +287,7 @@ class Sources:
             self._note_former(resource, version)
         for source in self:
             # A client of another source may come to this one, which must know that source's newest version.
-            source.store.was_given(newest[source.list_watch.type.group_resource])
+            source.store.note_given(newest[source.list_watch.type.group_resource])
             source.reflector.verify()
 
     def _note_former(self, resource: str, version: int) -> None:

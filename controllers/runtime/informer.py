@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from controllers.runtime.leader_election import user_of_leader
 from controllers.runtime.unstructured import metadata, objects, text
-from kube.concurrency.notifier import Notifier, comes_within
+from kube.concurrency.notifier import Notifier, completes_within
 from kube.errors import StatusError
 from kube.http.access_review import user_name
 from kube.http.client import Client, Unreachable
@@ -214,7 +214,7 @@ class Informer[F]:
             if served is not None:
                 break
             self._answered.notify()
-            await comes_within(wait, self._retry.wait())
+            await completes_within(wait, self._retry.wait())
         self.type = served
         # A new reflector even if the version is the same: the previous one remembers that it was refused.
         self._reflector = Reflector(self._client, self.resource.list_watch(served), self._store)

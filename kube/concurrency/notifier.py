@@ -30,7 +30,7 @@ class Notifier:
         self._waiters.pop(waiter, None)
 
 
-async def comes_within(seconds: float | None, awaited: Awaitable[object]) -> bool:
+async def completes_within(seconds: float | None, awaited: Awaitable[object]) -> bool:
     """Wait for an awaitable for at most `seconds` (None: no limit), and return whether it completed in time."""
     try:
         async with asyncio.timeout(seconds):
@@ -40,7 +40,7 @@ async def comes_within(seconds: float | None, awaited: Awaitable[object]) -> boo
     return True
 
 
-async def first_of(*waited: asyncio.Future[None]) -> None:
+async def wait_for_any(*waited: asyncio.Future[None]) -> None:
     """Return when the first of these futures is done, and cancel the others."""
     try:
         await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)

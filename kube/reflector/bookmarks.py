@@ -28,7 +28,7 @@ class Bookmarks:
         expire."""
         self._are_asked = True
 
-    def ask(self, upstream: Upstream | None) -> bool:
+    def decide(self, upstream: Upstream | None) -> bool:
         """Return whether the watch that begins now must request bookmarks."""
         self._are_asked = self._are_needed(upstream)
         return self._are_asked
@@ -42,7 +42,7 @@ class Bookmarks:
         self._is_expected = True
         return self._are_asked
 
-    def came(self) -> None:
+    def note_bookmark(self) -> None:
         """Note that the store has taken a bookmark."""
         self._is_expected = False
 

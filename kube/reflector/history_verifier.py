@@ -179,7 +179,7 @@ class HistoryVerifier:
         if result is Comparison.DISPROVED:
             raise HistoryDiverged(f"the cloud had other objects at version {version}, or was at {given}")
         if result is Comparison.SAME:
-            self._store.stand(Standing.GOOD)
+            self._store.set_standing(Standing.GOOD)
         else:
             self._expected = version, names, given
 

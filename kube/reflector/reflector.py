@@ -157,7 +157,7 @@ class Reflector:
     def verify(self) -> None:
         """Verify the history before the watch resumes, because another source suspects a restore."""
         if self._store.standing is Standing.GOOD:  # also if the store waits for a new list
-            self._store.stand(Standing.DOUBTED)
+            self._store.set_standing(Standing.DOUBTED)
         if self.upstream is not None:
             self.upstream.forget_version()
         if not self._must_list and not self.verifier.is_broken:
@@ -224,14 +224,14 @@ class Reflector:
     async def _verify(self) -> None:
         """Begin to verify the cloud's history. HistoryDiverged if it cannot be the store's."""
         given = self._store.newest_given
-        if self.upstream is not None and await self.upstream.goes_elsewhere():
+        if self.upstream is not None and await self.upstream.leaves_cloud():
             # A leader verifies its own history and reports a new one to its followers, unless it was killed and lost
             # its versions. The copy on disk may be older than its report. This sends nothing over the cloud's link.
             self._must_list = not self.watches
             if self.watches:
                 version, names = await self.questions.names(partial(self.upstream.request, resumes=True), 0)
                 self.verifier.compare(version, names, given)
-                self._store.stand(Standing.GOOD)
+                self._store.set_standing(Standing.GOOD)
         elif self.verifier.awaits_last_event and (version := await self.current_version()) < given:
             # A cloud that is behind and quiet sends nothing, and the wait may be interrupted again and again.
             raise HistoryDiverged(f"the cloud is at version {version}, and was at {given}")
@@ -256,7 +256,7 @@ class Reflector:
 
     def _found_restored(self, why: str) -> None:
         logger.warning("%s: the cloud was restored, or replaced: %s", self._list_watch.path, why)
-        self._store.stand(Standing.DISPROVED)
+        self._store.set_standing(Standing.DISPROVED)
         self._must_list = True
         self.restored()
 
@@ -326,7 +326,7 @@ class Reflector:
 
     async def _watch(self) -> None:
         seconds = random.uniform(*WATCH_SECONDS)
-        asks = self._bookmarks.ask(self.upstream)
+        asks = self._bookmarks.decide(self.upstream)
         query = self._list_watch.watch_query(self.verifier.watch_from, int(seconds), bookmarks=asks)
         self.watches += 1
         began, events = time.monotonic(), 0
@@ -392,7 +392,7 @@ class Reflector:
                 self._store.advance(bookmark.version)
                 if gap := bookmark.annotations.get(HISTORY_GAP):
                     self._store.jump(parse_version(gap), bookmark.version)
-                self._bookmarks.came()
+                self._bookmarks.note_bookmark()
             case _ if frame.status is not None:
                 raise frame.status
             case _:

@@ -31,7 +31,7 @@ class Upstream(Protocol):
     def is_shared(self) -> bool:
         """True if hubs of a pool read this resource from each other, or from a relay."""
 
-    async def goes_elsewhere(self) -> bool:
+    async def leaves_cloud(self) -> bool:
         """Select the server of the next watch; True if it is not the cloud.
 
         Unless this was called before, a watch at the cloud raises Switched, because the cloud's history must be

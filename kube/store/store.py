@@ -155,10 +155,10 @@ class Store:
         self._codec: Codec | None = None
         self.api_version = self.kind = ""
         self._items: dict[Key, Item] = {}
-        self.laid_gone: dict[Key, Item] = {}
-        """Objects that `lay` deleted, until the cloud's own event. The disk still has them, for a restart."""
-        self._laid: set[Key] = set()
-        """Objects that `lay` changed, until the cloud's own event or list."""
+        self.applied_deletions: dict[Key, Item] = {}
+        """Objects that `apply_response` deleted, until the cloud's event. The disk still has them, for a restart."""
+        self._applied: set[Key] = set()
+        """Objects that `apply_response` changed, until the cloud's own event or list."""
         self._is_in_order = True
         self._bytes = 0
         self._listeners: list[StoreListener] = []
@@ -167,9 +167,9 @@ class Store:
     def empty(self) -> None:
         """Drop the objects of an unused store, to break the reference cycles with them."""
         self.complete = False
-        self._items, self._former, self.laid_gone, self.history = {}, {}, {}, History()
+        self._items, self._former, self.applied_deletions, self.history = {}, {}, {}, History()
 
-    def stand(self, standing: Standing) -> None:
+    def set_standing(self, standing: Standing) -> None:
         """Set how far the objects are trusted, in memory and on disk."""
         if self.complete and standing is not self.standing:
             self.standing = standing
@@ -185,7 +185,7 @@ class Store:
         """The newest version that a client can have from this store."""
         return max(self.version, self.given_version)
 
-    def was_given(self, version: int) -> None:
+    def note_given(self, version: int) -> None:
         """Note that another store of these objects gave clients this version of the same history."""
         if self.complete:
             self.given_version = max(self.given_version, version)
@@ -267,10 +267,10 @@ class Store:
                 self.version, self.given_version = version, 0
                 for listener in self._listeners:
                     listener.restarted()
-        self.laid_gone, self._laid = {}, set()
+        self.applied_deletions, self._applied = {}, set()
         self.advance(version)
 
-    def take_former(self, version: int, items: dict[Key, Item]) -> None:
+    def set_previous_objects(self, version: int, items: dict[Key, Item]) -> None:
         """Store a previous history's objects, which clients may hold at `version`, in the first list's encoding."""
         if not self.complete:
             self._former, self.former_version = items, max(self.former_version, version)
@@ -289,8 +289,8 @@ class Store:
         item = self._item(raw, peek=peek)
         old = self._items.get(item.key)
         self.last_event = LastSeenEvent(item.key, item.version)
-        gone = self.laid_gone.pop(item.key, None)
-        self._laid.discard(item.key)
+        gone = self.applied_deletions.pop(item.key, None)
+        self._applied.discard(item.key)
         if event_type == "DELETED" and (old or gone) is not None:  # without `old` for the disk alone
             self._commit(Change(item.version or self.version, item.key, old, None, item))
         elif event_type != "DELETED" and _is_another(old, item):
@@ -310,7 +310,7 @@ class Store:
             self._commit(Change(item.version, item.key, old, item, is_local=True))
             self._notifier.notify()
 
-    def lay(self, key: Key, raw: bytes | None) -> None:
+    def apply_response(self, key: Key, raw: bytes | None) -> None:
         """Apply the object (None: deleted) in the cloud's response to a write, before its event arrives.
 
         The object keeps its version, and a new one gets the store's, so that clients can resume from there.
@@ -319,11 +319,11 @@ class Store:
         if raw is not None:
             item = self._item(self.codec.with_version(raw, old.version if old is not None else self.version))
             if item.key == key and (old is None or old.raw != item.raw):
-                self._laid.add(key)
+                self._applied.add(key)
                 self._commit(Change(item.version, key, old, item, is_local=True))
         elif old is not None:
             self._commit(Change(self.version, key, old, None, old, is_local=True))
-            self.laid_gone[key] = old
+            self.applied_deletions[key] = old
         self._notifier.notify()
 
     def advance(self, version: int) -> None:
@@ -370,9 +370,11 @@ class Store:
             old = self._items.get(key)
             if _is_another(old, item):
                 yield Change(item.version or version, key, old, item)
-            elif key in self._laid and old is not None and old.raw != item.raw:  # the cloud undid the write
+            elif (
+                key in self._applied and old is not None and old.raw != item.raw
+            ):  # the cloud undid the write
                 yield Change(item.version, key, old, item, is_local=True)
-        for key, last in (self.laid_gone | self._items).items():
+        for key, last in (self.applied_deletions | self._items).items():
             if key not in items:
                 yield Change(version, key, self._items.get(key), None, last.with_version(version))
 

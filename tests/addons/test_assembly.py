@@ -1,4 +1,4 @@
-"""The parts put together in a running mitmproxy, on a scriptable cloud; and taken apart with nothing left."""
+"""The parts together in a running mitmproxy, on a scriptable cloud, and their complete removal."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ async def opened(port: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["port", "tls_port", "admin_port"])
-async def test_a_taken_port_ends_the_start_in_one_line(
+async def test_a_used_port_ends_the_start_in_one_line(
     tmp_path: Path, cloud: ScriptableCloud, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = asyncio.all_tasks()
@@ -315,7 +315,7 @@ async def test_not_ready_while_a_listener_is_closed(tmp_path: Path, cloud: Scrip
 
 
 @pytest.mark.parametrize(("are_flags", "name"), [(False, "hub_peer_port"), (True, "--peer-port")])
-async def test_not_ready_while_the_peer_port_is_taken(
+async def test_not_ready_while_the_peer_port_is_used_by_another_program(
     tmp_path: Path, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch, are_flags: bool, name: str
 ) -> None:
     monkeypatch.setattr(Options, "are_flags", are_flags)

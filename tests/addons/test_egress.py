@@ -1,4 +1,4 @@
-"""The way out: which server a request goes to, with whose identity, on which connections, and when they are cut."""
+"""The exit to the servers: the server of a request, its identity, its connections, and when these are closed."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_an_unframed_answer_has_no_failover(egress: Egress, is_unframed: bool) -
 
 
 def test_an_answer_of_the_node_does_not_count_as_traffic_with_the_cloud(egress: Egress) -> None:
-    """When the hub answers in its place, the request passes the hook a second time."""
+    """If the hub answers instead of the cloud, the request passes the hook a second time."""
     up, down = counted("up"), counted("down")
     flow = rescuable(egress)
     made = context_of(flow)
@@ -301,7 +301,7 @@ def test_a_connection_that_breaks_under_a_request_has_the_server_probed(
         *((A, why) for why in ("client disconnected", "connection cancelled", "cut by the hub")),
     ],
 )
-def test_another_address_and_a_client_that_leaves_say_nothing_of_the_cloud(
+def test_another_address_and_a_client_that_leaves_do_not_change_the_clouds_health(
     egress: Egress, connections: Cut, server: Server, why: str
 ) -> None:
     egress.link.connect_failed(server, why)

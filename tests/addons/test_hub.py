@@ -1,4 +1,4 @@
-"""The addon list: nothing in it is misspelt, and entries that depend on each other stand in their order."""
+"""The addon list: no hook is misspelt, and entries that depend on each other are in order."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ NODE = "n1"
 
 
 class Settings:
-    """All that identity reads of the settings."""
+    """All settings that identity reads."""
 
     class settings:  # noqa: N801 - stands for the attribute of that name
         node = NODE
@@ -63,7 +63,7 @@ def identity(authority: Authority, tmp_path: Path) -> Identity:
 
 
 class Connection:
-    """One client's connection to the TLS port, as mitmproxy drives the addon."""
+    """A client's connection to the TLS port, driven as by mitmproxy."""
 
     def __init__(self, identity: Identity, folder: Path) -> None:
         self.identity = identity

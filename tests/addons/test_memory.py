@@ -1,4 +1,4 @@
-"""No garbage collection looks at objects from before the start, and the hub gives free memory back."""
+"""Garbage collection skips objects from before the start, and the hub returns free memory."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_permanent_objects_are_not_collected_again(collections: Counter[int]) ->
 
 
 def test_python_begins_no_full_collection_by_itself(collections: Counter[int]) -> None:
-    """One of 100,000 objects holds up the loop for 0.1 s, and came in the middle of any request."""
+    """A collection of 100,000 objects blocks the loop for 0.1 s, and came in the middle of any request."""
     Memory().load(None)
     living: list[list[int]] = [[] for _ in range(300_000)]
     assert collections[0] > 10

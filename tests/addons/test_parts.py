@@ -1,4 +1,4 @@
-"""How the parts of a hub are made and handed to each other, with the certificates that the cluster signs."""
+"""The construction and connection of a hub's parts, with the certificates that the cluster signs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the hub reads a request, and the requests that it refuses before any other addon sees them."""
+"""The parsing of requests, and the requests that are refused before any other part sees them."""
 
 from __future__ import annotations
 
@@ -102,7 +102,8 @@ def test_a_target_that_a_kube_apiserver_would_refuse(resolve: Resolve, path: byt
 
 @pytest.mark.parametrize("agent", [b"kube-probe/1.36", b"kube-lifecycle/1.36"])
 def test_kubelet_asks_for_no_pod(resolve: Resolve, agent: bytes) -> None:
-    """By `httpGet: {host: 127.0.0.1, port: 10261}`. Elsewhere kubelet's User-Agent changes nothing."""
+    """A pod could have kubelet send them by `httpGet: {host: 127.0.0.1, port: 10261}`. At other ports kubelet's
+    User-Agent has no effect."""
     headers = [(b"User-Agent", agent)]
     assert refused(resolve, flow_of(headers=headers)) == 403
     resolved(resolve, flow_of(listener="tls", headers=headers))

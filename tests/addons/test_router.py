@@ -1,4 +1,4 @@
-"""Each request on its way: answered by the hub, or to the cloud, and back through the filters."""
+"""The route of each request: answered by the hub, or relayed to the cloud and filtered."""
 
 from __future__ import annotations
 
@@ -325,7 +325,7 @@ async def test_an_edit_ends_the_relayed_watches_that_it_filters(
 async def test_a_watch_that_is_over_is_forgotten(
     routed: Routed, broken: list[http.HTTPFlow], end: str
 ) -> None:
-    """When no server is up mitmproxy calls `response`, too, without `responseheaders`."""
+    """If no server is up, mitmproxy calls `response` without `responseheaders`."""
     flow = await routed.request(f"{SLICES}?watch=true", "later")
     if end == "response":
         await routed.answer(flow, b"")

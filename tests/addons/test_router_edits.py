@@ -1,4 +1,4 @@
-"""The router: requests that the node answers in the cloud's place, and watches that an edit of the rules ends."""
+"""The router: requests that the node answers instead of the cloud, and watches that an edit of the rules ends."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class ProcessFailedError(Exception):
 
 
 def _environment() -> dict[str, str]:
-    """This process' own; a program keeps its output back in a pipe as it does for an operator."""
+    """This process's environment; a program buffers its output in a pipe as it does for an operator."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 
 

@@ -84,7 +84,7 @@ def test_a_version_that_is_not_there_is_refused_with_those_that_are() -> None:
 
 
 def test_helm_is_built_with_the_modules_of_the_control_plane() -> None:
-    """So that Go compiles them once."""
+    """With the same modules, Go compiles them once."""
     modules = [re.search(r"^replace .*", text, re.MULTILINE | re.DOTALL) for text in (GO_MOD, HELM.go_mod)]
     assert modules[0]
     assert modules[1]

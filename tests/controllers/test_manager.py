@@ -91,7 +91,7 @@ MERGE = {"Content-Type": MERGE_PATCH}
 
 def test_failover_under_load(scene: Scene, start_manager: StartManager) -> None:
     def writer_changes(mark: int) -> int:
-        """How often another manager wrote than the one before; the User-Agent names the process."""
+        """The number of times that another manager wrote than before; the User-Agent names the process."""
         agents = [event.user_agent for event in scene.writes(mark)]
         return sum(1 for before, after in itertools.pairwise(agents) if before != after)
 

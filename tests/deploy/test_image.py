@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
 
 class Image:
-    """One image, built and unpacked at `root`."""
+    """An image, built and unpacked at `root`."""
 
     def __init__(self, builder: Builder, target: str) -> None:
         self._builder = builder
@@ -115,7 +115,9 @@ def test_archives_have_no_timestamps_of_the_build(builder: Builder, tmp_path: Pa
 
 
 @pytest.mark.usefixtures("plain_manifests")
-def test_the_images_run_as_the_pods_say(image: Image, empty_cloud: RealCloud, tmp_path: Path) -> None:
+def test_the_images_run_with_the_specs_of_the_pods(
+    image: Image, empty_cloud: RealCloud, tmp_path: Path
+) -> None:
     kubeconfig = "/etc/kubernetes/edgehub.conf"
     if image.configuration["Cmd"] == ["edgehub-manager"]:
         path = "/apis/apps/v1/namespaces/kube-system/deployments/edgehub-manager"

@@ -123,7 +123,7 @@ def test_helm_refuses_plain_manifests_and_takes_them_over_on_request(
 @pytest.mark.usefixtures("plain_manifests")
 def test_the_plain_manifests_install_the_same(empty_cloud: RealCloud, start_pod: StartPod) -> None:
     def states(cloud: RealCloud) -> dict[str, str]:
-        """By object of the plain manifests, what changes with the object and not with its status."""
+        """For each object of the plain manifests, the fields that change with the object and not with its status."""
         files = [f"--filename={each}" for each in served(MANIFESTS)]
         found = json.loads(cloud.kubectl("get", "--output=json", *files).stdout)["items"]
         metadata = (each["metadata"] for each in found)

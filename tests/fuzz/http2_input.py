@@ -57,7 +57,7 @@ def _open() -> tuple[Http2Connection, Sink, list[StreamedResponse]]:
     connection, sink = connected(Http2Connection)
     responses = [StreamedResponse(FAR) for _ in range(2)]
     for response, body in zip(responses, (b"", LARGE), strict=True):
-        response.goes_by(connection.acknowledge_data)
+        response.attach(connection.acknowledge_data)
         connection.send(FIELDS, body, response)
     return connection, sink, responses
 

@@ -24,7 +24,7 @@ def test_a_kubelet_becomes_ready_and_a_kube_proxy_synced(
     hub: Hub, real_cloud: RealCloud, cloud_programs: dict[str, Path], tmp_path: Path
 ) -> None:
     def asked(cloud: RealCloud, since: int, node: str) -> Counter[str]:
-        """How often the hub's identity listed each path since a mark."""
+        """The number of lists of each path by the hub's identity since a mark."""
         return Counter(
             event.uri.partition("?")[0]
             for event in cloud.audit(since)

@@ -88,7 +88,8 @@ LINE = re.compile(
 
 
 def test_the_demos_own_outage_is_right_in_every_line(tmp_path: Path) -> None:
-    """Its kubelet patched a Lease, and read JSON beside copies in protobuf: visitors saw 503 and 406."""
+    """The demo's kubelet patched a Lease, and read JSON although the copies were in protobuf: visitors saw 503 and
+    406."""
 
     def ask(url: str) -> Any:
         headers = {"Accept": "application/json"}

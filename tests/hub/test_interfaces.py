@@ -69,7 +69,7 @@ async def test_a_person_follows_a_watch_in_the_browser(
 
 
 async def test_a_report_is_on_the_screen_of_the_browser(tmp_path: Path, cloud: ScriptableCloud) -> None:
-    """It was logged at a level that mitmweb's event log leaves out."""
+    """The report was logged at a level that mitmweb's event log leaves out."""
     flags = ("--ui", "web", "--", "--set", f"web_port={free_port()}", "--set", "web_open_browser=false")
     hub = Hub(tmp_path, cloud.url, flags=flags)
     async with Browser(tmp_path) as browser, started(hub):

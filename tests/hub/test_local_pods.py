@@ -179,7 +179,7 @@ def cloud_has(expected: dict[str, tuple[str, bool]], found: Json) -> bool:
 async def test_a_pod_report_survives_a_restart_and_an_older_slice_of_the_cloud(
     linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str
 ) -> None:
-    """Its controller writes the slice for another pod first."""
+    """The pod's controller writes the slice for another pod first."""
 
     def made_by_hand(*endpoints: tuple[str, str, str]) -> Json:
         """A slice of the Service, of addresses, pods and their uids."""

@@ -85,7 +85,7 @@ async def elected(outage: Outage, cloud: RealCloud, namespace: str) -> tuple[Pod
 async def test_a_leader_outlasts_its_hub_that_is_killed_and_starts_without_the_cloud(
     outage: Outage, real_cloud: RealCloud, namespace: str, rules: None
 ) -> None:
-    """It got 503 during the outage, and so ended itself."""
+    """The leader got 503 during the outage, and so gave up."""
     leader, follower, lease = await elected(outage, real_cloud, namespace)
     # The hub writes the cloud's reviews of callers asynchronously.
     await asyncio.to_thread(outage.hub.wait_until_stored, '"update","coordination.k8s.io"', 1)

@@ -107,7 +107,7 @@ async def test_a_status_is_merged_shown_and_brought_to_the_cloud(
 
 
 @pytest.mark.parametrize("group", ["/api/v1", pytest.param("/apis/events.k8s.io/v1", marks=NODES_WRITE)])
-async def test_events_are_taken_and_brought_to_the_cloud(
+async def test_events_are_accepted_and_replayed(
     outage: Outage, real_cloud: RealCloud, namespace: str, group: str
 ) -> None:
     def event(name: str) -> dict[str, Any]:

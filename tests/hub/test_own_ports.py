@@ -1,4 +1,4 @@
-"""Whoever starts the hub, and whatever a person ticks: the hub's ports are open, and no other."""
+"""However the hub is started, and whatever a person changes: the hub's ports are open, and no others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def serves(hub: Hub) -> None:
 
 
 async def test_a_tick_in_mitmweb_is_refused_on_the_page(tmp_path: Path, cloud: ScriptableCloud) -> None:
-    """It closed both ports, and opened 8080 on all addresses."""
+    """The option closed both ports, and opened 8080 on all addresses."""
     flags = ("--ui", "web", "--", "--set", f"web_port={free_port()}", "--set", "web_open_browser=false")
     hub = Hub(tmp_path, cloud.url, flags=flags)
     async with Browser(tmp_path) as browser, started(hub):
@@ -75,7 +75,7 @@ async def test_the_consoles_command_line_is_refused(tmp_path: Path, cloud: Scrip
 async def test_programs_of_mitmproxy_listen_on_the_ports_of_the_hub(
     tmp_path: Path, cloud: ScriptableCloud, program: str
 ) -> None:
-    """They opened mitmproxy's own port first: they ended where it was taken."""
+    """These programs opened mitmproxy's own port first, and ended if it was taken."""
     hub = Hub(tmp_path, cloud.url)
     options = {
         "server": cloud.url,

@@ -193,7 +193,7 @@ async def test_a_yurthub_without_a_copy_is_left_until_it_has_one(site: Site) -> 
 
 
 async def test_a_yurthub_without_a_cloud_is_the_last_choice(site: Site) -> None:
-    """It serves what it has, and a follower reads that while the follower itself has no cloud."""
+    """The YurtHub serves its copy, and a follower reads that while it has no cloud itself."""
     async with led(site, right) as scene:
         await scene.goes_on_at(LEADER)
         scene.leader.has_cloud = False
@@ -261,7 +261,7 @@ async def test_a_yurthub_lists_and_watches_at_a_hub_that_leads(
 async def test_a_yurthub_resumes_at_the_cloud_after_its_leader_ended(
     site: Site, leader: tuple[str, int]
 ) -> None:
-    """When a hub leads no longer its watches end, each with a bookmark."""
+    """When a hub is leader no longer, its watches end, each with a bookmark."""
     async with yurthub_at(site, leader, SLICES) as follower:
         version, _ = await follower.list_names(LIST)
         watch = await follower.watch(version)

@@ -119,7 +119,7 @@ async def test_the_listed_file_may_change_under_a_hub(tmp_path: Path, cloud: Scr
 
 
 def test_a_hub_whose_exec_plugin_fails_does_not_start(tmp_path: Path) -> None:
-    """Not even without the cloud, where the plugin may need it: its credentials are in memory alone."""
+    """Even without the cloud, which the plugin may need, because its credentials are only in memory."""
     kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", "https://127.0.0.1:1")
     document = yaml.safe_load(kubeconfig.read_text())
     document["users"][0]["user"] = {"exec": {"apiVersion": API_VERSIONS[0], "command": "false"}}

@@ -136,7 +136,7 @@ async def test_an_edit_of_the_rules_reaches_open_watches_at_once(
 async def test_a_relayed_watch_that_an_edit_ends_ends_as_the_clouds_do(
     hub: Hub, real_cloud: RealCloud, web: str
 ) -> None:
-    """Its client saw a broken connection: the last chunk, and the end of the stream, were missing."""
+    """The client saw a broken connection: the last chunk, and the end of the stream, were missing."""
     await asyncio.to_thread(set_rules, real_cloud)
     target = f"{slices(web)}?watch=true&resourceVersion=0"
     token = await asyncio.to_thread(real_cloud.token, web, "default")

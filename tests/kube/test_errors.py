@@ -47,7 +47,7 @@ def test_a_status_is_written_as_a_kube_apiserver_writes_it() -> None:
     )
 
 
-def test_a_version_of_the_future_tells_reflectors_the_cause() -> None:
+def test_a_future_version_gives_reflectors_the_cause() -> None:
     error = errors.too_large_version(999, 12)
     assert (error.code, error.reason) == (504, "Timeout")
     assert error.message == "Timeout: Too large resource version: 999, current: 12"

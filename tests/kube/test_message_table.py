@@ -24,7 +24,7 @@ Late!
 """
 
 
-def test_a_line_says_how_each_field_is_written() -> None:
+def test_a_line_describes_the_encoding_of_each_field() -> None:
     order = Messages(LINES).of_kind("shop.example.com/v1", "Order")
     assert order is not None
     by_name = {field.name: field for field in order.fields.values()}

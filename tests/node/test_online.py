@@ -32,9 +32,7 @@ systemctl restart kubelet
 """
 
 
-def test_kubelet_renews_its_certificate_and_the_hub_goes_on_with_the_new_one(
-    node: Machine, clouds: Machine
-) -> None:
+def test_kubelet_renews_its_certificate_and_the_hub_uses_the_new_one(node: Machine, clouds: Machine) -> None:
     make_old(node, clouds, "client")
     until("kubelet has another certificate", lambda: holds_a_day(node, "client"), LONG)
     # The hub has kubelet's certificate, and would soon be without one.

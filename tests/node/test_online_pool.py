@@ -58,7 +58,7 @@ def both(node: Machine, second: Machine, clouds: Machine) -> list[Caller]:
     return made
 
 
-def test_a_follower_goes_on_when_the_leader_dies(node: Machine, second: Machine, clouds: Machine) -> None:
+def test_a_follower_continues_when_the_leader_dies(node: Machine, second: Machine, clouds: Machine) -> None:
     def share() -> None:
         """Give a Service without a selector an endpoint."""
         apply(
@@ -98,7 +98,7 @@ def test_a_node_with_a_cut_link_borrows_that_of_its_neighbour(
     until("its own link is used again", lambda: "node" not in ready(second), LONG)
 
 
-def test_kube_proxy_is_right_by_what_the_neighbour_s_kubelet_says(
+def test_kube_proxy_follows_the_reports_of_the_neighbours_kubelet(
     node: Machine, second: Machine, clouds: Machine, both: list[Caller]
 ) -> None:
     former = status.address(node, both[0].name)

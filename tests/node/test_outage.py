@@ -111,7 +111,7 @@ def test_kube_proxy_and_coredns_come_back_in_an_outage(rebooted: None, node: Mac
     caller.wait_for_calls()
 
 
-def test_a_lost_sandbox_is_made_anew_in_an_outage(rebooted: None, node: Machine, caller: Caller) -> None:
+def test_a_lost_sandbox_is_recreated_in_an_outage(rebooted: None, node: Machine, caller: Caller) -> None:
     former, address = caller.restarts(), status.address(node, caller.name)
     caller.kill_sandbox()
     until("the container has been started again", lambda: caller.restarts() > former, LONG)
@@ -136,7 +136,7 @@ def test_a_container_whose_image_is_gone_waits_for_it_in_an_outage(
     caller.wait_for_calls()
 
 
-def test_the_hub_is_upgraded_in_an_outage_and_goes_on_where_an_installation_is_refused(
+def test_the_hub_is_upgraded_in_an_outage_and_survives_a_refused_installation(
     rebooted: None, node: Machine, caller: Caller
 ) -> None:
     former = hub.pid(node)

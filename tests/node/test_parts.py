@@ -36,7 +36,7 @@ def test_a_name_that_is_no_folder_s_is_refused(name: str) -> None:
         Instance(name)
 
 
-def test_an_ended_process_is_not_taken_for_a_later_one(
+def test_an_ended_process_is_not_confused_with_a_later_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -54,7 +54,7 @@ def test_an_ended_process_is_not_taken_for_a_later_one(
     assert started(2**22 + 1) == ""
 
 
-def test_hierarchies_of_the_first_version_are_taken_where_there_are_both() -> None:
+def test_hierarchies_of_the_first_version_are_preferred() -> None:
     found = cgroups.hierarchies(LEGACY)
     assert [each.controllers for each in found] == ["cpu,cpuacct", "name=systemd"]
     (unified,) = cgroups.hierarchies("cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n")

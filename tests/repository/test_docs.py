@@ -36,7 +36,7 @@ def test_a_page_of_use_is_short(page: str) -> None:
     assert len((ROOT / page).read_text().split()) <= MAX_PAGE_OF_USE
 
 
-def test_the_pages_say_what_the_code_says() -> None:
+def test_the_generated_tables_of_the_pages_are_current() -> None:
     assert [label(page) for page in stale()] == [], "scripts/docs writes them anew"
 
 

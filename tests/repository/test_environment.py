@@ -29,7 +29,7 @@ TOOLS = (
     "tail",
     "tee",
 )
-"""All that the scripts need beside Python."""
+"""All programs that the scripts need in addition to Python."""
 PACKAGES = ("addons", "controllers", "kube")
 """The packages of the project."""
 
@@ -141,7 +141,7 @@ def test_the_first_start_installs_and_the_second_does_nothing(machine: Machine) 
 
 
 def test_the_first_start_compiles_the_project(machine: Machine) -> None:
-    """Where Python writes no bytecode, a hub that was not compiled would compile two hundred modules at each start."""
+    """If Python writes no bytecode, an uncompiled hub would compile two hundred modules at each start."""
     assert "cannot be compiled" not in machine.start("hub", PYTHONDONTWRITEBYTECODE="1").stderr
     for package in PACKAGES:
         assert [*(machine.root / package / "__pycache__").iterdir()]
@@ -279,7 +279,7 @@ def test_python_is_found_by_each_of_its_names(name: str, bare: Machine) -> None:
     assert bare.start("hub").returncode == 0
 
 
-def test_no_python_is_said_clearly(bare: Machine) -> None:
+def test_a_missing_python_is_reported_clearly(bare: Machine) -> None:
     bare.install("python3", version="(3, 11)")
     failed = bare.start("hub")
     assert failed.returncode == 2
@@ -288,7 +288,7 @@ def test_no_python_is_said_clearly(bare: Machine) -> None:
     assert not (bare.root / ".venv").exists()
 
 
-def test_a_python_without_venv_is_said_clearly(bare: Machine) -> None:
+def test_a_python_without_venv_is_reported_clearly(bare: Machine) -> None:
     bare.install("python3.12", version="(3, 12)", venv=False)
     failed = bare.start("hub")
     assert failed.returncode == 2

@@ -66,7 +66,7 @@ def test_no_package_holds_more_than_a_reader_takes_in() -> None:
     assert large == {name: count for name, (count, _) in large_packages.items()}
 
 
-def test_each_package_says_what_may_live_there() -> None:
+def test_each_package_documents_its_contents() -> None:
     silent = [
         label(folder)
         for folder in packages()

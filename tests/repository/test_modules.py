@@ -20,7 +20,7 @@ LONGEST_FUNCTION = 60
 """Lines, in the product and its scripts: about a screen. Tests may be longer, because of their tables."""
 
 THIS = Path(__file__).resolve()
-"""This file shows what is wrong, so it is left out where lines are read."""
+"""This file contains forbidden examples, so the line checks skip it."""
 
 SILENCED = re.compile(
     r"#\s*(?:noqa|type:\s*ignore)\b(?::?\s*(?:\[[\w, -]+\]|[A-Z]+\d+(?:,\s*[A-Z]+\d+)*))?(?P<reason>.*)"
@@ -60,7 +60,7 @@ def unexplained(line: str) -> bool:
     return found is not None and not re.search(r"[a-z]{2}", found["reason"])
 
 
-def test_each_module_says_what_it_is_for() -> None:
+def test_each_module_has_a_docstring() -> None:
     silent = [label(path) for path in modules() if not ast.get_docstring(parse(path))]
     assert not silent, "\n".join(silent)
 
@@ -86,14 +86,14 @@ def test_functions_are_short() -> None:
     assert not long, "\n".join(long)
 
 
-def test_one_module_says_the_version_of_the_project() -> None:
+def test_one_module_has_the_version_of_the_project() -> None:
     """The manager named itself by a number that a release would have left behind."""
     alone = re.compile(rf"(?<![\d.]){re.escape(VERSION)}(?![\d.])")
     sources = [*program_modules(), ROOT / "pyproject.toml", ROOT / "setup.py"]
     assert [label(path) for path in sources if alone.search(path.read_text())] == ["kube/option.py"]
 
 
-def test_a_silenced_check_says_why() -> None:
+def test_a_silenced_check_has_a_reason() -> None:
     wrong = [
         f"{label(path)}: {line.strip()}"
         for path in modules()

@@ -98,7 +98,7 @@ def test_nothing_imports_a_private_name_of_a_library() -> None:
     assert not found, "\n".join(found)
 
 
-def test_no_private_name_of_a_library_stands_in_a_text() -> None:
+def test_no_text_has_a_private_name_of_a_library() -> None:
     found = [f"{label(path)}:{name}" for path in program_modules() for name in private_texts(parse(path))]
     assert not found, "\n".join(found)
 

@@ -227,7 +227,7 @@ def test_zsh_finds_its_function(installed: Path) -> None:
             subprocess.run([zsh, "-n"], input=text, text=True, check=True)
 
 
-def test_the_man_pages_tell_every_flag(installed: Path) -> None:
+def test_the_man_pages_have_every_flag(installed: Path) -> None:
     page = (installed.parent / "share/man/man1/edgehub.1").read_text().replace("\\-", "-")
     assert [each.flag for each in OPTIONS if each.flag not in page] == []
     for command in ("doctor", "install", "explain"):

@@ -23,7 +23,7 @@ def sides_of_tls(tmp_path: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     return context, ssl.create_default_context(cadata=authority.certificate.decode())
 
 
-async def test_a_connection_whose_handshake_goes_on_comes_to_the_server(
+async def test_a_connection_during_its_handshake_reaches_the_server(
     sides: tuple[ssl.SSLContext, ssl.SSLContext],
 ) -> None:
     context, trusting = sides

@@ -191,7 +191,7 @@ class AcceptedWrites:
         """Return the newest states of the objects that belong to `ref`."""
         return {written: form for written, form in self._forms.items() if written.meets(ref)}
 
-    def lay(self) -> None:
+    def apply_to_copies(self) -> None:
         """Apply accepted writes to the node's copies: while the cloud is away no event brings them."""
         for source in self._sources if self._forms else ():
             if source.store.complete:
@@ -201,7 +201,7 @@ class AcceptedWrites:
         """Apply accepted writes to the copies when an outage begins, until cancelled."""
         while True:
             if not cloud.is_up:
-                self.lay()
+                self.apply_to_copies()
             await cloud.changed.wait()
 
     def forget_all(self) -> None:

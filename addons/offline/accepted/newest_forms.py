@@ -133,13 +133,13 @@ def lay_on(store: Store, list_watch: ListWatch, ref: ObjectRef, form: NewestForm
     try:
         if form.obj is None:
             if held is not None and held.decode().uid == form.uid:
-                store.lay(key, None)
+                store.apply_response(key, None)
         elif (held.version if held is not None else store.version) < form.version:
             raw = raw_in(store, form.obj, metadata_only=list_watch.metadata_only)
             if raw is not None and _is_selected(store, list_watch, raw):
-                store.lay(key, raw)
+                store.apply_response(key, raw)
             elif raw is not None:
-                store.lay(key, None)
+                store.apply_response(key, None)
     except (ValueError, LookupError):
         return
 

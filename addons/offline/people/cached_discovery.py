@@ -18,7 +18,7 @@ from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_request import OfflineRequest
 from addons.requests.offline_policy import AGGREGATED, DISCOVERY_PATHS, JSON
 from kube.concurrency.backoff import Backoff
-from kube.concurrency.notifier import comes_within
+from kube.concurrency.notifier import completes_within
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
 
@@ -92,7 +92,7 @@ class Discovery:
             if is_renewed:
                 self._backoff.forget()
             left = max(self._next - loop.time(), self._backoff.first)
-            await comes_within(left if is_renewed else self._backoff.next(), changed)
+            await completes_within(left if is_renewed else self._backoff.next(), changed)
 
     def _questions(self) -> Iterator[Question]:
         yield from (Question("GET", *item) for item in DISCOVERY_PATHS.items())

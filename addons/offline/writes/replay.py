@@ -20,7 +20,7 @@ from addons.offline.writes.journal import Journal
 from addons.offline.writes.journal_entries import EVENT, STATUS, EventEntry, JournalEntry, StatusEntry
 from addons.telemetry import metrics
 from kube.concurrency.backoff import Backoff
-from kube.concurrency.notifier import first_of
+from kube.concurrency.notifier import wait_for_any
 from kube.errors import StatusError
 from kube.http.access_review import is_allowed, right_to, spec_of
 from kube.http.client import ApiResponse, Client, Unreachable
@@ -94,7 +94,7 @@ class Replay:
             if not self._cloud.is_up or not (self._journal.statuses or self._journal.events):
                 if not self._cloud.is_up:
                     self._up_since = math.inf
-                await first_of(self._cloud.changed.wait(), self._journal.added.wait())
+                await wait_for_any(self._cloud.changed.wait(), self._journal.added.wait())
                 continue
             self._up_since = min(self._up_since, asyncio.get_running_loop().time())
             try:

@@ -18,7 +18,7 @@ from addons.link.servers import Server
 from addons.pool.peers.peer import PROBE_INTERVAL, PeerAnswer, PeerHub, PeerRole, read_answer
 from addons.requests.route_decision import PEER_PROBE_PATH
 from addons.telemetry.background import background
-from kube.concurrency.notifier import Notifier, comes_within
+from kube.concurrency.notifier import Notifier, completes_within
 from kube.http.client import Client, Unreachable
 
 TICK = 0.25
@@ -98,7 +98,7 @@ class Peers:
                     if peer not in self._probes and self._is_due(peer, wanted):
                         probe = background(self._probe(peer, wanted), f"probe of {peer.name}")
                         self._probes[peer] = probe
-                await comes_within(TICK if self._peers else None, woken)
+                await completes_within(TICK if self._peers else None, woken)
         finally:
             for probe in self._probes.values():
                 probe.cancel()

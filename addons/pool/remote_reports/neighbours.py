@@ -21,7 +21,7 @@ from addons.pool.remote_reports.remote_pod_reports import RemotePodReports
 from addons.pool.remote_reports.report_objects import MAX_REPORT_BYTES, POD_REPORTS
 from kube.bounds import reached
 from kube.concurrency.backoff import Backoff
-from kube.concurrency.notifier import Notifier, comes_within, first_of
+from kube.concurrency.notifier import Notifier, completes_within, wait_for_any
 from kube.http.client import Client
 from kube.peers import LeaderHub
 from kube.reflector.list_watch import ListWatch
@@ -121,7 +121,7 @@ class Neighbours:
             while True:
                 woken = (self._changed.wait(), self._cloud.changed.wait())
                 self._look()
-                await comes_within(LOOK if self._open else None, first_of(*woken))
+                await completes_within(LOOK if self._open else None, wait_for_any(*woken))
         finally:
             for node in list(self._open):
                 self._close(node)

@@ -17,7 +17,7 @@ from addons.ui.attached.attachments import Attachments
 from addons.ui.explain import COMMON_RESOURCES, nearest, plural_of
 from addons.ui.handlers import NOT_STORED, AdminRequest, AdminResponse, RequestLimit, Streamed
 from addons.ui.running_hub import RunningHub
-from kube.concurrency.notifier import comes_within
+from kube.concurrency.notifier import completes_within
 from kube.errors import bad_request
 
 MAX_FOLLOWERS = 8
@@ -91,7 +91,7 @@ class StreamPages:
         try:
             yield tnetstring.dumps(lines)
             while not feed.is_closed:
-                is_news = await comes_within(ALIVE, feed.wait())
+                is_news = await completes_within(ALIVE, feed.wait())
                 yield feed.next(flows) if is_news else NOTHING
             yield tnetstring.dumps({"ended": "another process is attached now"})
         finally:

@@ -25,7 +25,7 @@ from addons.ui.page.sections import explain_form, explained, rules_text, section
 from addons.ui.page.timeline import Rates, Timeline
 from addons.ui.reports.rule_trial import MAX_TEXT
 from addons.ui.running_hub import RunningHub
-from kube.concurrency.notifier import comes_within
+from kube.concurrency.notifier import completes_within
 
 MAX_LISTENERS = 16
 """Maximum open pages that get updates. Further pages load, but are not updated."""
@@ -99,7 +99,7 @@ class LivePage:
                 sent = shown
                 # A comment if nothing has changed.
                 yield b"data: " + orjson.dumps(news) + b"\n\n" if news else b":\n\n"
-                await comes_within(INTERVAL, closed.wait())
+                await completes_within(INTERVAL, closed.wait())
 
     def _sections(self, *, is_operator: bool) -> dict[str, str]:
         at, shown = self._rendered.get(is_operator, (0.0, {}))

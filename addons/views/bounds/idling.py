@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from addons.views.source import Source
 from kube.bounds import reached
-from kube.concurrency.notifier import comes_within
+from kube.concurrency.notifier import completes_within
 
 MIN_WORTH = 64 * 1024
 """Bytes of events that a source may receive without a client, however small its list is."""
@@ -56,4 +56,4 @@ class Idling:
                     return
             elif self._clock() - max(self._read_at, self.relayed_at()) > QUIET:
                 return
-            await comes_within(LOOK, source.wanted.wait())
+            await completes_within(LOOK, source.wanted.wait())

@@ -125,7 +125,7 @@ class ConnectionPool[Key: Hashable]:
         while True:
             async with asyncio.timeout_at(deadline):
                 connection = await self.acquire(key)
-            response.goes_by(connection.acknowledge_data)
+            response.attach(connection.acknowledge_data)
             connection.send(fields, body, response)
             try:
                 await response.begun()

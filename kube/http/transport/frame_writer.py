@@ -89,7 +89,7 @@ class FrameWriter:
         flags = FrameFlag.END_STREAM if stream.is_sent else 0
         for head_frame in head_frames(stream.number, self.encoder.encode(fields), flags, self.largest_frame):
             self._add(head_frame)
-        if more := stream.widen_at_first():
+        if more := stream.open_window():
             self.send_window_update(stream.number, more)
         if stream.to_send:
             self._bodies[stream] = None

@@ -8,7 +8,7 @@ import socket
 import h11
 
 from kube.errors import bad_request
-from kube.http.transport.request_fields import HeaderFields, behind
+from kube.http.transport.request_fields import HeaderFields, with_prefix
 from kube.http.transport.response_head import MAX_FIELDS
 from kube.http.transport.response_sink import NotProcessed, ResponseSink
 
@@ -66,7 +66,7 @@ class Http1Connection(asyncio.Protocol):
     def send(
         self, fields: HeaderFields, body: bytes, response: ResponseSink, *, is_complete: bool = True
     ) -> None:
-        (_, self._method), _, (_, authority), (_, target), *others = behind(self._prefix, fields)
+        (_, self._method), _, (_, authority), (_, target), *others = with_prefix(self._prefix, fields)
         assert self._transport is not None
         self._was_used = True
         headers = [(b"host", authority), *others]

@@ -30,7 +30,7 @@ from kube.http.transport.http2_framing import (
     unpadded,
 )
 from kube.http.transport.http2_stream import RequestedStream
-from kube.http.transport.request_fields import HeaderFields, behind
+from kube.http.transport.request_fields import HeaderFields, with_prefix
 from kube.http.transport.response_sink import NotProcessed, ResponseSink
 
 WINDOW = 2**31 - 1
@@ -101,7 +101,7 @@ class Http2Connection(asyncio.Protocol):
         response.stream = number
         stream = self._streams[number] = RequestedStream(number, response, fields[0][1])
         stream.add(body, is_last=is_complete)
-        self._writer.begin(stream, behind(self._prefix, fields))
+        self._writer.begin(stream, with_prefix(self._prefix, fields))
         self._writer.flush()
 
     def send_more(self, response: ResponseSink, data: bytes, *, is_last: bool) -> None:
@@ -117,7 +117,7 @@ class Http2Connection(asyncio.Protocol):
 
     def acknowledge_data(self, response: ResponseSink, size: int) -> None:
         stream = self._streams.get(response.stream)
-        if stream is not None and not response.has_ended and (more := stream.took(size)):
+        if stream is not None and not response.has_ended and (more := stream.consume(size)):
             self._writer.send_window_update(response.stream, more)
             self._writer.flush()
 
@@ -226,7 +226,7 @@ class Http2Connection(asyncio.Protocol):
         stream = self._stream(number)
         if stream is None:
             return
-        stream.came(size)
+        stream.receive(size)
         piece = unpadded(flags, payload)
         try:
             stream.take_data(piece, size, has_ended=bool(flags & FrameFlag.END_STREAM))

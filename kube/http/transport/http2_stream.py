@@ -68,7 +68,7 @@ class RequestedStream:
         self.window -= size
         return size, frame(FrameKind.DATA, FrameFlag.END_STREAM if self.is_sent else 0, self.number, piece)
 
-    def widen_at_first(self) -> int:
+    def open_window(self) -> int:
         """The initial receive window in bytes."""
         return self.widen(self.response.first_window) if self.response.is_wanted else 0
 
@@ -78,7 +78,7 @@ class RequestedStream:
         self._granted = self._left
         return more
 
-    def took(self, size: int) -> int:
+    def consume(self, size: int) -> int:
         """Count bytes that the reader has consumed; return the window update to send, 0 for none."""
         self._untaken -= size
         if self._left > self._granted // 2:
@@ -86,7 +86,7 @@ class RequestedStream:
         more = self.response.most_untaken - self._untaken - self._left
         return self.widen(more) if more > 0 else 0
 
-    def came(self, size: int) -> None:
+    def receive(self, size: int) -> None:
         """Count received bytes; PeerError if they exceed the receive window."""
         self._left -= size
         self._untaken += size

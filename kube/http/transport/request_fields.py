@@ -55,7 +55,7 @@ def request_fields(
     return fields
 
 
-def behind(prefix: bytes, fields: HeaderFields) -> HeaderFields:
+def with_prefix(prefix: bytes, fields: HeaderFields) -> HeaderFields:
     """The fields of a request to a server whose paths all begin with `prefix`."""
     if not prefix:
         return fields

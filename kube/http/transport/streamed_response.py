@@ -37,7 +37,7 @@ class StreamedResponse(ResponseSink):
         self._taken: Callable[[ResponseSink, int], None] = _nowhere
         self._changed = Notifier()
 
-    def goes_by(self, taken: Callable[[ResponseSink, int], None]) -> None:
+    def attach(self, taken: Callable[[ResponseSink, int], None]) -> None:
         """Attach to a connection. `taken` is called with the bytes that the reader has consumed."""
         self._taken = taken
         self._sent = asyncio.get_running_loop().time()

@@ -75,7 +75,7 @@ class Leaders:
 
     is_elsewhere = True
 
-    async def goes_elsewhere(self) -> bool:
+    async def leaves_cloud(self) -> bool:
         """Always true: it reads only from leaders."""
         return True
 

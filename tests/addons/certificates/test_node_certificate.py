@@ -110,7 +110,7 @@ async def test_an_expired_identity_falls_back_to_the_bootstrap_token(tmp_path: P
 async def test_a_certificate_that_the_cloud_refuses_is_replaced_by_the_token(
     tmp_path: Path, bootstrap: Path
 ) -> None:
-    """By this node's clock it holds; the cloud's clock, or another CA, may say otherwise."""
+    """The certificate is valid by this node's clock, but not by the cloud's clock or CA."""
     cloud = SigningCluster()
     cloud.life = timedelta(seconds=2)
     cloud.refusal = {"hub": 401}

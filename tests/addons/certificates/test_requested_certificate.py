@@ -61,7 +61,7 @@ class Running:
 
     @property
     def serial(self) -> str:
-        """Which certificate there is now; "" for none."""
+        """The serial of the current certificate; "" for none."""
         found = self.certificate.current
         return str(found.certificate.serial_number) if found is not None else ""
 

@@ -1,4 +1,4 @@
-"""The certificates of the hub's own ports: made, kept, renewed, and shown in a handshake."""
+"""The certificates of the hub's own ports: made, stored, renewed, and presented in a handshake."""
 
 from __future__ import annotations
 

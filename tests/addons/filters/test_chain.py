@@ -1,4 +1,4 @@
-"""The chain of filters: its order, what each one promises, and the filters of others that stand in it."""
+"""The chain of filters: its order, the contract of each filter, and filters from other packages in it."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ KUBERNETES = endpoint_slice(
 )
 
 
-def test_the_hub_s_own_endpoint_is_not_taken_away_again(encoding: Encoding) -> None:
+def test_the_hubs_own_endpoint_is_not_removed_again(encoding: Encoding) -> None:
     """Filters that remove endpoints run before those that put in the hub's address."""
     world = World(
         services={("default", "kubernetes"): {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}}
@@ -126,7 +126,7 @@ def test_the_pool_does_not_take_the_local_endpoint_away_again(encoding: Encoding
 
 
 def test_localendpoint_overrides_the_address_of_forwardkubesvctraffic(encoding: Encoding) -> None:
-    """So localendpoint runs after forwardkubesvctraffic."""
+    """So localendpoint must run after forwardkubesvctraffic."""
     built_in, asked = ["forwardkubesvctraffic"], ["localendpoint"]
     assert run(built_in + asked, KUBERNETES, World(), encoding)[1] == ["169.254.20.11"]
     assert run(asked + built_in, KUBERNETES, World(), encoding)[1] == ["169.254.2.1"]

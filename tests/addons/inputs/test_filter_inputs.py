@@ -1,4 +1,4 @@
-"""The answers that filters get about the cluster, from stores filled by hand; and who hears that an answer changed."""
+"""The inputs that filters get, from stores filled by hand, and the notifications of changed inputs."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Cluster:
         fill(self.source(name).store, values, version, kind=kinds.get(name, "Node"))
 
     def apply(self, name: str, event: str, value: Json) -> set[InputKey]:
-        """One event of a source's watch; the notifications that it caused."""
+        """Apply an event of a source's watch; return the notifications that it causes."""
         self.notified.clear()
         self.source(name).store.apply(event, raw(value))
         return set().union(*self.notified)

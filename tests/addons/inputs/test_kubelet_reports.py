@@ -1,4 +1,4 @@
-"""Kubelet's words: they begin offline, follow the cloud's pod once it has them, and end with the last late slice."""
+"""Kubelet's reports: they begin offline, follow the cloud's pod once it has them, and end with the last slice."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ async def test_a_status_in_an_outage_replaces_that_of_the_copy(site: Site) -> No
     assert (site.report.addresses, site.report.version) == (("10.0.0.2",), 0), "the cloud has not heard it"
 
 
-async def test_a_copy_that_the_disk_gives_late_is_taken(site: Site) -> None:
+async def test_a_copy_that_the_disk_reads_late_is_used(site: Site) -> None:
     site.source("pods").store.empty()
     site.reports.left()
     assert site.report is None

@@ -1,4 +1,4 @@
-"""Inputs of filters: the sources that answer them, and the record of each question."""
+"""Inputs of filters: the sources that provide them, and the record of each request."""
 
 from __future__ import annotations
 

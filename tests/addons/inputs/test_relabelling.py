@@ -1,4 +1,4 @@
-"""Labels of other nodes as the manager writes them, and the node's own word on which nodes are healthy."""
+"""Labels of other nodes as the manager writes them, and the local report on healthy nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any sequence of changes of any input leaves every watcher with what a list shows, and with what the rules say."""
+"""After any sequence of input changes, every watcher has the state that a list shows and the rules require."""
 
 import asyncio
 from collections import Counter
@@ -62,7 +62,7 @@ worlds = st.builds(
 
 
 def make(hub: Hub, kind: str, name: str, value: Any) -> None:
-    """One change of the cluster or of local health."""
+    """Make a change of the cluster or of local health."""
     known = hub.world.slices.get(name)
     match kind:
         case "service":

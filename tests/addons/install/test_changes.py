@@ -1,4 +1,4 @@
-"""Files change whole and with a backup, and come back byte for byte, whatever happened meanwhile."""
+"""Files change atomically and with a backup, and are restored byte for byte, whatever happened meanwhile."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_changes_are_made_and_taken_back(root: Path) -> None:
+def test_changes_are_made_and_reverted(root: Path) -> None:
     ledger = Ledger(root, FOLDER)
     ledger.settings = {"node": "n1"}
     changes = [FileChange(FILE, b"changed"), FileChange(OTHER, b"new", 0o600)]
@@ -52,7 +52,7 @@ def test_changes_are_made_and_taken_back(root: Path) -> None:
     assert again.is_empty
 
 
-def test_a_change_that_was_noted_and_not_made_leaves_no_trace_once_taken_back(root: Path) -> None:
+def test_a_recorded_change_that_was_not_made_is_reverted_without_trace(root: Path) -> None:
     """The ledger is written before the file, and a killed run may have come no further."""
     ledger, noted = Ledger(root, FOLDER), root / "var/lib/ledger/ledger.json"
     ledger.apply([FileChange(OTHER, b"former")])

@@ -82,7 +82,7 @@ class Server(HttpServer):
         super().__init__(Handler, context)
 
 
-async def test_the_ca_of_this_hash_is_taken(tmp_path: Path) -> None:
+async def test_the_ca_with_this_hash_is_accepted(tmp_path: Path) -> None:
     server = Server(tmp_path, OTHER.certificate + AUTHORITY.certificate, AUTHORITY)
     with server:
         assert (
@@ -121,7 +121,7 @@ async def test_nothing_else_is(
     ],
     ids=["no signature", "another token's signature alone", "another secret"],
 )
-async def test_a_ca_that_is_not_signed_for_the_token_is_not_taken(
+async def test_a_ca_that_is_not_signed_for_the_token_is_refused(
     tmp_path: Path, token: str, message: str
 ) -> None:
     server = Server(tmp_path, AUTHORITY.certificate, AUTHORITY, token=token)

@@ -1,4 +1,4 @@
-"""Which kubeconfig `edgehub fleet` takes, and what it says where it cannot ask; the manifests in the program."""
+"""The kubeconfig of `edgehub fleet`, its errors without a cluster, and the manifests in the program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doctor looks at the node first, and goes no further than a kubeconfig lets it."""
+"""The doctor checks the node first, and stops at an unusable kubeconfig."""
 
 from __future__ import annotations
 

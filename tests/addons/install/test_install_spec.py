@@ -226,7 +226,7 @@ def test_an_invalid_node_name_is_not_installed(ledger: Ledger, method: Method) -
 
 
 def test_an_address_that_is_none_is_refused() -> None:
-    """It would be a line of the sockets' unit, and of kubelet's kubeconfig."""
+    """An invalid address would be written to the sockets' unit, and to kubelet's kubeconfig."""
     flags = ["--listen", "127.0.0.1\nListenStream=1", "--pod-address", "169.254.2.1"]
     with pytest.raises(ValueError, match="--listen"):
         parse_hub_flags(flags)

@@ -42,7 +42,7 @@ def files(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def test_files_are_laid_down_and_taken_back(root: Path, spec: InstallSpec) -> None:
+def test_files_are_written_and_reverted(root: Path, spec: InstallSpec) -> None:
     before, said = files(root), list[str]()
     installation(root, said).show(spec)
     assert "secret" not in "".join(said)
@@ -120,7 +120,7 @@ class KilledServices(Services):
 
 
 @pytest.mark.parametrize("finishes", [True, False])
-def test_a_run_that_was_killed_is_finished_or_taken_back_by_the_next(
+def test_a_killed_run_is_finished_or_reverted_by_the_next(
     root: Path, spec: InstallSpec, finishes: bool
 ) -> None:
     before = files(root)
@@ -137,7 +137,7 @@ def test_a_run_that_was_killed_is_finished_or_taken_back_by_the_next(
     assert files(root) == before
 
 
-def test_an_upgrade_that_was_killed_is_taken_back(root: Path, spec: InstallSpec) -> None:
+def test_a_killed_upgrade_is_reverted(root: Path, spec: InstallSpec) -> None:
     installation(root).install(spec, 1)
     before = files(root)
     settling: tuple[Callable[[], None], ...] = (
@@ -262,7 +262,7 @@ def test_a_static_pod_is_replaced_in_place_where_its_image_alone_is_another(
 
 
 def test_a_static_pod_gets_another_image(root: Path, spec: InstallSpec) -> None:
-    """One whose new hub fails has the former image again, and what the former hub will report."""
+    """If the new hub fails, the previous image is restored, and the previous hub will report that."""
     manifest = root / "etc/kubernetes/manifests/edgehub.yaml"
     state = root / "var/lib/edgehub"
     state.mkdir(parents=True)

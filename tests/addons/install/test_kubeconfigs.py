@@ -1,4 +1,4 @@
-"""Kubeconfigs that lead to the hub keep all else; copies find their files; what is shown holds no secret."""
+"""Kubeconfigs for the hub keep all other fields; copies find their files; diffs contain no secret."""
 
 from __future__ import annotations
 

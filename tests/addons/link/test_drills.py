@@ -13,7 +13,7 @@ from tests.addons.support.observed import value_of
 
 
 class Log:
-    """How often it was told that the drill changed."""
+    """Counts the notifications of a changed drill."""
 
     def __init__(self) -> None:
         self.times = 0

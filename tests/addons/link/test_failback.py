@@ -1,4 +1,4 @@
-"""Which of a node's uplinks is used, and when a better one is used again."""
+"""The uplink in use, and the return to a preferred one."""
 
 from __future__ import annotations
 

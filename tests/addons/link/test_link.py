@@ -1,4 +1,4 @@
-"""One connection for each server and identity, by TLS as it must be, and what a connection says of its server."""
+"""One connection for each server and identity, with the right TLS, and the health that it reports."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ async def test_answers_that_end_badly_have_the_server_probed(
         assert suspects == [world.health] * 2
 
 
-async def test_a_server_with_an_unanswered_request_is_asked_later_than_heard(tmp_path: Path) -> None:
+async def test_an_unanswered_request_is_noted_after_the_last_answer(tmp_path: Path) -> None:
     peer = Peer(lambda asked: None if asked.fields[":path"] == "/slow" else answer(asked))
     async with linked(peer, credentials(), server_context(tmp_path)) as world:
         await world.ask("/x")

@@ -1,4 +1,4 @@
-"""The servers that an operator names: host, port, and what each path begins with there."""
+"""The servers that an operator names: host, port, and path prefix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a server may be silent, by the round trips to it, and what a hub notices in a black hole."""
+"""The allowed silence of a server, by its round trips, and the detection of a black hole."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def test_a_black_hole_is_noticed_in_six_seconds_or_three_round_trips(
 @pytest.mark.looptime
 @pytest.mark.parametrize("round_trip", [0.05, 2.0])
 async def test_a_server_that_owes_an_answer_is_probed_sooner(server: World, round_trip: float) -> None:
-    """So a lease whose renewal got lost does not wait for the silence before the probe, too."""
+    """So a lease whose renewal was lost does not also wait for the silence before the probe."""
     loop, health = asyncio.get_running_loop(), server.health
     server.pong_after = round_trip
     server.start()
@@ -133,7 +133,7 @@ async def test_a_server_that_is_up_is_pinged_and_no_more(server: World) -> None:
 
 
 @pytest.mark.looptime
-async def test_a_ping_that_is_not_answered_is_an_outage_until_probes_say_else(server: World) -> None:
+async def test_an_unanswered_ping_is_an_outage_until_probes_succeed(server: World) -> None:
     loop = asyncio.get_running_loop()
     server.pong_after = 0.05
     server.start()

@@ -1,4 +1,4 @@
-"""TLS to the cloud, by real handshakes: the servers that the hub trusts, and the certificate that it shows."""
+"""TLS to the cloud, by real handshakes: the servers that the hub trusts, and the certificate that it presents."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ async def test_an_alert_ends_the_inner_connection_properly_and_a_cut_does_not(tm
             assert server.inside.has_ended is not is_cut
 
 
-async def test_both_ends_say_why_a_handshake_fails(tmp_path: Path) -> None:
+async def test_both_ends_report_why_a_handshake_fails(tmp_path: Path) -> None:
     async with both_ends(tmp_path, "elsewhere") as (client, server):
         await until(lambda: client.is_closing() and server.is_closing())
         assert client.refusal == "certificate verify failed"
@@ -121,7 +121,7 @@ async def test_both_ends_say_why_a_handshake_fails(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("reads", [True, False])
 async def test_answers_to_new_keys_go_out_and_wait_for_no_client_that_does_not_read(reads: bool) -> None:
-    """They stayed in OpenSSL's buffer as long as the hub had nothing else to write, without a bound."""
+    """The answers stayed in OpenSSL's buffer until the hub had something else to write, without a bound."""
 
     class NewKeys:
         """Stands for OpenSSL, which owes an answer to each byte that comes, for a client that only renews its keys."""

@@ -1,4 +1,4 @@
-"""The way to a server: through a proxy's tunnel, and the bytes that are counted on it."""
+"""The connection to a server through a proxy's tunnel, and its byte counts."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ async def test_an_end_of_the_server_is_an_orderly_end(tmp_path: Path, tls: bool)
 
 
 async def test_an_abort_without_close_notify_is_no_orderly_end(tmp_path: Path) -> None:
-    """Whoever is on the way can cut a connection."""
+    """Any device on the path can cut a connection."""
 
     def cut(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.transport.abort()

@@ -1,4 +1,4 @@
-"""Copies on a disk of the test's own."""
+"""Copies on a disk for one test."""
 
 from __future__ import annotations
 

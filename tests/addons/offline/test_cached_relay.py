@@ -240,7 +240,7 @@ async def test_what_only_the_cloud_reads_is_no_fault_of_the_client(node: Node, c
 
 
 @pytest.mark.parametrize("was_sent", [True, False])
-async def test_a_write_is_sent_once_and_taken_by_the_node_when_no_answer_comes(
+async def test_a_write_is_sent_once_and_accepted_by_the_node_without_an_answer(
     node: Node, was_sent: bool
 ) -> None:
     """The cloud took it; the node's former status then made an empty patch, and the cloud kept the middle one."""

@@ -1,4 +1,4 @@
-"""The cached relay: no old answer after a refusal of the cloud; lists in pages, and lists of the past."""
+"""The cached relay: no old response after the cloud's refusal; paged lists, and lists at past versions."""
 
 from __future__ import annotations
 

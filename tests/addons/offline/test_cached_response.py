@@ -1,4 +1,4 @@
-"""One kept answer: read in either encoding and bounded when unpacked, the head of a list, and lists in pages."""
+"""One cached response: read in either encoding, bounded when decompressed, the head of a list, and pages."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_the_content_length_decides_whether_an_answer_is_too_large(length: str, 
 
 
 def test_an_answer_of_several_gzip_members_is_read_completely() -> None:
-    """Since Kubernetes 1.37 each flush of an answer is a gzip member of its own."""
+    """Since Kubernetes 1.37 each flush of a response is its own gzip member."""
     body = raw(node("n"))
     headers = {"content-type": JSON, "content-encoding": "gzip"}
     assert (

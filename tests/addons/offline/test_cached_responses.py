@@ -1,4 +1,4 @@
-"""Copies of answers: found for the same question and form, by the same identity, within bounds, after a restart."""
+"""Cached responses: found for the same request and form, by the same identity, within bounds, after a restart."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ async def test_answers_to_callers_never_evict_those_of_the_node(copies: DiskCopi
     ],
 )
 def test_the_bytes_of_each_share_are_bounded(sizes: dict[str, int], left: dict[str, int]) -> None:
-    """By MiB: 64 in all, 16 of them of others, 4 of each of them."""
+    """In MiB: 64 in all, 16 for other callers together, 4 for each of them."""
     assert (MAX_ALL_CACHED, OTHERS_BYTES, IDENTITY_BYTES) == (64 * 2**20, 16 * 2**20, 4 * 2**20)
     shares = Shares()
     for owner, size in sizes.items():
@@ -253,7 +253,7 @@ def test_the_resource_of_a_kind(kind: str, resource: str) -> None:
 
 
 async def test_an_answer_of_an_earlier_release_is_read_and_ends_with_a_write(tmp_path: Path) -> None:
-    """Its index said nothing of objects: a write would have left the answer as it was, for ever."""
+    """Its index had no object names, so a write would have left the response unchanged, for ever."""
     async with copies_in(tmp_path) as copies:
         rows = {"csinode": answer(NODE).dump(), "version": answer(b'{"major":"1"}').dump()}
         former = {name: orjson.dumps(("digest", len(row), 1, "")) for name, row in rows.items()}

@@ -101,11 +101,11 @@ async def test_a_doubted_copy_is_hidden_from_the_next_process(copies: DiskCopies
     store = Store()
     copy = copies.copy("", PODS, store)
     store.replace(CODEC, "v1", "Pod", 5, [pod("a", 3)])
-    store.stand(Standing.DOUBTED)
+    store.set_standing(Standing.DOUBTED)
     await settled(copy)
     back = await restored(copies)
     assert (back.complete, back.former_version) == (False, 5)
-    store.stand(Standing.GOOD)
+    store.set_standing(Standing.GOOD)
     await settled(copy)
     assert shown(await restored(copies)) == {"a": 3}
 
@@ -252,9 +252,7 @@ async def test_a_source_that_drops_its_objects_as_it_ends_leaves_the_last_ones_o
         assert shown(await restored(copies)) == {"a": 3, "b": 6}
 
 
-async def test_no_batch_is_taken_in_the_middle_of_a_list(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_batch_splits_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Under mitmproxy a task runs as far as it can where it is made."""
     asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
     monkeypatch.setattr("addons.offline.tables.pending_rows.MAX_UNWRITTEN", OF_A_ROW)

@@ -184,7 +184,7 @@ async def test_a_failed_renewal_is_retried_as_soon_as_a_server_is_usable(kubelet
 async def test_a_lease_that_was_deleted_in_the_cloud_is_kubelets_to_make(
     kubelet: World, is_restarted: bool
 ) -> None:
-    """Its Node was deleted and registered again: the hub made the Lease of the former one anew, for ever."""
+    """Its Node was deleted and registered again: the hub recreated the previous Node's Lease, for ever."""
     await kubelet.put()
     async with kubelet.running():
         await until(lambda: len(kubelet.cloud.heard) == 3)
@@ -308,7 +308,7 @@ async def test_no_content_of_the_clouds_lease_ends_the_renewals(kubelet: World, 
 async def test_a_time_that_an_earlier_process_wrote_is_not_gone_behind(
     kubelet: World, wall: type[Wall]
 ) -> None:
-    """Its clock may have been another."""
+    """The earlier process's clock may have been another."""
     wall.at -= datetime.timedelta(days=1)
     kubelet.cloud.says = [lease(version=7)]
     await kubelet.put()

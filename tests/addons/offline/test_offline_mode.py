@@ -12,7 +12,7 @@ import pytest
 from addons.offline.copies import DiskCopies
 from addons.offline.offline_tables import OfflineTables
 from addons.requests.route_decision import RouteKind
-from kube.concurrency.notifier import first_of
+from kube.concurrency.notifier import wait_for_any
 from kube.http.client import Client
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.reflector import Reflector
@@ -91,7 +91,7 @@ class Beginning:
         """The names in the initial events."""
         async with asyncio.timeout(5):
             while self.copy.is_starting or not self.store.complete:
-                await first_of(self.store.next_update(), self.reflector.changed.wait())
+                await wait_for_any(self.store.next_update(), self.reflector.changed.wait())
         return {item.key[1] for item in self.store}
 
     async def end(self) -> None:
@@ -109,7 +109,7 @@ async def client(cloud: ScriptableCloud) -> AsyncIterator[Client]:
 
 @pytest.fixture
 async def stored_copies(cloud: ScriptableCloud, client: Client, copies: DiskCopies) -> None:
-    """One service, in the cloud and on disk."""
+    """A Service in the cloud and on disk."""
     cloud.store.create(service("one"))
     first = Beginning(client, copies)
     await first.shown()

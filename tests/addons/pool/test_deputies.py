@@ -157,7 +157,7 @@ class Clocks:
         return self.slots.begin_at(type_, at_once=at_once)
 
 
-def test_a_slot_stays_until_it_is_taken_or_forgotten() -> None:
+def test_a_slot_stays_until_it_is_used_or_expires() -> None:
     clocks = Clocks()
     assert clocks.slots.next_in == math.inf
     assert clocks.begin_at() == 54.0
@@ -169,7 +169,7 @@ def test_a_slot_stays_until_it_is_taken_or_forgotten() -> None:
     assert clocks.begin_at() == 64.0
 
 
-def test_an_expired_slot_is_missed_unless_it_was_taken() -> None:
+def test_an_expired_slot_is_missed_unless_it_was_used() -> None:
     clocks = Clocks()
     clocks.begin_at()
     assert not clocks.slots.has_missed(SERVICES)

@@ -1,4 +1,4 @@
-"""Which server each shared source of a follower reads from, as leaders fail, lose the cloud and come back."""
+"""The server of each shared source of a follower, as leaders fail, lose the cloud and come back."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class Scene:
         self.selector.update(role, config, MEMBERS, can_serve=can_serve)
 
     async def server(self) -> str:
-        """Where the source reads from when it asks now."""
+        """The server that the source would read from now."""
         found = await self.selector.server(self.reader, resumes=True)
         self.reader.peer = found
         name = found.node if found is not None else "cloud"

@@ -111,7 +111,7 @@ async def test_a_deputy_with_the_address_of_a_leader_is_ignored(scene: Scene, ad
     assert {each.server.node for each in scene.peers.healths.values()} == {"a", "b", SECOND}
 
 
-async def test_a_pool_without_deputies_has_none_whatever_leaders_say(scene: Scene) -> None:
+async def test_a_pool_without_deputies_ignores_those_that_leaders_name(scene: Scene) -> None:
     scene.update(can_serve=True)
     await learn(scene)
     config = POOL._replace(has_deputies=False)

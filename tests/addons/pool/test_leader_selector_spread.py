@@ -19,7 +19,7 @@ pytestmark = pytest.mark.looptime
 SIZE = 38
 """Followers of a pool of forty nodes."""
 A_SECOND = 4
-"""How many of the pool may begin to read from the cloud within a second."""
+"""The most nodes of the pool that may begin to read from the cloud within a second."""
 
 
 def _most_in_a_second(server: PoolServer) -> int:
@@ -215,10 +215,10 @@ async def test_a_pool_without_a_leader_reads_the_cloud_spread_over_slots(knows: 
 async def test_a_restored_cloud_sees_no_more_of_a_pool_and_every_copy_is_the_restored_one(
     leader_notices: float,
 ) -> None:
-    """Whoever notices first. Each node notices by a source of its own, and then asks for all others."""
+    """Each node detects the restore by one source, and then requests all others."""
 
     async def notice(pool: Pool, within: float) -> None:
-        """One node after the other finds the cloud restored by a source of its own."""
+        """Let one node after another detect the restored cloud by one source."""
         for each in pool.followers:
             each.reflector.verify()
             await asyncio.sleep(within / SIZE)

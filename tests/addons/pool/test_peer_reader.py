@@ -94,7 +94,7 @@ class Scene:
         try:
             return await self.watch()
         except Switched:
-            assert await self.reader.goes_elsewhere()
+            assert await self.reader.leaves_cloud()
             return await self.watch()
 
 
@@ -177,14 +177,14 @@ async def test_a_leader_with_a_short_history_is_left_until_the_store_has_moved_o
 
 
 async def test_a_leader_that_did_not_list_proves_its_history_before_it_is_watched() -> None:
-    """It may know of a restore of the cloud that the leader who listed had not heard of."""
+    """The new leader may know of a restore that the leader which listed did not."""
     scene = Scene()
     assert await scene.list() == b'{"from":"a"}'
     scene.chooser.order.reverse()
     with pytest.raises(Switched):
         await scene.watch()
     assert [asked.method for asked in scene.client.asked] == ["GET"], "no watch is opened"
-    assert await scene.reader.goes_elsewhere(), "the caller has the proof made"
+    assert await scene.reader.leaves_cloud(), "the caller has the proof made"
     assert await scene.watch() == b"b"
 
 
@@ -223,7 +223,7 @@ async def test_the_history_of_the_cloud_is_verified_after_a_leader() -> None:
     for _ in range(2):
         with pytest.raises(Switched):
             await scene.watch()
-    assert not await scene.reader.goes_elsewhere(), "the caller has the proof made"
+    assert not await scene.reader.leaves_cloud(), "the caller has the proof made"
     assert await scene.watch() == b"cloud"
 
 

@@ -182,7 +182,7 @@ async def announced(node: Node) -> AsyncIterator[Announcement]:
         yield made
 
 
-async def test_the_port_is_announced_and_taken_back() -> None:
+async def test_the_port_is_announced_and_withdrawn() -> None:
     node = Node()
     async with announced(node) as announcement:
         announcement.announce(True)

@@ -175,7 +175,7 @@ async def test_listeners_are_opened_and_stay_open() -> None:
         assert len(closed([ANY, other])) == 2
 
 
-async def test_a_taken_port_is_an_error_with_its_number_and_no_log_of_mitmproxy(
+async def test_a_used_port_is_an_error_with_its_number_and_no_log_of_mitmproxy(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with (

@@ -123,7 +123,7 @@ async def test_a_lost_listener_is_reopened_logged_and_counted(
     assert world.listening() == [address_of(world.spec)]
 
 
-async def test_a_listener_on_a_taken_port_is_retried_until_it_is_free(
+async def test_a_listener_on_a_used_port_is_retried_until_it_is_free(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     host, port = address_of(world.spec)

@@ -1,4 +1,5 @@
-"""Which callers the hub lends its identity: a table of listeners, certificates and headers; and what tokens say."""
+"""The callers to which the hub lends its identity: a table of listeners, certificates and headers; and tokens'
+contents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each client says whose credentials its requests carry: see also `tests.addons.requests.test_caller`."""
+"""The credentials of each client's requests: see also `tests.addons.requests.test_caller`."""
 
 from __future__ import annotations
 

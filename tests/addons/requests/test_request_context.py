@@ -1,4 +1,4 @@
-"""The right to send a request to a server: who may make it, and of which routes."""
+"""The right to send a request to a server: its holders, and the routes that have it."""
 
 from __future__ import annotations
 

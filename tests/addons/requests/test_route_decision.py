@@ -32,7 +32,7 @@ ONE_SLICE = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/web"
 IMPERSONATOR = Caller(CredentialSource.HUB, impersonates=True)
 WATCH_LIST = "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
 STRAY_TOKEN = Caller(CredentialSource.OWN, "")
-"""One whose token is in Sec-WebSocket-Protocol of a request that asks for no WebSocket: kube-apiserver reads none."""
+"""A caller with a token in Sec-WebSocket-Protocol of a request for no WebSocket, which kube-apiserver ignores."""
 
 
 def route(
@@ -300,7 +300,7 @@ def test_without_json_it_gets_nothing() -> None:
 
 
 def test_a_follower_that_asks_for_metadata_gets_complete_objects() -> None:
-    """It takes a leader that refuses them for one that does not serve."""
+    """A follower treats a leader that refuses metadata as one that does not serve."""
     info = parse_request("GET", SERVICES)
     assert info.type is not None
     accept = ListWatch(info.type).accept_names

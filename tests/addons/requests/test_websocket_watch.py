@@ -1,4 +1,4 @@
-"""A watch by WebSocket: how it is framed, what the client may send, and how either side ends it."""
+"""A watch over WebSocket: its framing, the client's messages, and the close from either side."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Events:
 
 
 class Watching:
-    """One watch under way, and its client."""
+    """An open watch, and its client."""
 
     def __init__(self, client: NotedRequest, events: Events) -> None:
         self.client, self.events = client, events

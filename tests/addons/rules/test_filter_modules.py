@@ -1,4 +1,4 @@
-"""Filters that an operator brings: from files and packages, and tried before they are in force."""
+"""Filters from an operator's files and packages, which are tried before they apply."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_an_installed_package_brings_filters(tmp_path: Path, monkeypatch: pytest
         FilterModules(FILTERS, [])
 
 
-async def test_a_change_is_taken_over_and_a_broken_one_is_not(
+async def test_a_valid_change_is_loaded_and_an_invalid_one_is_not(
     file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(filter_modules, "LOOK", 0.01)

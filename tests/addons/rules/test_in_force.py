@@ -1,4 +1,4 @@
-"""The rules in force: how they are read and edited, the versions given by them, and the Events about bad ones."""
+"""The rules in force: reading and editing, the versions given under them, and Events about invalid entries."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def test_an_edit_retains_versions_given_before_for_resources_unheard_since() -> 
 
 
 def test_an_edit_retains_versions_given_by_filtered_views_of_each_resource() -> None:
-    """One number for all resources once refused each list of the others for ever."""
+    """A single number for all resources once refused each list of the other resources for ever."""
     stored: list[RulesEdit] = []
     given = IssuedVersions(None, stored.append)
     given.rules_edited("a", {})

@@ -346,7 +346,7 @@ def test_rules_of_another_meaning_have_another_digest() -> None:
     assert len(digests) == 11
 
 
-def test_lists_and_watches_share_a_view_unless_the_rules_tell_them_apart() -> None:
+def test_lists_and_watches_share_a_view_unless_the_rules_differ() -> None:
     slices = ("reader", "discovery.k8s.io", "endpointslices")
     same = parse_rules({"filter_servicetopology": "reader/endpointslices"})
     apart = parse_rules({"filter_servicetopology": "reader/endpointslices#watch"})

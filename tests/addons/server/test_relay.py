@@ -1,4 +1,4 @@
-"""A request at a server: what the server is asked, and when it may send more."""
+"""A relayed request at its server: what the hub sends, and when it reads more of the response."""
 
 from __future__ import annotations
 

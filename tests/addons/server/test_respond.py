@@ -1,4 +1,4 @@
-"""The hub's own answers: which parts a client is sent, when, and what becomes of one that fails."""
+"""The hub's own responses: the parts that a client is sent, when, and failing ones."""
 
 from __future__ import annotations
 

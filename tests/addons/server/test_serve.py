@@ -1,4 +1,4 @@
-"""A request from its head to its answer: refused bodies, early answers, requests that a server did not process."""
+"""A request from its head to its response: refused bodies, early responses, requests that a server did not process."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ TOO_LARGE = b"HTTP/1.1 413 Too Large\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nl
 
 @pytest.mark.parametrize("is_streamed", [True, False])
 async def test_an_answer_before_the_end_of_its_request_is_complete_over_http2(is_streamed: bool) -> None:
-    """Its client may wait for that end, and send no more."""
+    """The client may wait for the end of the response before it sends more."""
     post = {":method": "POST", ":scheme": "https", ":authority": "hub", ":path": "/"}
     server = Hasty(TOO_LARGE)
     async with server.serve(), connected(server) as (proxy, streams):

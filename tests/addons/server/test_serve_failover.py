@@ -1,4 +1,4 @@
-"""A request that is turned to the hub when its server fails, and answers that a person holds."""
+"""A request that the hub answers after its server failed, and intercepted responses."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ async def test_a_failover_over_http2_answers_without_disturbing_parallel_streams
 
 @pytest.mark.parametrize("node_says", BROKEN.values(), ids=BROKEN)
 @pytest.mark.parametrize("says", BROKEN.values(), ids=BROKEN)
-async def test_a_request_is_turned_once(proxy: Proxy[Raw], says: bytes, node_says: bytes) -> None:
-    """Where the node's own answer fails as well, the client gets 502: no loop, and no silence."""
+async def test_a_request_fails_over_once(proxy: Proxy[Raw], says: bytes, node_says: bytes) -> None:
+    """If the node's own answer fails as well, the client gets 502: neither a loop nor silence."""
     proxy.server.says, proxy.node.says = says, node_says
     async with proxy.serve(), asyncio.timeout(5):
         assert parts(await proxy.ask(GET))[0] == 502

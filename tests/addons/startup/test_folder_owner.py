@@ -1,4 +1,4 @@
-"""A state folder serves whose it is, and nobody else: what another left there is set aside, one of them at most."""
+"""A state folder belongs to one owner: another owner's content is moved aside, and at most one is kept."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_an_unknown_identity_does_not_replace_a_known_one(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("content", [None, "{", "[]", '{"node": "n2"}'])
-def test_a_folder_that_does_not_say_is_taken_over(tmp_path: Path, content: str | None) -> None:
+def test_a_folder_without_an_owner_is_claimed(tmp_path: Path, content: str | None) -> None:
     write(tmp_path, "of a hub before")
     if content is not None:
         (tmp_path / FILE).write_text(content)

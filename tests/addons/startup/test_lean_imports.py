@@ -1,4 +1,4 @@
-"""The program's imports, in a process of its own."""
+"""The program's imports, tested in a separate process."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ class OfflineWorld:
         self, target: str, accept: str = JSON, identity: CloudIdentity = HUB_IDENTITY
     ) -> Json | int | None:
         """The document of the answer, in JSON, or the code of a refusal; None where the node has nothing."""
-        self.accepted.lay()
+        self.accepted.apply_to_copies()
         try:
             answer = await self.reads.answer(
                 identity, asked("GET", target, accept=accept), read_of(target, accept)

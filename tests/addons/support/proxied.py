@@ -186,7 +186,7 @@ class Http2Server(Listening):
         self._open[which][1].close()
 
     def tell_much(self, which: int, stream: int, size: int) -> None:
-        """So many bytes of a watch, as far as the window allows; the rest follows."""
+        """Send this many bytes of a watch, as far as the window allows; the rest follows."""
         self._much[which, stream] = size
         self._tell_on(which)
 

@@ -1,4 +1,4 @@
-"""How the log is written, and the last lines of it that people see."""
+"""The format of the log, and the last lines that the hub stores."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_control_characters_in_messages_are_escaped_in_the_log(
 
 
 @pytest.mark.parametrize(("level", "heard"), [("info", ["error"]), ("debug", ["warning", "error"])])
-def test_libraries_tell_of_each_client_only_when_asked(
+def test_libraries_log_each_client_only_on_request(
     root_logger: logging.Logger, capsys: pytest.CaptureFixture[str], level: str, heard: list[str]
 ) -> None:
     log_to_stderr(level, "json")

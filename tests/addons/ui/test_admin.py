@@ -134,7 +134,7 @@ async def test_the_timeline_of_the_page_runs_before_its_first_client(
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1", "::1"])
-async def test_it_listens_where_the_settings_say(hub: RunningHub, listen: str) -> None:
+async def test_it_listens_at_the_addresses_of_the_settings(hub: RunningHub, listen: str) -> None:
     settings = dataclasses.replace(hub.settings, listen=listen)
     async with served(dataclasses.replace(hub, settings=settings)) as pages:
         assert (await pages.ask("/healthz"))[0] == 200

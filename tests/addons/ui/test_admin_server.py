@@ -1,4 +1,4 @@
-"""The server of the admin port under clients that stay, that leave, and that ask for what is not there."""
+"""The server of the admin port with clients that stay, leave, or request unknown pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a component sees an object as it does: the words for people, from the live parts."""
+"""Explanations why a component sees an object as it does, from the live parts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def text_of(explanation: Explanation) -> str:
 
 @pytest.fixture
 async def sliced(parts: HubWorld, cloud: ScriptableCloud) -> HubWorld:
-    """One slice, of a Service that stays on its node; the hub knows both."""
+    """A slice of a Service that stays on its node; the hub has both."""
     cloud.store.create(service("web", annotations=TOPOLOGY))
     cloud.store.create(endpoint_slice("web-1", ["n1", "n2"]))
     await parts.source(SLICES)

@@ -1,4 +1,4 @@
-"""Common handling of the admin port's requests: access, their number at once, and endless answers."""
+"""The admin port's common handling of requests: access, concurrency, and endless answers."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Cloud(AnsweringClient):
         self.refuses_changes = False
         self.held = 0
         self.holds: asyncio.Event | None = None
-        """Until it is set, no question is answered."""
+        """While this is not set, no request is answered."""
 
     @property
     def found(self) -> Json:

@@ -1,4 +1,4 @@
-"""Bodies of the API as a person reads them, without what is secret."""
+"""Bodies of the API as text for people, without secrets."""
 
 from __future__ import annotations
 

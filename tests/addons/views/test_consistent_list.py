@@ -1,4 +1,4 @@
-"""How the hub tells that its copy is as new as the cloud: it has each object, and none that was deleted."""
+"""The check that a copy is as new as the cloud: it has each object, and no deleted one."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ async def test_a_copy_that_contradicts_the_cloud_is_listed_again(
     await run_callbacks()
     assert not waiting.done()
     assert source.reflector.disproved
-    source.store.stand(Standing.DISPROVED)
+    source.store.set_standing(Standing.DISPROVED)
     fill(source.store, services, 9)
     source.store.advance(9)
     assert await waiting == 9
@@ -162,13 +162,13 @@ async def test_a_cloud_that_is_behind_the_copy_was_restored(source: HandSource) 
     waiting = begin(source, Cloud(services, 6))
     await run_callbacks()
     assert source.reflector.disproved
-    source.store.stand(Standing.DISPROVED)
+    source.store.set_standing(Standing.DISPROVED)
     fill(source.store, services, 6)
     assert await waiting == 6
 
 
 async def test_a_copy_that_each_list_leaves_disproved_ends_in_504(source: HandSource) -> None:
-    """Its leader cannot reach the restored cloud, and lists what it had before, again and again."""
+    """The leader cannot reach the restored cloud, and lists the previous state again and again."""
     cloud = Cloud([service("a", 5), service("b", 6)], 6)
     waiting = begin(source, cloud)
     for _ in range(2 * ATTEMPTS):

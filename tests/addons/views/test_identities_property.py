@@ -60,7 +60,7 @@ class World:
         )
 
     async def check(self, parts: HubWorld, who: str, target: str, component: str) -> None:
-        """One request, which the cloud would answer alike."""
+        """Send a request, and check that the cloud would answer it in the same way."""
         try:
             route = parts.context(target, component, caller=CALLERS[who]).route
             if route is None or route.kind is not RouteKind.VIEW:

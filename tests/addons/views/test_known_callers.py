@@ -94,7 +94,7 @@ def test_the_clouds_no_ends_a_token_and_all_that_is_known_of_it(node: Node, rest
     assert (node.user(TOKEN), node.right(TOKEN)) == ("", None)
 
 
-def test_a_right_that_was_taken_away_stays_away(node: Node) -> None:
+def test_a_revoked_right_stays_revoked(node: Node) -> None:
     node.known.is_of(TOKEN, USER)
     node.known.has_right(TOKEN, SERVICES)
     node.known.has_right(TOKEN, SERVICES, "forbidden: no more")
@@ -126,21 +126,21 @@ def test_tokens_of_one_service_account_share_reviews(node: Node) -> None:
         return jwt(claims).removeprefix("Bearer ")
 
     first, second = given("1"), given("2")
-    node.known.was_given(first)
+    node.known.note_given(first)
     node.known.is_of(f"Bearer {first}", USER)
     node.known.has_right(f"Bearer {first}", right(EVENTS, "POST"))
-    node.known.was_given(second)
+    node.known.note_given(second)
     node.start()
     assert node.user(f"Bearer {second}") == USER, "as the cloud would name it"
     assert node.right(f"Bearer {second}", right(EVENTS, "POST")) == ""
     for stranger in (given("3"), given("4", uid="made anew"), given("5", name="other")):
         assert node.right(f"Bearer {stranger}", right(EVENTS, "POST")) is None
-    node.known.was_given(given("4", uid="made anew"))
+    node.known.note_given(given("4", uid="made anew"))
     assert node.right(f"Bearer {given('4', uid='made anew')}", right(EVENTS, "POST")) is None
     node.known.is_refused(f"Bearer {first}")
     assert node.right(f"Bearer {second}", right(EVENTS, "POST")) == "", "its pod lives on"
     node.known.is_refused(f"Bearer {second}")
-    node.known.was_given(given("6"))
+    node.known.note_given(given("6"))
     assert node.right(f"Bearer {given('6')}", right(EVENTS, "POST")) is None
 
 
@@ -149,7 +149,7 @@ def test_a_token_that_the_cloud_did_not_give_here_has_its_own_rights_alone(node:
         node.known.is_of(token, USER)
     node.known.has_right(TOKEN, SERVICES)
     assert (node.right(TOKEN), node.right(OTHER)) == ("", None)
-    node.known.was_given("no JWT")
+    node.known.note_given("no JWT")
     assert node.user("Bearer no JWT") == ""
 
 

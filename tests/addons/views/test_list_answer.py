@@ -1,4 +1,4 @@
-"""Lists go out in pieces of a bounded size, other clients get turns in between, and the answer is the same."""
+"""Lists are sent in pieces of a bounded size, other clients are served in between, and the result is the same."""
 
 from __future__ import annotations
 

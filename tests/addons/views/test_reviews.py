@@ -346,7 +346,7 @@ async def test_a_stored_review_of_an_expired_token_does_not_count(
     assert await code_of(lambda: reviews.may_read(token, LIST)) == 401
 
 
-def test_a_right_that_is_taken_away_is_noticed_within_a_minute() -> None:
+def test_a_revoked_right_is_noticed_within_a_minute() -> None:
     assert REMEMBER + max(CHECK_INTERVAL) < 60
 
 

@@ -1,4 +1,4 @@
-"""Clients that hold their version from elsewhere than the view that they resume in: nothing hidden stays with them.
+"""Clients whose version is not from the view in which they resume: they keep no hidden object.
 
 Each test has two clients of one component, because the view's history begins with the answer to the other one.
 """

@@ -39,7 +39,7 @@ def names(found: Json) -> list[str]:
 
 
 async def rest(parts: HubWorld, first: Json, path: str = SERVICES) -> Json:
-    """All that follows a page."""
+    """All pages after the first."""
     return await page(parts, path, **{"continue": first["metadata"]["continue"]})
 
 

@@ -60,7 +60,7 @@ async def test_a_watch_list_at_a_version_that_the_hub_gave_ends_its_state_there(
         assert int(json.loads((await watch.next()).raw)["metadata"]["resourceVersion"]) >= ahead
 
 
-async def test_a_version_that_the_hub_gave_is_taken_without_a_cloud(
+async def test_a_version_that_the_hub_gave_is_accepted_without_a_cloud(
     parts: HubWorld, cloud: ScriptableCloud, ahead: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for source in parts.sources:

@@ -1,4 +1,4 @@
-"""A source: one list and watch for all who may see it, its views, its end, and what the log tells of it."""
+"""A source: one list and watch for all permitted clients, its views, its end, and its log lines."""
 
 from __future__ import annotations
 
@@ -172,7 +172,8 @@ async def test_a_closed_source_refuses_waiters_and_leaves_no_task(
 
 @pytest.mark.usefixtures("uncollected", "copied")
 async def test_nothing_of_a_source_outlives_it(parts: HubWorld, cloud: ScriptableCloud) -> None:
-    """One that is closed for its size would stay in memory until a full collection, with all its objects."""
+    """A source that is closed for its size would otherwise stay in memory until a full collection, with all its
+    objects."""
     parts.sources.noted = observed_events(lambda _: None)
     cloud.store.create(service("web"))
     source = await parts.source()

@@ -1,4 +1,4 @@
-"""Sources start with their first client, serve all who ask the same, follow the rules, and stop after the last."""
+"""Sources start with their first client, serve all clients of the same list-watch, follow the rules, and stop."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_a_new_token_of_the_same_identity_is_used_when_the_old_one_ends(
 
 
 async def test_an_expired_token_ends_no_watch_of_another_pod(parts: HubWorld, cloud: ScriptableCloud) -> None:
-    """Both pods are of one service account, and the one that died had asked last."""
+    """Both pods have one service account, and the deleted pod had sent the last request."""
     user = User("system:serviceaccount:kube-system:coredns")
     cloud.access.tokens |= {"alive": user, "dying": user}
     cloud.store.create(service("web"))

@@ -194,7 +194,7 @@ async def test_a_watch_ends_when_its_client_loses_the_right_to_it(
             await watch.next()
 
 
-async def test_a_list_is_refused_as_soon_as_its_right_is_taken_away(
+async def test_a_list_is_refused_as_soon_as_its_right_is_revoked(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the hub has a copy of its own for this identity, which the cloud goes on filling."""

@@ -23,7 +23,7 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class Cloud:
-    """One of the two clouds."""
+    """The real or the scriptable cloud."""
 
     caller: Caller
 

@@ -37,14 +37,14 @@ async def test_a_generated_name_has_five_more_characters(caller: Caller, config_
     assert created["metadata"]["generateName"] == "g-"
 
 
-async def test_fields_of_the_server_are_not_taken_from_the_client(caller: Caller, config_maps: str) -> None:
+async def test_server_fields_ignore_the_clients_values(caller: Caller, config_maps: str) -> None:
     metadata = {"name": "a", "uid": "mine", "creationTimestamp": "2001-01-01T00:00:00Z"}
     created = await caller.post(config_maps, {"metadata": metadata})
     assert created["metadata"]["uid"] != "mine"
     assert created["metadata"]["creationTimestamp"] > "2002"
 
 
-async def test_a_name_is_taken_once(caller: Caller, config_maps: str) -> None:
+async def test_a_name_is_used_once(caller: Caller, config_maps: str) -> None:
     await caller.post(config_maps, config_map("a"))
     reply = await caller.send("POST", config_maps, body=config_map("a"))
     status = reply.json()

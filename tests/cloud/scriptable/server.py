@@ -51,7 +51,7 @@ type Send = Callable[[bytes], Awaitable[None]]
 
 
 class Ending(Enum):
-    """How a stream ended, for the HTTP side to do."""
+    """How a stream ended, for the HTTP side to carry out."""
 
     CLEAN = auto()
     LOST = auto()

@@ -1,4 +1,4 @@
-"""Autonomous nodes that go away, before the real API server and the real kube-controller-manager."""
+"""Autonomous nodes that become silent, with the real API server and the real kube-controller-manager."""
 
 from __future__ import annotations
 

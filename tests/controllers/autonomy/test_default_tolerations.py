@@ -1,6 +1,6 @@
-"""Pods with the toleration that kube-apiserver gives by default, over the whole of its time.
+"""Pods with kube-apiserver's default toleration, for its whole duration.
 
-It is a minute here, the shortest that the manager leaves as it is, and 300 s in clusters.
+It is a minute here, the shortest that the manager does not extend, and 300 s in clusters.
 """
 
 from __future__ import annotations

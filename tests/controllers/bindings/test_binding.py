@@ -1,4 +1,4 @@
-"""Bindings: what is read of them, which workloads they concern, and their status."""
+"""Bindings: their parsing, the workloads that match, and their status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""How fast the controller writes, on a virtual clock: so many workloads a second, and one status for many changes."""
+"""The pace of the controller's writes, on a virtual clock: a limit of workloads a second, and one status for many
+changes."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from tests.controllers.support.workloads import DEPLOYMENT, image
 
 
 def deployment(number: int) -> Json:
-    """One of the many of a YurtAppSet."""
+    """A Deployment of a YurtAppSet with many."""
     made = copy.deepcopy(DEPLOYMENT)
     owner = {
         "apiVersion": "apps.openyurt.io/v1beta1",
@@ -45,7 +46,7 @@ def binding(tag: str, generation: int) -> Json:
 
 
 def written(cluster: PretendedCluster, resource: str) -> list[float]:
-    """When objects of a resource were patched."""
+    """The times at which objects of a resource were patched."""
     return [at for at, path in cluster.patches if f"/{resource}/" in path]
 
 

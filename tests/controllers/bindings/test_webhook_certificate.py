@@ -1,4 +1,4 @@
-"""The webhook's certificates: which the manager keeps, which it replaces, and what clients trust meanwhile."""
+"""The webhook's certificates: which ones the manager keeps or replaces, and which ones clients trust meanwhile."""
 
 from __future__ import annotations
 

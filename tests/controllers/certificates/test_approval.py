@@ -1,4 +1,4 @@
-"""Serving certificates of hubs: what is read of a request, and what is decided."""
+"""Serving certificates of hubs: the parsing of requests, and the decisions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NodePools as they are read, whatever is in them, and conditions as they are written."""
+"""The parsing of NodePools with any content, and the conditions that are written."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_pool_is_referred_to_in_the_version_in_which_it_was_read() -> None:
 
 
 def test_a_leader_without_an_ip_address_is_none() -> None:
-    """Whoever may write the status cannot put more than addresses into the ConfigMap of hubs."""
+    """A client that may write the status cannot put more than addresses into the hubs' ConfigMap."""
     addresses = ["10.0.0.9,node-1/6.6.6.6", "10.0.0.1", "fe80::1%a,b/c", "", "FD00::0001"]
     status = {"leaderEndpoints": [{"nodeName": "n", "address": each} for each in addresses]}
     pool = read_pool({"metadata": {"name": "p"}, "status": status})

@@ -1,4 +1,4 @@
-"""The Service of a grid: made once, and changed only where it differs from what the grid says."""
+"""The Service of a grid: created once, and changed only if it differs from the grid's template."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_conditions_of_a_node_decide_whether_it_may_lead(changed: dict[str, obje
         ({"address": "ip-b"}, False),
     ],
 )
-def test_the_hubs_of_a_pool_are_listed_whether_their_nodes_are_heard_or_not(
+def test_the_hubs_of_a_pool_are_listed_whether_their_nodes_are_silent_or_not(
     changed: dict[str, object], serves: bool
 ) -> None:
     """Whether a node is heard is no matter: they look for each other when none is."""

@@ -186,7 +186,7 @@ def test_the_roles_view_and_edit_cover_bindings(bindings: BindingScene, role: st
     scene.until(lambda: allowed() == may)
 
 
-def test_the_examples_of_the_document_are_taken(bindings: BindingScene) -> None:
+def test_the_examples_of_the_document_are_accepted(bindings: BindingScene) -> None:
     def documented() -> list[Json]:
         """The bindings of the document, and one for each example of an item in its table."""
         text = DOCUMENT.read_text()

@@ -83,7 +83,7 @@ def test_a_pod_whose_probes_name_no_host_is_created(refusing: Scene, fields: Jso
 
 
 def test_a_container_that_is_added_later_has_no_probe_and_no_hook(refusing: Scene) -> None:
-    """So the policy looks at the creation of pods alone."""
+    """So the policy only checks the creation of pods."""
     assert create(refusing, {}) == 201
     (pod,) = refusing.admin.get(f"/api/v1/namespaces/{refusing.namespace}/pods")["items"]
     path = f"/api/v1/namespaces/{refusing.namespace}/pods/{pod['metadata']['name']}/ephemeralcontainers"

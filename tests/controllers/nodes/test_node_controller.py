@@ -54,8 +54,8 @@ def check_that_nothing_was_refused(manager: ManagerProcess) -> None:
 
 
 def test_fifty_nodes_join_roll_forward_and_leave_in_waves(cloud: RealCloud, start: Start) -> None:
-    """One whose doctor finds a fault stops the pool, one that is away waits, a bad version rolls back and stops it
-    too, and a manager is killed amid each."""
+    """A node whose doctor finds a fault stops the pool, an absent node waits, a bad version rolls back and stops the
+    pool too, and a manager is killed in each phase."""
     with ConvertedNodes(cloud, 50, max_unavailable="20%") as scene:
         *_, broken, away = scene.members
         scene.fails.add(broken)
@@ -168,7 +168,7 @@ def test_a_job_deleted_by_an_administrator_converts_no_node_twice(cloud: RealClo
         assert scene.ran == []
 
 
-def test_a_wave_goes_on_whatever_becomes_of_label_and_node(cloud: RealCloud, start: Start) -> None:
+def test_a_wave_continues_without_its_label_or_node(cloud: RealCloud, start: Start) -> None:
     """The pool cannot be deleted amid it, labels flap, and the Node under way is deleted."""
     with ConvertedNodes(cloud, 3) as scene:
         first, second, third = sorted(scene.members)

@@ -1,4 +1,4 @@
-"""The wishes of a pool for its hubs, read from its annotations."""
+"""The settings of a pool for its hubs, read from its annotations."""
 
 from __future__ import annotations
 

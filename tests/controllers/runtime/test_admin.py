@@ -28,7 +28,7 @@ async def nobody(_: web.Request) -> web.Response:
     return web.Response()
 
 
-async def test_it_says_why_it_is_not_ready() -> None:
+async def test_it_reports_why_it_is_not_ready() -> None:
     counted = (
         "leader",
         "queue_depth",

@@ -135,7 +135,7 @@ async def test_a_handshake_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None
         writer.close()
 
 
-async def test_a_taken_port_is_an_error(port: int) -> None:
+async def test_a_used_port_is_an_error(port: int) -> None:
     with pytest.raises(OSError, match="in use"):
         await listen("127.0.0.1", port)
 

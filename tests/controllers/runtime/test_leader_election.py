@@ -158,7 +158,7 @@ async def test_a_short_outage_is_survived_and_a_long_one_ends_the_term(seconds: 
     await only.end()
 
 
-async def test_a_manager_whose_lease_was_taken_stops_at_once() -> None:
+async def test_a_manager_that_lost_its_lease_stops_at_once() -> None:
     server = LeaseServer()
     only = Candidate(server, "first")
     await asyncio.sleep(3)

@@ -1,4 +1,4 @@
-"""Garbage is absent."""
+"""Malformed values count as absent."""
 
 from __future__ import annotations
 

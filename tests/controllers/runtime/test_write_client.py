@@ -1,4 +1,4 @@
-"""Writes behind the gate, and Events."""
+"""Writes behind the leader's gate, and Events."""
 
 from __future__ import annotations
 

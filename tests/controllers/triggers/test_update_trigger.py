@@ -56,7 +56,7 @@ class World:
                 self.slices[make(service, *nodes)] = (service, nodes)
 
     def change(self) -> set[str]:
-        """One change; the slices that it concerns by OpenYurt's rules."""
+        """Make a change; return the slices that it concerns by OpenYurt's rules."""
         return self._retopologise() if self._chance.random() < 0.4 else self._move()
 
     def _retopologise(self) -> set[str]:

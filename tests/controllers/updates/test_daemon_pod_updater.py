@@ -98,12 +98,12 @@ class EdgeNodes(Worker, Scene):
         )
 
     def pods_of(self, name: str) -> dict[str, Json]:
-        """By node."""
+        """The pods by node."""
         found = self.admin.get(self.pods, labelSelector=f"app={name}")["items"]
         return {each["spec"].get("nodeName", ""): each for each in found}
 
     def images_of(self, name: str) -> dict[str, str]:
-        """By node."""
+        """The images by node."""
         return {node: pod["spec"]["containers"][0]["image"] for node, pod in self.pods_of(name).items()}
 
     def said(self, name: str, kind: str) -> dict[str, str]:

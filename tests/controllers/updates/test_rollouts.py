@@ -65,7 +65,7 @@ def test_numbers_of_revisions_decide(revision: str, is_outdated: bool | None) ->
 
 
 def test_a_pod_of_a_template_that_is_not_known_here_yet_is_not_an_old_one() -> None:
-    """Its revision has come, and the change of the DaemonSet has not."""
+    """The pod's revision has arrived, but not yet the change of the DaemonSet."""
     old = Revision("shop", "web", "set-1", "h1", 1, "t1")
     behind = Rollout(replace(SET, template="t1"), old, {"h1": 1, "h2": 2})
     daemon = pod("n1", "h2").daemon

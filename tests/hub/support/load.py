@@ -15,7 +15,7 @@ REFUSED = "refused"
 
 
 class Load:
-    """So many clients, until their task is cancelled."""
+    """This many clients, until their task is cancelled."""
 
     def __init__(
         self, url: str, path: str, component: str, *, clients: int, connects_anew: bool = False

@@ -123,7 +123,7 @@ async def until(node: Node, what: Callable[[], object], wanted: object) -> None:
             await asyncio.sleep(0.1)
 
 
-async def goes_by(node: Node, cloud: ScriptableCloud, uplink: str, how: str) -> None:
+async def assert_uses(node: Node, cloud: ScriptableCloud, uplink: str, how: str) -> None:
     """Check that the node's writes, reads and watch use only one uplink."""
     await until(node, partial(node.says), (True, f"ok, by the uplink {uplink}", uplink))
     await until(node, partial(node.renew, how), 200)
@@ -144,7 +144,7 @@ async def main(folder: Path) -> None:
         try:
             await asyncio.to_thread(node.do, partial(node.hub.start))
             node.watch()
-            await goes_by(node, cloud, PREFERRED, "at first")
+            await assert_uses(node, cloud, PREFERRED, "at first")
             listed = matching(verb="list", resource="services", full_objects=True)
             lists = len(cloud.requests.where(listed))
             for how, cut, heal in (("dropped", *DROPPED), ("refused", "", ""), ("down", *DOWN)):
@@ -153,13 +153,13 @@ async def main(folder: Path) -> None:
                     await asyncio.to_thread(node.run, cut)
                 else:
                     door.refuse(ADDRESS)
-                await goes_by(node, cloud, OTHER, how)
+                await assert_uses(node, cloud, OTHER, how)
                 print(f"{how}: after {time.monotonic() - began:.1f} s", file=sys.stderr)
                 if heal:
                     await asyncio.to_thread(node.run, heal)
                     await asyncio.to_thread(node.run, ROUTE)
                 door.refuse("")
-                await goes_by(node, cloud, PREFERRED, f"{how} no longer")
+                await assert_uses(node, cloud, PREFERRED, f"{how} no longer")
             assert not node.has_ended
             assert len(cloud.requests.where(listed)) == lists
             print("the watch went on without a list", flush=True)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from kube.concurrency.notifier import Notifier, comes_within
+from kube.concurrency.notifier import Notifier, completes_within
 
 
 async def test_a_notification_wakes_all_current_waiters() -> None:
@@ -37,9 +37,9 @@ async def test_a_cancelled_waiter_is_removed() -> None:
 
 
 @pytest.mark.looptime
-async def test_comes_within_reports_a_timeout() -> None:
+async def test_completes_within_reports_a_timeout() -> None:
     notifier = Notifier()
-    assert not await comes_within(3.0, notifier.wait())
+    assert not await completes_within(3.0, notifier.wait())
     assert asyncio.get_running_loop().time() == 3
     asyncio.get_running_loop().call_later(100.0, notifier.notify)
-    assert await comes_within(None, notifier.wait())
+    assert await completes_within(None, notifier.wait())

@@ -98,7 +98,7 @@ def test_a_stream_that_ends_within_a_record_is_an_error(end: int) -> None:
         reader.close()
 
 
-def test_memory_is_bounded_before_it_is_taken() -> None:
+def test_memory_is_bounded_before_it_is_allocated() -> None:
     with pytest.raises(UnusableRecord, match="limit"):
         unpack(pack(bytes(100_000)), limit=99_999)
     assert unpack(pack(bytes(100_000)), limit=100_000) == bytes(100_000)

@@ -154,7 +154,7 @@ def test_a_token_in_the_query() -> None:
     assert SECRET not in shown(made)
 
 
-def test_the_hubs_own_is_lent_and_taken_back() -> None:
+def test_the_hubs_own_credentials_are_lent_and_withdrawn() -> None:
     made = request((b"Cookie", b"a=b"))
     hide(made)
     lend(made, "Bearer hub")

@@ -158,7 +158,7 @@ async def refused(client: Client, *, watch: bool) -> StatusError:
 
 @pytest.mark.parametrize("watch", [False, True], ids=["request", "watch"])
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])
-async def test_the_clouds_refusal_is_taken_over(
+async def test_the_clouds_refusal_is_returned(
     serve: Serve, encoding: Encoding, packed: bool, watch: bool
 ) -> None:
     """A request for protobuf is refused in protobuf."""
@@ -188,7 +188,7 @@ async def test_a_refusal_that_is_no_status_is_known_by_its_code(
 
 @pytest.mark.parametrize("watch", [False, True], ids=["request", "watch"])
 async def test_a_redirect_is_not_followed(serve: Serve, watch: bool) -> None:
-    """It would leave the node past the hub's own listener, and take the headers of this client along."""
+    """The redirected request would leave the node past the hub's own listener, with this client's headers."""
     asked: list[str] = []
 
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
@@ -221,7 +221,7 @@ def members(*texts: bytes) -> list[bytes]:
     ids=["a member each", "two at once", "byte by byte", "one member"],
 )
 async def test_a_packed_watch_is_unpacked_member_by_member(serve: Serve, parts: list[bytes]) -> None:
-    """Since Kubernetes 1.37 each flush of the server is a gzip member of its own."""
+    """Since Kubernetes 1.37 each flush of the server is its own gzip member."""
     client = await serve(streaming(*parts, Content_Encoding="gzip"))
     assert await watched(client) == b"onetwothree"
 
@@ -237,7 +237,7 @@ async def test_a_watch_that_breaks_is_no_answer(serve: Serve, handler: Handler) 
         await watched(client)
 
 
-async def test_a_watch_past_its_time_is_taken_for_dead(serve: Serve) -> None:
+async def test_a_watch_past_its_time_counts_as_dead(serve: Serve) -> None:
     stopped = asyncio.Event()
 
     async def handler(request: web.BaseRequest) -> web.StreamResponse:

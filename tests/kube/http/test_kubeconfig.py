@@ -204,7 +204,7 @@ def test_a_file_that_was_never_there_is_an_error(tmp_path: Path) -> None:
 
 
 def test_the_old_piece_serves_while_a_rotation_is_half_done(tmp_path: Path) -> None:
-    """Its file is gone, or is cut to be written anew."""
+    """The credential's file was deleted, or truncated to be rewritten."""
     path = tmp_path / "client.crt"
     path.write_bytes(b"old")
     piece = DataOrFile(path=path)

@@ -306,7 +306,7 @@ CHANGES = st.fixed_dictionaries(
 
 
 @given(CHANGES, st.sampled_from([MERGE_PATCH, STRATEGIC_MERGE_PATCH]))
-def test_both_encodings_agree_and_the_difference_says_the_same(change: Json, content_type: str) -> None:
+def test_both_encodings_and_the_difference_agree(change: Json, content_type: str) -> None:
     results = [patched(encoding, {"status": change}, "pods.full", content_type) for encoding in Encoding]
     assert results[0]["status"] == results[1]["status"]
     for encoding, after in zip(Encoding, results, strict=True):

@@ -33,9 +33,9 @@ def stored(count: int = 1, size: int = 0) -> Store:
 def asks(store: Store, verifier: HistoryVerifier | None = None) -> bool:
     """Whether the next watch asks, after one with a bookmark."""
     bookmarks = Bookmarks(store, verifier or HistoryVerifier(store))
-    assert bookmarks.ask(None), "no watch has said yet how far the cloud is"
-    bookmarks.came()
-    return bookmarks.ask(None)
+    assert bookmarks.decide(None), "no watch has said yet how far the cloud is"
+    bookmarks.note_bookmark()
+    return bookmarks.decide(None)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ async def quiet(cloud: ScriptableCloud, start: Start, store: Store) -> Reflector
     return reflector
 
 
-async def test_once_the_cloud_has_said_how_far_it_is_a_small_store_hears_of_events_alone(
+async def test_a_small_store_gets_only_events_once_it_has_the_version_of_the_cloud(
     cloud: ScriptableCloud, start: Start
 ) -> None:
     cloud.store.create(service("x"))
@@ -110,7 +110,7 @@ async def test_a_newer_version_given_elsewhere_restarts_the_watch(
     assert len(cloud.requests.where(LISTS)) == lists, "nothing was broken: there is nothing to prove"
 
 
-async def test_after_a_break_a_watch_asks_anew(cloud: ScriptableCloud, start: Start) -> None:
+async def test_after_a_break_a_watch_requests_bookmarks_again(cloud: ScriptableCloud, start: Start) -> None:
     store = Store()
     reflector = await quiet(cloud, start, store)
     before = len(cloud.requests.where(WATCHES))

@@ -106,7 +106,7 @@ def test_a_leader_may_correct_what_its_follower_holds(large: Store) -> None:
 
 
 def test_a_list_is_no_witness(large: Store) -> None:
-    """It does not say what was deleted last."""
+    """A list does not show what was deleted last."""
     fill(large, 30, Toy("x", version=4), Toy("y", version=11))
     verifier = HistoryVerifier(large)
     assert not verifier.expect_last_event()
@@ -162,20 +162,20 @@ def test_a_list_proves_its_history_too(version: int, names: dict[str, int], is_p
     items = {item.key: item for item in filled(version, *toys)}
     with contextlib.nullcontext() if is_proof else pytest.raises(HistoryDiverged):
         HistoryVerifier(store).listed(version, items, 10)
-    store.stand(Standing.DISPROVED)
+    store.set_standing(Standing.DISPROVED)
     HistoryVerifier(store).listed(version, items, 10)
 
 
 @pytest.mark.parametrize(("uid", "is_proof"), [("one", True), ("another", False)])
-def test_the_uid_of_what_each_cluster_has_tells_another_cluster(uid: str, is_proof: bool) -> None:
-    """Its versions may all be above those of the store, as if everything had been deleted and made since."""
+def test_the_uid_of_a_permanent_object_reveals_another_cluster(uid: str, is_proof: bool) -> None:
+    """The other cluster's versions may all exceed the store's, as if everything had been deleted and created since."""
     key, at = ("kubernetes", "default"), Toy("kubernetes", "default", version=4, uid="one")
     store, new = filled(10, at), filled(90, Toy(*key, version=80, uid=uid), Toy(version=81))
     with contextlib.nullcontext() if is_proof else pytest.raises(HistoryDiverged):
         HistoryVerifier(store).listed(90, {item.key: item for item in new}, 10)
 
 
-def test_an_object_that_was_made_anew_is_of_the_same_cluster() -> None:
+def test_a_recreated_object_is_of_the_same_cluster() -> None:
     store, new = filled(10, Toy(version=4, uid="one")), filled(90, Toy(version=80, uid="another"))
     HistoryVerifier(store).listed(90, {item.key: item for item in new}, 10)
 
@@ -221,7 +221,9 @@ def test_an_event_that_the_list_contradicts_proves_another_history(
 
 
 @pytest.mark.parametrize("event", [("new", 36), None], ids=["before an event", "at the version"])
-def test_another_number_has_names_tell(just_listed: HistoryVerifier, event: tuple[str, int] | None) -> None:
+def test_another_number_is_verified_by_names(
+    just_listed: HistoryVerifier, event: tuple[str, int] | None
+) -> None:
     """A restored cloud has what was deleted after its backup. No event of it says so."""
     just_listed.expect_count(35 if event else 30, 3)
     just_listed.event(("a", "y"), 11)

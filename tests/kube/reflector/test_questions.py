@@ -80,7 +80,7 @@ async def test_a_server_that_only_estimates_is_asked_for_names(
 
 
 async def test_a_restored_cloud_has_what_was_deleted(cloud: ScriptableCloud, start: Start) -> None:
-    """It has gone past the version of the list, and no event of it is of this kind."""
+    """The restored cloud has advanced past the version of the list, without an event of this kind."""
     for name in ("one", "gone", "two"):
         cloud.store.create(service(name))
     backup = cloud.store.snapshot()

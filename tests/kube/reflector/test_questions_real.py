@@ -11,7 +11,7 @@ from tests.hub.support.objects import service, services
 pytestmark = pytest.mark.real
 
 
-def test_a_quiet_namespace_says_how_far_the_cloud_is(real_cloud: RealCloud, namespace: str) -> None:
+def test_a_quiet_namespace_gives_the_version_of_the_cloud(real_cloud: RealCloud, namespace: str) -> None:
     admin = real_cloud.admin
     for number in range(3):
         made = admin.post(services(namespace), service(f"s{number}"))

@@ -131,7 +131,7 @@ async def test_a_store_that_is_complete_is_resumed_without_a_list(
 # -- pages ---------------------------------------------------------------------------------------------------------
 
 
-async def test_pages_that_expired_are_taken_all_at_once(
+async def test_a_list_with_expired_pages_is_read_in_one_piece(
     cloud: ScriptableCloud, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(list_pages, "PAGE", 2)
@@ -187,7 +187,7 @@ async def test_a_kind_that_the_cloud_does_not_have_is_no_fault_and_seldom_asked_
     await until(reflector, store, copied(reflector, store, cloud))
 
 
-async def test_a_permission_that_is_taken_away_is_a_refusal_and_then_a_list(
+async def test_a_revoked_permission_is_a_refusal_and_then_a_list(
     cloud: ScriptableCloud, start: Start
 ) -> None:
     cloud.store.create(service("x"))
@@ -268,7 +268,7 @@ async def test_a_listener_that_fails_stops_nothing_and_costs_a_list(
     assert reflector.lists == 2
 
 
-async def test_after_a_list_and_an_outage_it_says_where_the_cloud_is(
+async def test_after_a_list_and_an_outage_it_gives_the_version_of_the_cloud(
     cloud: ScriptableCloud, start: Start
 ) -> None:
     notified: list[int] = []
@@ -285,7 +285,7 @@ async def test_after_a_list_and_an_outage_it_says_where_the_cloud_is(
     assert notified == [cloud.store.version] * 2
 
 
-async def test_a_store_that_is_disproved_is_listed_anew_at_once(cloud: ScriptableCloud, start: Start) -> None:
+async def test_a_disproved_store_is_listed_again_at_once(cloud: ScriptableCloud, start: Start) -> None:
     cloud.store.create(service("web"))
     store = Store()
     reflector = start(store)

@@ -53,7 +53,7 @@ LISTED_ANEW = {
     [(what, 1) for what in RESUMED.values()] + [(what, 2) for what in LISTED_ANEW.values()],
     ids=[*RESUMED, *LISTED_ANEW],
 )
-async def test_a_watch_that_fails_is_resumed_or_listed_anew(
+async def test_a_watch_that_fails_is_resumed_or_listed_again(
     cloud: ScriptableCloud, start: Start, encoding: Encoding, what: fault.Fault, lists: int
 ) -> None:
     cloud.store.create(service("x"))
@@ -115,7 +115,9 @@ async def test_a_relist_that_fails_leaves_the_copy_as_it_is(
     assert equal(store, cloud)
 
 
-async def test_a_storm_of_410_lists_each_time_and_tells_nothing(cloud: ScriptableCloud, start: Start) -> None:
+async def test_a_storm_of_410_lists_each_time_and_notifies_nothing(
+    cloud: ScriptableCloud, start: Start
+) -> None:
     cloud.store.create(service("x"))
     cloud.faults.add(fault.ExpiredWatch(), times=4, when=WATCHES)
     store = Store()
@@ -161,7 +163,7 @@ async def test_versions_that_go_backwards_restart_the_store(cloud: ScriptableClo
     assert store.version == backup.version
 
 
-async def test_a_watch_that_stalls_past_its_time_is_opened_anew(
+async def test_a_watch_that_stalls_past_its_time_is_reopened(
     cloud: ScriptableCloud, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reflector_module, "WATCH_SECONDS", (0.05, 0.05))
@@ -222,7 +224,7 @@ async def test_an_event_that_asks_for_years_delays_the_next_try_for_a_minute_or_
 
 
 @pytest.mark.parametrize(("ahead", "lists", "restored"), [(0, 2, False), (10, 2, True)])
-async def test_a_copy_that_is_ahead_of_its_own_resource_is_listed_anew(
+async def test_a_copy_that_is_ahead_of_its_own_resource_is_listed_again(
     ahead: int, lists: int, restored: bool, cloud: ScriptableCloud, start: Start
 ) -> None:
     store, called = Store(), asyncio.Event()
@@ -237,10 +239,8 @@ async def test_a_copy_that_is_ahead_of_its_own_resource_is_listed_anew(
     assert (reflector.lists, called.is_set()) == (lists, restored)
 
 
-async def test_a_copy_that_waits_to_be_listed_anew_is_in_doubt_too(
-    cloud: ScriptableCloud, start: Start
-) -> None:
-    """Its watch had ended with 410, and another source found another history before it was listed."""
+async def test_a_copy_that_waits_for_a_new_list_is_doubted_too(cloud: ScriptableCloud, start: Start) -> None:
+    """The copy's watch had ended with 410, and another source detected another history before the list."""
     store = Store()
     reflector = start(store)
     await until(reflector, store, copied(reflector, store, cloud))

@@ -37,7 +37,7 @@ class Failing:
 
     is_elsewhere = True
 
-    async def goes_elsewhere(self) -> bool:
+    async def leaves_cloud(self) -> bool:
         return self.is_elsewhere
 
     def forget_version(self) -> None:
@@ -97,7 +97,7 @@ async def test_events_of_a_leader_are_not_compared_with_the_cloud(
     assert (reflector.lists, failing.may_be_older) == (1, True)
 
 
-async def test_a_copy_from_disk_is_listed_anew_at_a_leader(cloud: ScriptableCloud, start: Start) -> None:
+async def test_a_copy_from_disk_is_listed_again_at_a_leader(cloud: ScriptableCloud, start: Start) -> None:
     store = Store()
     store.replace(JSON, "v1", "Service", 1, [])
     cloud.store.create(service("one"))
@@ -117,7 +117,7 @@ async def test_a_leader_proves_its_history_to_a_copy_of_the_cloud_after_a_break(
 
         is_elsewhere = False
 
-        async def goes_elsewhere(self) -> bool:
+        async def leaves_cloud(self) -> bool:
             return True
 
     store = Store()
@@ -133,7 +133,7 @@ async def test_a_leader_proves_its_history_to_a_copy_of_the_cloud_after_a_break(
     assert (reflector.lists, len(names)) == (1, 1)
 
 
-async def test_a_cloud_that_goes_on_after_a_leader_proves_its_history_first(
+async def test_a_cloud_that_follows_a_leader_proves_its_history_first(
     cloud: ScriptableCloud, start: Start
 ) -> None:
     class GoneLeader(Failing):
@@ -186,7 +186,7 @@ class Bursting:
     def __init__(self, *events: Json) -> None:
         self._packet = b"".join(json.dumps(each).encode() + b"\n" for each in events)
 
-    async def goes_elsewhere(self) -> bool:
+    async def leaves_cloud(self) -> bool:
         return False
 
     def forget_version(self) -> None:
@@ -216,7 +216,7 @@ async def test_a_leader_that_is_behind_what_clients_were_given_proves_nothing(
             super().__init__()
             self.version = 100
 
-        async def goes_elsewhere(self) -> bool:
+        async def leaves_cloud(self) -> bool:
             return True
 
         async def request(self, *_: object, **__: object) -> ApiResponse:

@@ -31,7 +31,7 @@ def test_another_request_offers_nothing(changed: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["", "v4.channel.k8s.io"])
-def test_an_offer_is_taken_with_its_only_subprotocol(protocol: str) -> None:
+def test_an_offer_is_accepted_with_its_only_subprotocol(protocol: str) -> None:
     """The key and what becomes of it are those of RFC 6455, 1.3."""
     offer = offer_of((OFFER | {PROTOCOL: protocol}).items())
     assert offer is not None

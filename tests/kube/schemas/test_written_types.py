@@ -63,6 +63,6 @@ def test_a_time_beyond_the_calendar_is_refused(seconds: int) -> None:
         ("d", struct.pack("<d", 1e300), 1e300),
     ],
 )
-def test_a_scalar_is_what_json_says_of_it(kind: str, data: bytes, value: Any) -> None:
+def test_a_scalar_has_its_json_value(kind: str, data: bytes, value: Any) -> None:
     found = SCALARS[kind](data, 0, len(data), 1)
     assert (found, type(found)) == (value, type(value))

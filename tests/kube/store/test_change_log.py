@@ -48,7 +48,7 @@ async def test_several_views_add_a_change_once() -> None:
 
 
 @pytest.mark.parametrize(("max_changes", "max_bytes"), [(2, EVERYTHING), (EVERYTHING, 70)])
-async def test_trimming_drops_the_oldest_and_says_so(max_changes: int, max_bytes: int) -> None:
+async def test_trimming_drops_the_oldest_and_notifies(max_changes: int, max_bytes: int) -> None:
     dropped: list[int] = []
     log = await filled(11, 12, 13, dropped=dropped)
     log.trim(max_changes, max_bytes)

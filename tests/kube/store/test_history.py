@@ -112,7 +112,7 @@ async def test_a_client_that_resumes_before_gaps_gets_the_first_in_the_bookmark(
 def test_another_history_begins_with_its_list() -> None:
     store = filled(10, Toy("x", version=4))
     tell(store, "DELETED", Toy("x", version=11))
-    store.stand(Standing.DISPROVED)
+    store.set_standing(Standing.DISPROVED)
     fill(store, 30, Toy("x", version=4))
     assert [store.history.has_all_after(version) for version in (11, 29, 30)] == [False, False, True]
 
@@ -120,7 +120,7 @@ def test_another_history_begins_with_its_list() -> None:
 async def test_a_client_of_a_former_history_gets_the_objects_that_differ() -> None:
     """The restored cloud has reached the same version with other objects."""
     store = filled(10, Toy("x", version=4), Toy("of the former", version=10))
-    store.stand(Standing.DISPROVED)
+    store.set_standing(Standing.DISPROVED)
     fill(store, 10, Toy("x", version=4), Toy("of this", version=10))
     view = view_of(store)
     first = [short(each) for each in events_of(view, view.watch(10, bookmarks=False).initial_events())]
@@ -135,7 +135,7 @@ async def test_a_former_history_may_differ_in_more_than_a_history_keeps(
     """A client of this one would be refused, and list again, until the restored cloud is where the former one was."""
     monkeypatch.setattr(history_module, "MAX_CHANGES", 2)
     store = filled(20, *(Toy(name, version=19) for name in "abcd"))
-    store.stand(Standing.DISPROVED)
+    store.set_standing(Standing.DISPROVED)
     fill(store, 10)
     view = view_of(store)
     first = [short(each)[:2] for each in events_of(view, view.watch(10, bookmarks=False).initial_events())]
@@ -149,10 +149,10 @@ async def test_objects_of_former_histories_are_bounded(
 ) -> None:
     monkeypatch.setattr(store_module, "MAX_ITEMS", 2)
     store = filled(20, Toy("a", version=18), Toy("b", version=19))
-    store.stand(Standing.DISPROVED)
+    store.set_standing(Standing.DISPROVED)
     fill(store, 10, Toy("c", version=9))
     assert (reached, sorted(store.gone_after(10))) == ([], [("a", "a"), ("a", "b")])
-    store.stand(Standing.DISPROVED)
+    store.set_standing(Standing.DISPROVED)
     fill(store, 10)
     assert (reached, sorted(store.gone_after(10))) == (["objects of former histories"], [("a", "c")])
 
@@ -162,7 +162,7 @@ async def test_a_client_of_a_former_history_gets_the_deletions_that_it_missed() 
     store = filled(10)
     tell(store, "ADDED", Toy("gone", version=12))
     tell(store, "DELETED", Toy("gone", version=13))
-    store.stand(Standing.DISPROVED)
+    store.set_standing(Standing.DISPROVED)
     fill(store, 12)
     view = view_of(store)
     first = [short(each) for each in events_of(view, view.watch(12, bookmarks=False).initial_events())]

@@ -36,7 +36,7 @@ def test_json_is_made_of_both_encodings(encoding: Encoding) -> None:
     assert (found["kind"], found["metadata"]) == ("PartialObjectMetadata", SERVICE["metadata"])
 
 
-def test_a_table_of_a_list_has_its_version_and_says_where_it_goes_on(encoding: Encoding) -> None:
+def test_a_table_of_a_list_has_its_version_and_continue_token(encoding: Encoding) -> None:
     def listed(form: Form, store: Store, meta: ListMeta) -> Json:
         listing = Listing(
             form.codec(store.codec), *form.listed_type("v1", "Service"), meta, list(store), form

@@ -139,7 +139,7 @@ def test_a_deleted_object_is_sent_in_its_last_filtered_state() -> None:
     assert (address(second), second.version, second.labels) == ("10.0.0.1", 12, {})
 
 
-def test_an_input_costs_the_objects_that_read_it_and_tells_what_looks_different() -> None:
+def test_an_input_costs_the_objects_that_read_it_and_notifies_visible_differences() -> None:
     inputs: dict[InputKey, str] = {INPUT: "keep", OTHER: "keep"}
     store = filled(10, Toy("x", version=3, reads="i"), Toy("y", version=4, reads="i"), Toy("z", reads="j"))
     projection, steps = project(store, inputs)
@@ -153,7 +153,7 @@ def test_an_input_costs_the_objects_that_read_it_and_tells_what_looks_different(
     assert shown(projection) == {"z": "10.0.0.1"}
 
 
-def test_inputs_that_change_nothing_tell_nothing() -> None:
+def test_inputs_that_change_nothing_notify_nothing() -> None:
     inputs: dict[InputKey, str] = {INPUT: "10.9.9.9"}
     projection, steps = project(filled(10, Toy("x", reads="i")), inputs)
     projection.inputs_changed([INPUT])
@@ -219,7 +219,7 @@ def test_an_object_that_is_deleted_while_its_input_is_not_known_is_not_shown_unj
     assert (address(last), last.version) == ("10.9.9.9", 11)
 
 
-def test_a_restart_judges_everything_anew() -> None:
+def test_a_restart_evaluates_everything_again() -> None:
     inputs: dict[InputKey, str] = {INPUT: "drop"}
     store = filled(50, Toy("x", reads="i"), Toy("y"))
     projection, steps = project(store, inputs)

@@ -65,7 +65,7 @@ def test_an_index_that_was_emptied_holds_nothing() -> None:
 
 
 def test_labels_that_no_scope_names_cost_nothing() -> None:
-    """Whoever may create an object gives it 100,000 labels; each event of it took 0.4 s."""
+    """A user who may create an object can give it 100,000 labels; each event of it took 0.4 s."""
     index: ScopeIndex[int] = ScopeIndex()
     index.add(1, scope(labels="app=web"))
     item = item_of(Toy(app="web"))

@@ -207,7 +207,7 @@ def test_an_event_that_cannot_be_read_changes_nothing(encoding: Encoding) -> Non
     assert (store.version, contents(store), recorder.heard) == (10, {("a", "x"): 4}, [])
 
 
-def test_a_listener_that_left_hears_nothing(encoding: Encoding) -> None:
+def test_a_removed_listener_is_not_notified(encoding: Encoding) -> None:
     store = filled(10, encoding=encoding)
     recorder = RecordedInputs(store)
     store.forget(recorder)

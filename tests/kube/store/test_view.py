@@ -79,7 +79,7 @@ def test_a_scope_narrows_by_namespace_labels_and_fields(encoding: Encoding, wher
 # -- watches -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_watch_goes_on_from_a_list() -> None:
+async def test_a_watch_resumes_from_a_list() -> None:
     store = filled(10, Toy("x", version=4))
     client = watching(view_of(store))
     assert pending_events(client) == []
@@ -237,7 +237,7 @@ async def test_versions_that_go_backwards_end_every_watch_with_410() -> None:
 
 
 async def test_an_ended_watch_has_what_was_left_and_no_more() -> None:
-    """Else a busy view would keep a watch past its timeoutSeconds."""
+    """Otherwise a busy view would keep a watch open past its timeoutSeconds."""
     store = filled(10)
     view = view_of(store)
     watcher = view.watch(10, bookmarks=True)
@@ -261,7 +261,7 @@ async def test_a_refusal_ends_watches_with_the_message_of_the_cloud() -> None:
         await watcher.frames()
 
 
-async def test_a_closed_view_ends_its_watches_cleanly_and_hears_nothing() -> None:
+async def test_a_closed_view_ends_its_watches_cleanly_and_is_not_notified() -> None:
     store = filled(10)
     view = view_of(store)
     watcher = view.watch(10, bookmarks=True)

@@ -34,7 +34,7 @@ INPUT = ("p", "i")
 
 
 async def test_the_last_bookmark_is_of_the_moment_at_which_the_watch_was_ended() -> None:
-    """Its client may be slow: what comes before it reads the bookmark is for its next watch."""
+    """The client may be slow: events that arrive before it reads the bookmark belong to its next watch."""
     store = filled(10)
     view = view_of(store)
     client = watching(view)
@@ -63,7 +63,7 @@ async def test_an_accepted_deletion_is_sent_once(is_list: bool) -> None:
     x = Toy("x", version=9)
     store = filled(10, x)
     client = watching(view_of(store))
-    store.lay(x.key, None)
+    store.apply_response(x.key, None)
     if is_list:
         fill(store, 11)
     else:
@@ -85,8 +85,8 @@ async def test_a_list_that_undoes_accepted_writes_reaches_a_client_that_has_them
     store = filled(10, x)
     chain = ToyChain(filters, {(filters, "i"): "keep"}) if filters else None
     view = View(Projection(store, chain), scope(), Form(metadata_only=False))
-    store.lay(x.key, replace(x, version=13, address="10.0.0.2").raw(store.codec.encoding))
-    store.lay(new.key, new.raw(store.codec.encoding))
+    store.apply_response(x.key, replace(x, version=13, address="10.0.0.2").raw(store.codec.encoding))
+    store.apply_response(new.key, new.raw(store.codec.encoding))
     client = WatchClient(view)
     client.take_list()
     fill(store, version, x)
@@ -187,7 +187,7 @@ async def test_a_client_of_a_former_view_gets_the_state_once_more(is_trusted: bo
 
 @pytest.mark.parametrize("given", [9, 10])
 async def test_a_list_of_one_client_does_not_confirm_the_version_of_another(given: int) -> None:
-    """Where nothing is written, both have the same version, one of them from filters that hid an object."""
+    """If nothing is written, both clients have the same version, one of them from filters that hid an object."""
     store = filled(10, Toy("x", version=4))
     view = View(Projection(store, None), scope(), Form(metadata_only=False), lambda: given)
     view.listing()
@@ -217,7 +217,8 @@ async def test_a_local_write_reaches_a_client_that_resumes_at_the_current_versio
 
 
 async def test_a_client_that_is_ahead_of_what_the_node_caused_gets_that_and_then_all_of_the_clouds() -> None:
-    """Its list is the cloud's own, newer than this view, and made before or after the local event: nobody knows."""
+    """The client's list is the cloud's own, newer than this view, and it is unknown whether it was made before or
+    after the local event."""
     x = Toy("x", version=9)
     view = view_of(store := filled(10, x))
     view.given_by_others = lambda: 20
@@ -249,7 +250,8 @@ async def test_an_object_that_enters_a_scope_late_is_not_below_who_watches() -> 
 
 
 async def test_a_client_of_another_source_gets_the_state_where_the_node_caused_an_event_meanwhile() -> None:
-    """Its list was newer than this view when the event came, and made before or after it: nobody knows."""
+    """The client's list was newer than this view at the event, and it is unknown whether it was made before or after
+    it."""
     x = Toy("x", version=9)
     view = view_of(store := filled(10, x))
     view.given_by_others = lambda: 20

@@ -121,14 +121,14 @@ async def test_a_new_filtered_view_corrects_clients_of_former_inputs(since: int)
         assert [short(each) for each in first] == [("DELETED", "x", 4), ("BOOKMARK", "", 10)]
 
 
-async def test_a_view_made_anew_lets_a_client_go_on_from_its_list() -> None:
+async def test_a_recreated_view_lets_a_client_resume_from_its_list() -> None:
     client = watching(view_of(filled(10), {}))
     assert pending_events(client) == []
 
 
 @pytest.mark.parametrize("amends", [False, True])
 async def test_a_local_change_ends_a_watch_at_a_future_version(amends: bool) -> None:
-    """It is made of an older object than the client may have."""
+    """The local change applies to an older object than the client may have."""
     inputs: dict[InputKey, str] = {INPUT: "keep"}
     store = filled(10, Toy("x", version=4, reads="i"))
     view = view_of(store, inputs)
@@ -173,7 +173,7 @@ async def test_a_client_away_over_a_switch_gets_deletions_even_when_events_are_t
     assert [short(each) for each in first] == [("DELETED", "x", 4), ("ADDED", "y", 11), ("BOOKMARK", "", 11)]
 
 
-async def test_a_switch_of_chains_tells_just_the_difference() -> None:
+async def test_a_switch_of_chains_sends_just_the_difference() -> None:
     store = filled(
         10, Toy("same", version=1), Toy("hidden", version=2, reads="i"), Toy("changed", version=3, reads="j")
     )

@@ -123,7 +123,7 @@ async def test_versions_confirmed_by_the_cloud_are_remembered_past_a_gap() -> No
 
 
 async def test_a_busy_scope_drops_nothing_of_a_quiet_one(impatient: Callable[[], Awaitable[None]]) -> None:
-    """Both read the same log, which has dropped all that came between."""
+    """Both scopes read the same log, which has dropped the changes in between."""
     store = filled(10)
     projection = Projection(store, None)
     quiet, busy = (View(projection, scope(name), Form(metadata_only=False)) for name in ("a", "b"))

@@ -117,7 +117,7 @@ async def test_a_failing_outlet_is_dropped_and_does_not_delay_the_rest(view: Vie
 
 
 async def test_a_client_gets_no_event_that_it_has_seen(view: View) -> None:
-    """It came with a version from elsewhere, newer than the view's (rule 5)."""
+    """The client came with a version from elsewhere, newer than the view's (rule 5)."""
     store = view.projection.store
     async with watching(view.watch(12, bookmarks=False)) as (client,):
         for version in (11, 12, 13):

@@ -136,10 +136,10 @@ class World:
                 self.cloud.log[number] = event_type, written
         self.write()  # the node's own writes reach the disk before anything else does
 
-    def lay(self, key: Key) -> None:
+    def apply_response(self, key: Key) -> None:
         toy, held = self.cloud.objects.get(key), self.store.get(key)
         if toy is None or held is None or held.version < toy.version:
-            self.store.lay(key, None if toy is None else toy.raw(self.encoding))
+            self.store.apply_response(key, None if toy is None else toy.raw(self.encoding))
             self.write()
 
     def tell(self) -> None:
@@ -186,7 +186,7 @@ class World:
     # -- the disk, and a crash ----------------------------------------------------------------------------------
 
     def write(self) -> None:
-        objects = [*self.store, *self.store.laid_gone.values()]
+        objects = [*self.store, *self.store.applied_deletions.values()]
         checkpoints = {
             rule: made.checkpoint(max(self.of_elsewhere, self.of_edits))
             for rule, made in self.projections.items()

@@ -18,7 +18,7 @@ STATUSES = Path(__file__).parents[1] / "fixtures" / "tables.yaml"
 
 
 def objects() -> dict[tuple[str, str], Json]:
-    """By kind and name."""
+    """The objects by kind and name."""
     found = yaml.safe_load_all(STATUSES.read_text())
     return {(each["kind"], each["metadata"]["name"]): each for each in found}
 
@@ -68,7 +68,7 @@ def test_an_unknown_kind_has_name_and_age(obj: Json) -> None:
         ("Job", "suspended", "Status", "Suspended"),
     ],
 )
-def test_a_cell_says_what_kubectl_prints(kind: str, name: str, column: str, cell: object) -> None:
+def test_a_cell_equals_kubectls(kind: str, name: str, column: str, cell: object) -> None:
     assert cells(objects()[kind, name])[column] == cell
 
 

@@ -208,7 +208,7 @@ def test_read_status_of_the_server(encoding: Encoding) -> None:
     assert (missing.code, dict(missing.details)) == (404, {"name": "nobody", "kind": "services"})
 
 
-def test_a_status_that_says_nothing_is_an_internal_error() -> None:
+def test_an_empty_status_is_an_internal_error() -> None:
     empty = read_status(JsonFields({"details": [], "code": "410"}, Edits()))
     assert (empty.code, empty.reason, empty.message, dict(empty.details)) == (500, "", "", {})
 
@@ -223,7 +223,7 @@ def test_any_cut_of_a_stream_is_the_stream(name: str, encoding: Encoding, cuts: 
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_both_encodings_tell_the_same(name: str) -> None:
+def test_both_encodings_give_the_same(name: str) -> None:
     def summary(codec: Codec, stream: bytes) -> list[tuple[object, ...]]:
         summary: list[tuple[object, ...]] = []
         for frame in read(codec, stream):

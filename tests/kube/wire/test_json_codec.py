@@ -78,7 +78,7 @@ def test_an_indented_body_becomes_a_line() -> None:
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"kind":"C"}', b'{"apiVersion":"v1","kind":null}'])
-def test_an_object_must_say_what_it_is(body: bytes) -> None:
+def test_an_object_must_have_its_type(body: bytes) -> None:
     with pytest.raises(ValueError, match="must have apiVersion and kind"):
         CODEC.decode_single(body)
 
@@ -229,7 +229,7 @@ def test_shapes_of_which_a_long_list_is_refused(text: bytes) -> None:
 @pytest.mark.parametrize("levels", [255, 1030, 1400])
 @pytest.mark.parametrize("long_list", [0, json_codec.LONG_LIST])
 def test_a_deep_object_spoils_neither_its_list_nor_its_watch(levels: int, long_list: int) -> None:
-    """One custom resource, nested 254 deep, made all of its kind a 503."""
+    """A single custom resource, nested 254 deep, made lists of its kind fail with 503."""
     deep = b'{"metadata":{"name":"deep","resourceVersion":"7"},"spec":%b}' % (
         b'{"a":' * levels + b"1" + b"}" * levels
     )
@@ -262,7 +262,7 @@ def test_an_object_nested_beyond_the_parser_is_hidden_and_reported(
 
 @pytest.mark.parametrize("sort", [False, True])
 def test_a_long_list_is_split_in_parts(sort: bool) -> None:
-    """One text that is split into millions of items takes a hundred times its bytes before they can be counted."""
+    """A text that splits into millions of items takes a hundred times its bytes before the items can be counted."""
     notes = {"annotations": {"a": '},{"metadata"'}}
     items = [
         {"metadata": {"name": f"x{number}", **notes}} | (TYPE if sort else {}) for number in range(2_500)
@@ -276,7 +276,7 @@ def test_a_long_list_is_split_in_parts(sort: bool) -> None:
     assert max(len(call.args[1]) for call in read.call_args_list) < 2000
 
 
-def test_objects_in_an_item_are_not_taken_for_items() -> None:
+def test_objects_in_an_item_are_no_items() -> None:
     inner = b",".join([b'{"metadata":{}}'] * 2000)
     item = b'{"metadata":{"name":"x"},"spec":[%b]}' % inner
     text = HEAD + b'"items":[%b]}' % b",".join([item] * 20)

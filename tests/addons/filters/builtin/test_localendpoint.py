@@ -1,4 +1,4 @@
-"""localendpoint: SuperEdge's annotations, and the hub's option before them."""
+"""localendpoint: SuperEdge's annotations, and the hub's option, which precedes them."""
 
 from __future__ import annotations
 

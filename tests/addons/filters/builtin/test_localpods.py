@@ -1,4 +1,4 @@
-"""Endpoints of this node's pods follow kubelet's word, and end to where the cloud has written later than the pod."""
+"""localpods: endpoints of this node's pods follow kubelet's reports until the cloud has written later than the pod."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Endpoints, slices v1 and v1beta1 lose the same endpoints to the same rule."""
+"""Endpoints and slices (v1, v1beta1) lose the same endpoints by the same rule."""
 
 from __future__ import annotations
 

@@ -73,5 +73,5 @@ def test_a_path_from_here_is_none_for_the_hub() -> None:
     assert str(found).startswith("failed   filters      acme.py: give the absolute path")
 
 
-def test_without_files_there_is_nothing_to_say() -> None:
+def test_without_files_there_are_no_findings() -> None:
     assert check_filters([], []) is None

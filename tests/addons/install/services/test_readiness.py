@@ -1,4 +1,4 @@
-"""Waits for a hub and a node: what ends them, and what was missing last."""
+"""Waits for a hub and a node: their ends, and the missing condition in the error."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def hub_that_started(at: str) -> dict[str, Any]:
     return {"/readyz": "ok", "/debug/status": {"started": at}, "/metrics": METRICS}
 
 
-async def test_the_former_hub_is_not_taken_for_the_new_one() -> None:
+async def test_the_previous_hub_is_not_confused_with_the_new_one() -> None:
     """kubelet replaces a static pod some time after its manifest has changed."""
     answers = hub_that_started("first")
     async with small_api(answers) as url:

@@ -1,4 +1,4 @@
-"""Units, static pods, and what is called for them."""
+"""Units, static pods, and the commands that manage them."""
 
 from __future__ import annotations
 

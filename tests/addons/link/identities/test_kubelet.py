@@ -1,4 +1,4 @@
-"""TLS with this node's kubelet: it must be the one of the node, and sees who the hub is."""
+"""TLS with this node's kubelet: the hub verifies the node's name, and presents its own certificate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""An exec plugin runs before its credentials end and when the cloud refuses them; the former ones serve meanwhile."""
+"""An exec plugin runs before its credentials expire and when the cloud refuses them; the previous ones stay in use
+meanwhile."""
 
 from __future__ import annotations
 

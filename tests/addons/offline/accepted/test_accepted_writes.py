@@ -191,12 +191,12 @@ async def test_an_accepted_write_that_a_selector_excludes_leaves_the_copy(
         MAPS._replace(label_selector="app=web"), 5, config_map("old", 4, labels={"app": "web"})
     )
     await world.write("PUT", PATH, 200, config_map("new", 9, labels=labels))
-    world.accepted.lay()
+    world.accepted.apply_to_copies()
     found = store.get(("a", "x"))
     assert (b'"new"' in found.raw if found is not None else None) == (True if shown else None)
 
 
-async def test_a_copy_that_has_heard_of_the_write_is_left_alone(world: World) -> None:
+async def test_a_copy_that_has_the_write_is_not_changed(world: World) -> None:
     store = world.hold(MAPS, 5, config_map("old", 4))
     await world.write("PUT", PATH, 200, config_map("new", 9))
     store.apply("MODIFIED", raw(config_map("newest", 11)))

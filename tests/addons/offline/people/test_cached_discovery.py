@@ -1,4 +1,4 @@
-"""Discovery is kept whether anybody asked or not; lists are put together of copies, in a form that the client takes."""
+"""Discovery is cached without any request; lists are built from copies, in a form that the client accepts."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ async def test_another_form_or_path_is_not_made_up(
 
 
 async def test_an_older_server_answers_with_its_plain_lists(tmp_path: Path) -> None:
-    """It was asked again and again, and answered 406."""
+    """An older server was requested again and again, and answered 406."""
     async with copies_in(tmp_path) as copies:
         api = Api()
         api.is_old = True

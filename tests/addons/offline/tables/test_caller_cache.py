@@ -1,4 +1,4 @@
-"""Callers on a real disk, as the cloud reviewed them: under a key of their own, read before the first request."""
+"""Reviews of callers on a real disk: with a key of their own, and read before the first request."""
 
 from __future__ import annotations
 

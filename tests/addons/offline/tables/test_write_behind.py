@@ -1,4 +1,5 @@
-"""A table behind its owner: bursts together, urgent changes at once, nothing lost on a bad disk, and within bounds."""
+"""A table that is written asynchronously: bursts in one batch, urgent changes at once, no losses on a bad disk,
+bounds."""
 
 from __future__ import annotations
 
@@ -93,7 +94,7 @@ async def test_urgent_rows_are_written_at_once_and_in_order(access: DiskAccess, 
     assert device.synced == [False, True]
 
 
-async def test_no_batch_is_taken_in_the_middle_of_a_change(access: DiskAccess, device: Device) -> None:
+async def test_no_batch_splits_a_change(access: DiskAccess, device: Device) -> None:
     """Under mitmproxy a task runs as far as it can where it is made."""
     asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
     table = WriteBehind(access, "t")

@@ -166,7 +166,7 @@ async def test_events_of_a_long_journal_come_back_in_their_order(tmp_path: Path)
 
 
 async def test_pending_entries_are_moved_out_of_a_store_set_aside(tmp_path: Path) -> None:
-    """It was set aside with all that waited in it, unread."""
+    """The store was moved aside with all its pending entries, unread."""
     async with journal_in(tmp_path) as journal:
         entry, event = journal.put_status(status("one")), put_event(journal, EVENT_BODY)
     with diskcache.Cache(str(tmp_path / "cache")) as cache:

@@ -1,4 +1,4 @@
-"""A patch of the node's status has the head alone for an answer, and its object from the node's copy."""
+"""A patch of the node's status is answered with a head only, and with the object from the node's copy."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ async def test_an_object_in_protobuf_is_answered_in_protobuf(cloud: Cloud) -> No
     assert (answer.headers["Content-Type"], answer.body) == (PROTOBUF, body_of(after))
 
 
-def test_the_status_of_this_node_alone_is_taken_and_only_while_its_watch_is_open(cloud: Cloud) -> None:
+def test_only_the_status_of_this_node_is_accepted_and_only_while_its_watch_is_open(cloud: Cloud) -> None:
     def takes(method: str = "PATCH", target: str = STATUS) -> bool:
         return cloud.writes.takes(asked(method, target).info)
 

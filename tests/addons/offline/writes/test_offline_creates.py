@@ -1,4 +1,4 @@
-"""Creations without the cloud: tokens while they are valid, objects that are there, and events that wait."""
+"""Creations without the cloud: tokens while they are valid, existing objects, and events in the journal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leases of leaders without the cloud: who renews, who is refused, and which version the cloud is asked with later."""
+"""Leases of leaders without the cloud: renewals, refusals, and the version that the cloud gets later."""
 
 from __future__ import annotations
 

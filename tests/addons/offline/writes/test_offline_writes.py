@@ -1,4 +1,4 @@
-"""Writes without the cloud: the part that takes each, the identities that may send it, and the order of writes."""
+"""Writes without the cloud: the part that handles each, the identities that may send it, and the order of writes."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ MIRROR_POD: Json = obj("Pod", "p", annotations={"kubernetes.io/config.mirror": "
 REPORT: Json = {"status": {"phase": "Running"}}
 
 
-async def test_a_report_an_event_and_its_patch_are_taken_and_wait(world: World) -> None:
+async def test_a_report_an_event_and_its_patch_are_accepted_and_journaled(world: World) -> None:
     world.has_node()
     assert (await world.send("PATCH", f"{NODE}/status", REPORT, content_type=STRATEGIC)).status == 200
     assert (await world.send("POST", EVENTS, event())).status == 201

@@ -1,4 +1,4 @@
-"""The journal on its way to the cloud: which statuses the hub sends, tries again and gives up, and when."""
+"""The replay of the journal: the statuses that the hub sends, retries and drops, and when."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def test_conflicts_without_end_are_tried_again_later(replaying: World) -> 
 
 
 @pytest.mark.parametrize("code", [400, 403, 413, 415, 422])
-async def test_a_status_that_the_cloud_refuses_is_dropped_and_taken_back(replaying: World, code: int) -> None:
+async def test_a_status_that_the_cloud_refuses_is_dropped_and_reverted(replaying: World, code: int) -> None:
     before = dropped(STATUS, "refused")
     replaying.cloud.says = [StatusError(code, "Invalid", "no")]
     if code == 422:  # which a uid that is not the object's is as well: the object is looked at
@@ -202,7 +202,7 @@ async def test_the_replay_continues_after_an_unexpected_error(replaying: World) 
 
 
 @pytest.mark.looptime
-async def test_a_status_that_the_cloud_has_already_is_taken_back_before_it_is_forgotten(
+async def test_a_status_that_the_cloud_has_already_is_reverted_before_it_is_dropped(
     replaying: World,
 ) -> None:
     """No event follows. A kill before would leave the node's form for ever."""

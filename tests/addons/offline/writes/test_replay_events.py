@@ -1,4 +1,4 @@
-"""Events on their way to the cloud: unchanged, in order and paced; sent, dropped, or held back by an earlier one."""
+"""The replay of events: unchanged, in order and paced; sent, dropped, or delayed by an earlier one."""
 
 from __future__ import annotations
 

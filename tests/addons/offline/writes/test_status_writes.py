@@ -258,7 +258,7 @@ async def test_the_status_of_another_node_is_the_clouds_to_decide(world: World, 
 
 @pytest.mark.parametrize(("runs_on", "code"), [("n1", 200), ("n2", 503), ("", 503)])
 @pytest.mark.parametrize("encoding", Encoding)
-async def test_the_status_of_a_pod_is_taken_where_it_runs(
+async def test_the_status_of_a_pod_is_accepted_where_it_runs(
     world: World, encoding: Encoding, runs_on: str, code: int
 ) -> None:
     path = "/api/v1/namespaces/a/pods/p"

@@ -106,7 +106,7 @@ async def reported(world: World, *encodings: Encoding) -> tuple[StatusEntry, lis
     return world.journal.statuses[NODE], stores
 
 
-async def test_a_status_taken_back_shows_the_object_of_the_cloud(world: World) -> None:
+async def test_a_reverted_status_shows_the_object_of_the_cloud(world: World) -> None:
     entry, stores = await reported(world, Encoding.JSON, Encoding.PROTOBUF)
     world.cloud.says = [
         ApiResponse(encoding, body_of(node_in(encoding))) for encoding in (Encoding.JSON, Encoding.PROTOBUF)
@@ -128,7 +128,7 @@ async def test_a_status_taken_back_shows_the_object_of_the_cloud(world: World) -
         ApiResponse(JSON, body_of(node_in(Encoding.JSON, version=9))),
     ],
 )
-async def test_where_the_cloud_cannot_say_the_watch_will(world: World, said: ApiResponse | Exception) -> None:
+async def test_the_watch_decides_where_the_cloud_cannot(world: World, said: ApiResponse | Exception) -> None:
     entry, (store,) = await reported(world, Encoding.JSON)
     world.cloud.says = [said]
     await world.statuses.take_back(entry)
@@ -145,7 +145,7 @@ async def test_where_the_cloud_is_gone_again_the_status_stays(world: World) -> N
     assert conditions(shown(store)) == {"Ready": "False"}
 
 
-async def test_a_newer_status_is_not_taken_back(world: World) -> None:
+async def test_a_newer_status_is_not_reverted(world: World) -> None:
     entry, (store,) = await reported(world, Encoding.JSON)
     await world.patch(reports(Ready="Unknown"))
     world.cloud.says = [ApiResponse(JSON, body_of(node_in(Encoding.JSON)))]

@@ -1,4 +1,4 @@
-"""The choice among peers and the cloud, and what a peer's answer to a probe says."""
+"""The choice among peers and the cloud, and the contents of a peer's answer to a probe."""
 
 from __future__ import annotations
 

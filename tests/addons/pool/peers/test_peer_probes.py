@@ -1,4 +1,4 @@
-"""One health and one probe of each other hub, whatever parts of this one ask it."""
+"""One health and one probe for each other hub, however many parts of this hub use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom a hub asks for kubelets' words, from when to when, and what it does with one that is silent or floods."""
+"""The hubs from which a hub reads kubelets' reports, from when to when, and silent or flooding hubs."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ async def test_a_deleted_report_ends(scene: Scene) -> None:
 
 async def test_a_restarted_hub_repeats_its_reports_without_a_notification(scene: Scene) -> None:
     await scene.list(REPORT, REPORT._replace(name="web-1", version=20), began=100)
-    scene.reports.store.stand(Standing.DISPROVED)
+    scene.reports.store.set_standing(Standing.DISPROVED)
     scene.notified.clear()
     await scene.list(REPORT, began=50)
     assert scene.report == REPORT._replace(node="n2")
@@ -162,7 +162,7 @@ async def test_a_version_that_the_cloud_never_reached_does_not_last(scene: Scene
 async def test_a_restored_cloud_knows_nothing_of_former_versions(scene: Scene) -> None:
     await scene.list(REPORT._replace(version=20), REPORT._replace(name="web-1"))
     restored = slices(on_n2("10.0.0.1", 4))
-    restored.stand(Standing.DISPROVED)
+    restored.set_standing(Standing.DISPROVED)
     restored.replace(restored.codec, restored.api_version, restored.kind, 7, [])
     scene.later(restored)
     assert list(scene.reports.of("default")) == ["web-1"]

@@ -1,4 +1,4 @@
-"""Whom a hub lends its way to the cloud, where to, and how many tunnels."""
+"""The lending of this node's link: permitted borrowers and targets, and the number of tunnels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a node borrows another's way to the cloud, whose, and when it goes its own way again."""
+"""The borrowing of another node's link: when, whose, and the return to the node's own."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ class BlackHole:
 @pytest.mark.looptime
 @pytest.mark.parametrize("each", [0.25, 2.4, 10.0])
 async def test_a_lease_waits_for_less_than_six_seconds_in_a_black_hole(each: float) -> None:
-    """Its renewal is what the silent server owes an answer for, and the renewal goes out again by the lent way."""
+    """The renewal is the request that the silent server does not answer; the hub sends it again by the lent link."""
     node = BlackHole()
     node.probes.start(cast(Client, node))
     running = asyncio.create_task(node.fallback.run(node.probes.probed))

@@ -1,4 +1,4 @@
-"""A connection that ends, at whatever moment: its client sees the end, and nothing of it is left."""
+"""A connection that ends at any moment: its client sees the end, and no object of it remains."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def proxy() -> Iterator[Proxy[Raw]]:
 
 
 async def test_no_stack_grows_with_the_requests_that_come_in_one_packet(proxy: Proxy[Raw]) -> None:
-    """Each that the hub answers at once is over before the next one is read."""
+    """Each request that the hub answers at once ends before the next one is read."""
     many = 500
     proxy.decide = lambda flow: refuse(flow, forbidden("not for you"))
     with asyncio_utils.set_eager_task_factory():  # as mitmproxy has it
@@ -140,7 +140,7 @@ async def test_nothing_outlives_a_connection_that_its_client_has_reset(proxy: Pr
 
 @pytest.mark.usefixtures("uncollected")
 async def test_a_request_is_gone_when_it_has_ended() -> None:
-    """Its connection, which goes on for months, keeps nothing of it."""
+    """A connection may last for months, so it must not keep ended requests."""
     server = Http2Server(100)
     async with server.serve(), connected(server) as (proxy, streams):
         (stream,) = await watch(streams, 1)

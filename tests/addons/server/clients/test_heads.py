@@ -1,4 +1,4 @@
-"""Heads of clients: those that are too long, trailers, and bodies that outlast the answer, in both versions of HTTP."""
+"""Clients' heads in both versions of HTTP: too long ones, trailers, and bodies that continue after the response."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ async def test_bytes_behind_an_answer_are_discarded_up_to_a_bound(
     proxy: Proxy[Raw], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def write_on(writer: asyncio.StreamWriter) -> None:
-        """Until the other side has enough."""
+        """Write until the other side accepts no more."""
         while True:
             writer.write(b"x" * 1000)
             await writer.drain()

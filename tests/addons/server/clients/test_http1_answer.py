@@ -1,4 +1,4 @@
-"""How an answer of HTTP/1.1 is framed, for whom, and what is not sent at all."""
+"""The framing of HTTP/1.1 responses, by client, and the responses that are never sent."""
 
 from __future__ import annotations
 

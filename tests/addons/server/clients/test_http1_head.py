@@ -1,4 +1,4 @@
-"""Heads that the hub reads itself: h11 reads each of them alike."""
+"""Heads that the hub parses itself: h11 parses each of them equally."""
 
 from __future__ import annotations
 

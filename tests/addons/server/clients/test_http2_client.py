@@ -67,7 +67,7 @@ async def test_a_stream_ends_with_its_answer_though_its_request_has_no_end(waits
         await until(lambda: not proxy.layer.count)
 
 
-async def test_requests_that_are_taken_back_at_once_end_nothing_else() -> None:
+async def test_requests_that_are_cancelled_at_once_end_no_others() -> None:
     """Heads and their ends come in one packet: h2 has forgotten a stream before its request is looked at."""
     async with connected(Raw(ANSWER, available=True)) as (proxy, streams):
         watched = streams.get("/", {})

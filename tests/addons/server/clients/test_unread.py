@@ -1,6 +1,6 @@
-"""Bounds of the memory that the hub holds for clients that do not read, or send behind an open watch.
+"""Bounds of the memory for clients that do not read, or that send during an open watch.
 
-All bytes that the layers write for one event go out in one write, and none is lost.
+All bytes that the layers write for one event are sent in one write, and none is lost.
 """
 
 from __future__ import annotations
@@ -114,7 +114,8 @@ async def test_unread_answers_of_all_clients_are_bounded(monkeypatch: pytest.Mon
 async def test_a_client_that_reads_loses_nothing_for_one_at_its_address_that_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whoever was sent something next lost a stream: a component, where a person had stopped a program."""
+    """The next client at the address that was sent something lost a stream: a component, because a person had stopped
+    a program."""
     server = Http2Server(100)
     async with server.serve(), connected(server) as (proxy, streams):
         stopped = await watch(streams, 4)
@@ -138,7 +139,7 @@ async def test_a_client_that_reads_loses_nothing_for_one_at_its_address_that_doe
 
 async def test_a_client_that_sends_on_behind_a_watch_is_closed(proxy: Proxy[Raw]) -> None:
     async def write_on(writer: asyncio.StreamWriter) -> None:
-        """Until the other side has enough."""
+        """Write until the other side accepts no more."""
         while True:
             writer.write(b"x" * 10_000)
             await writer.drain()
@@ -161,7 +162,7 @@ def answering() -> Iterator[Proxy[Raw]]:
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """All that the hub writes to a client's socket, piece by piece."""
+    """All pieces that the hub writes to a client's socket."""
     pieces: list[bytes] = []
     flush = ClientConnection.flush
 

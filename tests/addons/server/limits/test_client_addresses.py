@@ -128,7 +128,7 @@ def test_the_bodies_that_wait_for_servers_are_bounded_and_the_longest_ends() -> 
 
 
 def filled(address: ClientAddress) -> int:
-    """How many of the largest bodies an address may have."""
+    """The number of the largest bodies that an address may have."""
     count = 0
     while address.resize_body(0, MAX_REQUEST_BODY) is None:
         count += 1

@@ -1,4 +1,4 @@
-"""Frames that a client sends: how many are handled in one go, which are too large, which settings are kept."""
+"""A client's frames: how many are handled at once, which are too large, which settings are accepted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The tunnel of the peer port: data waits for a slow receiver, and the sender is not read meanwhile."""
+"""The tunnel of the peer port, with back-pressure: data waits for a slow receiver, and the sender is not read
+meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The flows of a hub, made again from its records."""
+"""The flows of a hub, rebuilt from its records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`edgehub.NAME` as a person types it in mitmproxy: answers, completion, and what is shown when it is known."""
+"""`edgehub.NAME` as typed in mitmproxy: answers, completion, and later output."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_a_console_command_is_answered_at_once(typed: Typed, line: str, me
 
 @pytest.mark.parametrize("line", ["edgehub.explain chosen services default lb", "edgehub.status"])
 async def test_the_browsers_command_bar_leads_to_the_lines_of_a_report(typed: Typed, line: str) -> None:
-    """It shows an answer as JSON, with `\\n` in it."""
+    r"""The command bar shows an answer as JSON, with `\n` in it."""
 
     class Web:
         """Stands for what mitmweb has and the console has not."""

@@ -1,4 +1,4 @@
-"""`edgehub pods`: what waits for an update, and an update that is asked for."""
+"""`edgehub pods`: the pods that wait for an update, and a requested update."""
 
 from __future__ import annotations
 

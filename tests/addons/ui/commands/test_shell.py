@@ -330,7 +330,7 @@ def test_a_hub_that_is_not_there_leaves_no_empty_file(
     assert not file.exists()
 
 
-def test_a_taken_web_port_is_one_line_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_used_web_port_is_one_line_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(arguments: list[str]) -> None:
         assert arguments == ["-s", "x"]
         raise OSError(

@@ -1,4 +1,4 @@
-"""Copies of bodies that pass: small ones whole, large lists as a table, secrets as text."""
+"""Copies of relayed bodies: small ones complete, large lists as a table, Secrets without values."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ async def test_an_answer_without_an_object_that_the_cloud_has_now(
     assert "# this answer does not have it" in text
 
 
-def test_without_filters_there_is_nothing_to_tell() -> None:
+def test_without_filters_there_is_nothing_to_notify() -> None:
     assert "no filter applies" in difference(b"", NOTHING, Encoding.JSON)
 
 

@@ -1,4 +1,4 @@
-"""The addon beside an interface, hook by hook: what a flow shows, holds and gives up."""
+"""The addon for interfaces, hook by hook: a flow's display, interceptions and releases."""
 
 from __future__ import annotations
 

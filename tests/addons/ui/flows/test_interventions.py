@@ -1,4 +1,4 @@
-"""Which replays run and which edits hold. The hub never filters one request and sends another."""
+"""The replays that run and the edits that are accepted. The hub never filters one request and sends another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events of an open watch become messages of its flow, decoded, bounded, and beside what the cloud sent."""
+"""Events of an open watch become messages of its flow: decoded, bounded, with the cloud's event beside them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The line of one request: what it asked, what became of it, and never a credential."""
+"""The line of one request: its target, its outcome, and never a credential."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_observations_are_logged_and_printed_as_configured(
 
 
 def test_a_relayed_watch_ended_by_the_hub_has_the_reason() -> None:
-    """It was reported as a failure with 502."""
+    """The ended watch was reported as a failure with 502."""
     made = seen(RELAY, cloud=True, served=Served(ended="the rules changed"))
     assert (made.verdict, made.status, made.reason) == ("relayed", 200, "ended: the rules changed")
     assert line(made).endswith("ended: the rules changed")

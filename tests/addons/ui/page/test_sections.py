@@ -1,4 +1,4 @@
-"""The parts of the page: what reports and questions look like there."""
+"""The sections of the page: reports and forms as HTML."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ async def test_a_resource_without_a_copy(hub: RunningHub) -> None:
 
 
 async def test_a_component_that_has_not_read_what_an_edit_filters_is_named(hub: RunningHub) -> None:
-    """It has read Services alone."""
+    """The component has read only Services."""
     hub.records.traffic.began("reader", "services", is_error=False, is_watch=False)
     trial = await try_rules(hub, {**IN_FORCE, "endpoints": "reader"})
     assert {"component": "reader", "before": [], "after": ["endpoints"]} in trial["unseen"]

@@ -1,4 +1,4 @@
-"""A list and a watch as Tables of a kind whose columns the cloud alone knows, on a scriptable cloud."""
+"""A list and a watch as Tables of a kind whose columns only the cloud knows, on a scriptable cloud."""
 
 from __future__ import annotations
 

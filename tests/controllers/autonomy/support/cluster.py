@@ -114,7 +114,7 @@ class Cluster(Scene):
         return node in (self.admin.get(f"{CONFIG_MAPS}/{HELD}").get("data") or {})
 
     def take_away(self, *nodes: str) -> None:
-        """Nobody hears the nodes any more; returns when kube-controller-manager has noticed."""
+        """Silence the nodes, and wait until kube-controller-manager has noticed."""
         self._alive -= set(nodes)
         for node in nodes:
             self.sees(NODES, node, is_unreachable)

@@ -364,7 +364,7 @@ def test_a_malformed_workload_has_no_slots(workload: Json) -> None:
 
 
 def test_a_record_that_costs_too_much_is_no_record() -> None:
-    """Whoever may edit a workload writes both: what is looked for, and the lists in which it is."""
+    """A user who may edit a workload writes both the searched values and the lists that are searched."""
 
     def reached_work() -> float:
         return float(metrics.BOUNDS_REACHED.labels("work of a rendering")._value.get())

@@ -97,7 +97,7 @@ async def test_bodies_are_sent_alternately() -> None:
 
 
 async def test_data_written_at_once_is_bounded_by_the_socket() -> None:
-    """Else a lease waits behind all uploads that the server has room for, for minutes on a slow link."""
+    """Otherwise a lease waits behind all uploads that fit into the server's windows, for minutes on a slow link."""
     made = Http2Connection()
     sink = Filling(made)
     made.data_received(SettingsFrame(0, {4: 2**20}).serialize())

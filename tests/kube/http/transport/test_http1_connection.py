@@ -87,7 +87,7 @@ async def test_requests_at_one_time_have_a_connection_each() -> None:
         (b"HTTP/1.1 103 Early Hints\r\n\r\n" + COMPLETE, True),
     ],
 )
-async def test_a_response_says_whether_its_end_was_framed(answer: bytes, is_framed: bool) -> None:
+async def test_a_response_records_whether_its_end_was_framed(answer: bytes, is_framed: bool) -> None:
     """A body that nothing but the end of the connection ends may have been cut."""
     peer = Peer(answer, end=True)
     async with peer.serve() as session, session.get(peer.url) as got:

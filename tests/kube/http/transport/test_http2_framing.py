@@ -145,7 +145,7 @@ async def test_an_answer_to_head_has_a_length_and_no_body() -> None:
     made.connection_lost(None)
 
 
-async def test_the_window_is_widened_as_data_is_taken() -> None:
+async def test_the_window_is_widened_as_data_is_consumed() -> None:
     made, sink, heard = asked()
     made.data_received(OK + 2 * data(bytes(16_000)))
     made.acknowledge_data(heard, 32_000)

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kube.errors import StatusError
-from kube.http.transport.request_fields import HeaderFields, behind, request_fields
+from kube.http.transport.request_fields import HeaderFields, request_fields, with_prefix
 
 
 @given(st.binary(max_size=12))
@@ -66,7 +66,7 @@ def test_a_request_line_or_name_that_cannot_be_sent_is_refused(method: str, path
 
 def test_a_server_behind_a_gateway_gets_paths_that_begin_as_its_own() -> None:
     fields = request_fields("GET", "https", "h", "/api/v1/pods?limit=1", [("Accept", "x")], None)
-    assert behind(b"", fields) is fields
-    moved = behind(b"/k8s/c-1", fields)
+    assert with_prefix(b"", fields) is fields
+    moved = with_prefix(b"/k8s/c-1", fields)
     assert moved[3] == (b":path", b"/k8s/c-1/api/v1/pods?limit=1")
     assert [*moved[:3], *moved[4:]] == [*fields[:3], *fields[4:]]

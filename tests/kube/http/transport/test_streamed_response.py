@@ -18,7 +18,7 @@ async def test_an_answer_in_single_bytes_takes_bounded_memory() -> None:
         nonlocal taken
         taken += size
 
-    response.goes_by(take)
+    response.attach(take)
     response.begin(200, [])
     tracemalloc.start()
     for each in range(MAX_UNTAKEN // 16):
