@@ -66,7 +66,9 @@ async def test_a_state_folder_of_an_earlier_format_serves_an_outage(folder: Path
     )
     async with started(hub):
         for encoding in Encoding:
-            assert await shown(hub, encoding) == {"web-1": ["node-1", "node-2"], "pool-1": []}
+            # No controller has written a status of the pool, so it restricts nothing.
+            everywhere = ["node-1", "node-2", "node-3"]
+            assert await shown(hub, encoding) == {"web-1": ["node-1", "node-2"], "pool-1": everywhere}
         assert [await status_of(hub, path) for path in reads] == [200] * len(reads)
         waiting = await asyncio.to_thread(hub.metric, "edgehub_journal_entries")
         log = await asyncio.to_thread((tmp_path / "hub.log").read_text)
