@@ -175,9 +175,8 @@ class NodeLease:
         codec, obj = request.decoded("Lease")
         if obj.name != self._node:
             raise bad_request("the name of the object does not match the name on the URL")
-        known = self._lease.decode().uid if self._lease is not None else ""
         # A kube-apiserver compares the uid first. kubelet reads the Lease after either answer.
-        if obj.uid and (self._is_gone or (known and obj.uid != known)):
+        if obj.uid and (self._is_gone or not await self._has_uid(obj.uid, request)):
             raise conflict(CHANGED)
         if self._is_gone:
             raise self._not_found()
@@ -190,6 +189,16 @@ class NodeLease:
         """Answer a PATCH as the equivalent PUT."""
         known = self._lease or await self._learn(request)
         return await self._update(request.patched(known))
+
+    async def _has_uid(self, uid: str, request: OfflineRequest) -> bool:
+        """Whether the Lease may have this uid. kubelet may have created it anew without the hub: the cloud tells."""
+        lease = self._lease
+        if lease is None or lease.decode().uid in ("", uid):
+            return True
+        if self._cloud.is_up:
+            with contextlib.suppress(Unreachable):
+                self._lease = lease = await self._request("GET", self._path, request, None)
+        return lease.decode().uid == uid
 
     def _note_renewal(self, lease: Encoded) -> None:
         """Store the Lease that kubelet has just written: kubelet is alive."""

@@ -157,10 +157,22 @@ async def test_a_client_of_another_encoding_gets_the_lease_in_it(kubelet: World)
 async def test_a_renewal_of_another_lease_is_refused(kubelet: World) -> None:
     """kube-apiserver compares the uid; the hub would have written it, and then lost its own."""
     await kubelet.put()
-    with refuses(409):
-        await kubelet.put(uid="another")
-    await kubelet.put(uid="")
+    for is_up in (True, False):
+        kubelet.is_up = is_up
+        with refuses(409):
+            await kubelet.put(uid="another")
+        await kubelet.put(uid="")
+        await kubelet.put()
     assert kubelet.lease.is_alive()
+
+
+async def test_a_lease_that_kubelet_created_without_the_hub_is_renewed(kubelet: World) -> None:
+    await kubelet.put()
+    kubelet.cloud.usual = lease()
+    kubelet.cloud.usual["metadata"]["uid"] = "new"
+    await kubelet.put(uid="new")
+    assert kubelet.cloud.lines == [("GET", LEASE)]
+    assert read((await kubelet.ask("GET"))[1]).uid == "new"
 
 
 @pytest.mark.parametrize(
