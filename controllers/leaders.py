@@ -92,7 +92,7 @@ def _announces(node: Node) -> bool:
 
 
 def _has_yurthub(node: Node) -> bool:
-    """Whether a node has a YurtHub, rather than a hub of ours that cannot serve and announces that."""
+    """True if a node has a YurtHub, rather than a hub of ours that cannot serve and announces that."""
     return node.labels.get(EDGE_WORKER) == "true" and PEER_ANNOTATION not in node.annotations
 
 
@@ -285,7 +285,10 @@ def pool_of(key: Key, old: Json | None, new: Json | None) -> Iterable[Key]:
 
 
 class HubLeaderRbacController(Controller):
-    """Key: the Role. A manifest, not this controller, grants hubs the right to read shared resources."""
+    """Keeps the Role with the hubs' right to read leader ConfigMaps. Key: the Role.
+
+    A manifest, not this controller, grants hubs the right to read shared resources.
+    """
 
     name = "hubleaderrbac"
     workers = 1

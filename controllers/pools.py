@@ -93,7 +93,7 @@ def parse_previous(note: str) -> Attributes:
 
 
 def format_previous(attributes: Attributes) -> str | None:
-    """The record as the annotation's value, None when it is empty."""
+    """Format the record for the annotation; None if it is empty."""
     if not attributes:
         return None
     taints = [
@@ -214,7 +214,7 @@ def differs(live: Json | None, intended: Json) -> bool:
 
 
 class NodeLabelsController(Controller):
-    """Key: an object of NodeLabels, which has the nodes of one bucket."""
+    """Writes the topology labels of nodes for hubs. Key: a NodeLabels object, which has the nodes of one bucket."""
 
     name = "nodelabels"
     debounce = 0.2

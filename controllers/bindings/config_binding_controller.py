@@ -47,7 +47,7 @@ CONTEST = 60.0
 RETRY = 2.0
 """Seconds until a write is repeated whose answer lacks the rendering; the next delay is doubled."""
 TRUCE = 600.0
-"""Seconds for which the controller then leaves the workload alone; also the retry delay after a refusal."""
+"""Seconds for which the controller then does not write the workload; also the retry delay after a refusal."""
 
 
 class WriteLimit:

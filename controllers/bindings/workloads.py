@@ -15,7 +15,8 @@ from kube.json_type import Json
 from kube.requests.request_info import ResourceType
 
 WORKLOAD_POOL_LABEL = "apps.openyurt.io/pool-name"
-"""Names the pool of a workload. YurtAppSet and YurtAppDaemon label their children so, users their own workloads."""
+"""The label of a workload with the name of its pool. YurtAppSet and YurtAppDaemon set it on their children, users on
+their own workloads."""
 OWNER_GROUP = "apps.openyurt.io"
 """The API group of YurtAppSet and YurtAppDaemon, in any version."""
 WORKLOAD_TYPES = {

@@ -34,7 +34,7 @@ class Node:
     autonomy: tuple[str, str, str] = ("", "", "")
     """Status, reason and message of the condition Autonomy."""
     hub: tuple[str, str, str] = ("", "", "")
-    """The same of the condition HubInstalled."""
+    """Status, reason and message of the condition HubInstalled."""
     ready_changed: str = ""
     """When the condition Ready last changed its status."""
     address: str = ""

@@ -171,7 +171,7 @@ class MakeJob:
 
 @dataclass(frozen=True, slots=True)
 class EndJob:
-    """End the Job of this round early: it fails, unless it completes before."""
+    """End the Job of this round early: it counts as failed, unless it completes first."""
 
     node: str
     phase: Phase

@@ -59,7 +59,8 @@ def read_waves(annotations: Mapping[str, str]) -> Waves:
 
 
 def image_of(image: str, version: str) -> str:
-    """The hub's image of a version, in the same repository: an editor of a pool chooses no other program."""
+    """The hub's image for a version, always in the same repository, so that an editor of a pool cannot choose another
+    program."""
     if not version:
         return image
     path, colon, tag = image.partition("@")[0].rpartition(":")

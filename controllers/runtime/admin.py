@@ -95,7 +95,8 @@ class FleetPage:
         self._read: tuple[float, datetime, list[FleetHub], list[str]] | None = None
 
     async def answer(self, request: web.Request) -> web.Response:
-        """HTML for a browser, else JSON. 403 over the network, because this is an inventory of all nodes.
+        """Return the fleet as HTML for a browser, else as JSON. 403 over the network, because this is an inventory of
+        all nodes.
 
         Also 403 for a page of another site, whose name may resolve to the loopback address (DNS rebinding).
         """

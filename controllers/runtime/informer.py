@@ -137,7 +137,7 @@ class Informer[F]:
 
     @property
     def missing(self) -> bool:
-        """Whether the API server does not know the kind."""
+        """True if the API server does not serve the kind."""
         refusal = self._reflector.refusal
         return self._unserved or (refusal is not None and refusal.code == MISSING)
 

@@ -45,7 +45,7 @@ ENTRY = "seen"
 MAX_RECORD = 512 * 1024
 """Characters of a packed record; the API server takes ConfigMaps of 1 MiB. Fifty thousand Services fit."""
 MAX_UNPACKED = 32 * 1024 * 1024
-"""Bytes of an unpacked record."""
+"""The most bytes of a decompressed record."""
 LONGEST_TOPOLOGY = 32
 """Characters of a topology that the record holds as text; the known ones have 22 at most. Longer ones become a
 digest: annotations of 256 KiB on four Services would exceed the record."""

@@ -89,7 +89,7 @@ def outages(hub: Hub) -> int:
 
 
 def until(condition: Callable[[], bool]) -> float:
-    """Seconds until it holds; LONGEST where it does not."""
+    """Seconds until the condition holds; LONGEST if it does not in that time."""
     began = time.monotonic()
     while not condition() and time.monotonic() - began < LONGEST:
         time.sleep(0.02)

@@ -227,7 +227,8 @@ async def gets(url: str, pid: int, clients: int, each: int) -> tuple[Spent, floa
 
 
 async def watches(url: str, pid: int, cloud: RealCloud, watchers: int, updates: int) -> Spent:
-    """Watchers of all slices, while one slice after the other is updated; seconds from an update to each watcher."""
+    """Watch all slices with many watchers, while slices are updated in sequence; return the seconds from an update to
+    each watcher."""
     sent: dict[str, float] = {}
     seconds: list[float] = []
     opened, done = asyncio.Semaphore(0), asyncio.Event()

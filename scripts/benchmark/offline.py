@@ -39,7 +39,7 @@ WATCH_ROUNDS = 5
 WATCH_UPDATES = 3
 """Factor for the updates asked for. Of 100, the p99 would be the slowest, which differs by half between rounds."""
 ENTRY, SYNCS = 20_000, 50
-"""Bytes of a node's status in the journal, and how often it is written."""
+"""Bytes of a node's status in the journal, and the number of its writes."""
 QUIET = 2.0
 """Seconds after the last answer until the hub has finished all work."""
 IDLE = 30.0

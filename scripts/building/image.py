@@ -114,7 +114,7 @@ class Builder:
                         archive.addfile(member, data)
 
     def run(self, *arguments: str) -> str:
-        """Run buildah, and return its output; BuildError where it fails."""
+        """Run buildah, and return its output; BuildError if it fails."""
         storage = [f"--root={self._folder / 'storage'}", f"--runroot={self._folder / 'run'}"]
         done = subprocess.run(
             ["buildah", *storage, f"--storage-driver={self._driver}", *arguments],

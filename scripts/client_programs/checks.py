@@ -118,5 +118,5 @@ CHECKS: Mapping[str, Callable[[Site, Clients, str], Wrong]] = {
 
 
 def differs(wrong: Wrong, ecosystem: str, door: str) -> bool:
-    """Whether a client is wrong at a hub's port that is right straight at kube-apiserver."""
+    """True if a client is wrong at a hub's port but right directly at kube-apiserver."""
     return (ecosystem, door) in wrong and (ecosystem, STRAIGHT) not in wrong

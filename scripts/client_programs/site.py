@@ -61,7 +61,7 @@ class Site:
     """The rules in force hide Services from everybody at the hub."""
     _changes: int = 0
     _stays: str = "made"
-    """The Service that the last changes left."""
+    """The Service that remains after the last changes."""
 
     def kubeconfig(self, door: str) -> Path:
         """Return a client's kubeconfig. For the plain port it is the output of `edgehub kubeconfig`."""

@@ -50,7 +50,7 @@ def pods(node: str) -> str:
 
 
 def table(node: str) -> str:
-    """The name of the nft table, at the cloud, that cuts a node."""
+    """The name of the nft table, on the cloud's machine, that cuts off a node."""
     return f"cut-{node}"
 
 
@@ -65,7 +65,7 @@ def rules(node: str, cut: Cut) -> str:
 
 
 def lay_cloud(cloud: Machine) -> None:
-    """Give the cloud its address on the bridge."""
+    """Set the cloud's address on the bridge."""
     _ip(cloud, "link set lo up")
     _ip(cloud, f"link add {BRIDGE} type bridge")
     _ip(cloud, f"addr add {CLOUD_ADDRESS}/24 dev {BRIDGE}")

@@ -316,7 +316,7 @@ def test_a_bad_token_disturbs_no_connection_of_the_hub_or_of_good_callers(egress
     """kube-apiserver ends a connection that brought a bad token, and with it all watches on that connection."""
 
     def lane_of(egress: Egress, token: str, status: int) -> PoolKey:
-        """The connections of a request with a token, which the server answers with a status."""
+        """The connection key of a request with a token, which the server answers with this status."""
         caller = Caller(CredentialSource.OWN, f"Bearer {token}")
         flow = flow_of(caller=caller, headers={"Authorization": f"Bearer {token}"})
         egress.requestheaders(flow)

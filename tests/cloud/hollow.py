@@ -23,7 +23,7 @@ READY_TIMEOUT = 30.0
 PROXY_CACHES = ("service config", "endpoint slice config", "serviceCIDR config")
 """The resources that kube-proxy must have read before it writes any rule, by the names of its log."""
 SERVICE_CIDRS = 33
-"""The minor version from which on it reads the last of them."""
+"""The minor version from which on kube-proxy reads ServiceCIDRs, the last of these resources."""
 
 
 class HollowKubelet(Component):

@@ -25,7 +25,7 @@ PROGRAM = "kube-proxy"
 SYNCED = "SyncProxyRules complete"
 """The log line after each write of rules."""
 NETWORK_CAPABILITIES = "-net_admin,-net_raw,-sys_admin,-sys_module,-sys_resource"
-"""Capabilities that kube-proxy loses here: it also speaks to the kernel by netlink, past the script."""
+"""Capabilities that kube-proxy must not have, because it also uses netlink, past the fake iptables script."""
 NODE_PORTS_OF_PRIMARY = 31
 """The minor version from which on kube-proxy accepts "primary" for its node's own address."""
 FAKE_IPTABLES = """\

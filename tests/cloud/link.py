@@ -34,7 +34,7 @@ class Mode(StrEnum):
     """How the link handles connections."""
 
     PASS = "pass"
-    """Bytes move, with the delay and the bandwidth that are set."""
+    """Bytes pass, with the configured delay and bandwidth."""
     REFUSE = "refuse"
     """Open connections are reset, new ones refused: the server's machine is up, the server is not."""
     BLACK_HOLE = "black hole"

@@ -23,7 +23,7 @@ ADMIN_GROUP = "system:masters"
 LIFETIME = timedelta(days=2)
 """The life of CA and certificates: longer than any test run."""
 BACKDATING = timedelta(minutes=5)
-"""A certificate is valid from a little before now, so that clocks that differ a bit agree on it."""
+"""A certificate is valid from this long before now, because clocks differ."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ CLAIMS = 200
 
 @atexit.register
 def _give_up_claims() -> None:
-    """Release them before Python's exit, which would warn of each."""
+    """Close the reserved sockets before Python's exit, which would warn of each."""
     for claim in _claims:
         claim.close()
 
@@ -80,7 +80,7 @@ class ReservedPort:
         return _bound(self.host, self.number)
 
     def release(self) -> None:
-        """Gives the port back; safe to call twice."""
+        """Release the port; may be called twice."""
         self._holder.close()
 
 

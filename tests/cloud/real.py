@@ -262,7 +262,7 @@ class RealCloud:
         self._run("etcd", self._etcd_flags()).wait_for_line("ready to serve client requests", START_TIMEOUT)
 
     def _wait_until_made(self) -> None:
-        """Return when the server has made its objects, after it has called itself ready."""
+        """Wait until the server, which already reports that it is ready, has created its objects."""
         for namespace in ("default", "kube-system", "kube-node-lease"):
             self._wait_for("/api/v1/namespaces", namespace)
         self._wait_for("/api/v1/namespaces/default/services", "kubernetes")

@@ -208,7 +208,7 @@ def test_hub_and_manager_follow_pools_through_an_upgrade_of_openyurt(
 
 @pytest.fixture
 def no_creation(managed_cloud: RealCloud) -> Iterator[None]:
-    """Takes the manager's right to make kinds away for a test."""
+    """Revoke the manager's right to create kinds for one test."""
     manifest = MANIFESTS / "crd-creation.yaml"
     managed_cloud.kubectl("delete", "-f", str(manifest))
     yield

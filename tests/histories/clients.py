@@ -73,7 +73,7 @@ class Kind:
         return bool(self.token or (self.selector and self.resource in ("nodes", "widgets")))
 
     def shown(self, obj: Json) -> Json:
-        """An object in the form that this component keeps."""
+        """An object in the form that this component stores."""
         if not self.metadata_only:
             return obj
         return {"apiVersion": METADATA, "kind": "PartialObjectMetadata", "metadata": obj["metadata"]}
@@ -120,7 +120,7 @@ class Judge(Protocol):
         """The number of events so far after which a version may be refused that was given before."""
 
     def asked(self, client: Reflector, verb: str) -> Callable[[State], None]:
-        """Note that a consistent list or WatchList is asked for. What this returns is called with the state."""
+        """Note that a consistent list or WatchList is requested; the returned function is called with the state."""
 
     def refused(self, client: Reflector) -> None:
         """Record that a version was refused although nothing has happened since it was given."""
@@ -173,7 +173,7 @@ class Reflector:
             self._exchange.close()
 
     def read(self, reads: bool) -> None:
-        """Read what comes, or leave it."""
+        """Set whether the client reads."""
         self._is_slow |= not reads
         if self._exchange is not None:
             self._exchange.reads.set() if reads else self._exchange.reads.clear()

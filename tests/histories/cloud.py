@@ -107,7 +107,7 @@ class Cloud:
         return int(version or 0) <= self._former.get(self.storage(resource), -1)
 
     def gaps_forced(self, sources: Iterable[Source]) -> int:
-        """Gaps of sources that had to list: the cloud lets no watch begin at the version that they were at."""
+        """The number of gaps of sources that had to list, because the cloud lets no watch begin at their version."""
         pasts = [(each.list_watch.type.resource, each.store.history) for each in sources]
         known = [(name, past) for name, past in pasts if name in RESOURCES]
         return sum(past.jumps for name, past in known if 0 < past.newest_gap < self.oldest(name))

@@ -54,9 +54,9 @@ LEADERS = LeaderHub("n0", "10.0.0.1"), LeaderHub("n4", "10.0.0.4")
 type LeaderOf = Callable[[str], Hub | None]
 """The process at an address, None while there is none."""
 PROBE = 2.0
-"""Seconds between two looks of a node at its line, and at what it holds for its pool."""
+"""Seconds between two checks by a node of its line, and of its resources for the pool."""
 DISK_DELAY = 0.002
-"""Seconds that the disk takes for a piece of work."""
+"""Seconds that the disk takes for one call."""
 JSON = {"Accept": "application/json", "Content-Type": "application/json"}
 OWNER: contextvars.ContextVar[Hub | None] = contextvars.ContextVar("owner", default=None)
 SETTINGS = {"server": SERVER}

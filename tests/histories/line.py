@@ -23,7 +23,7 @@ LATENCY = 0.002
 RETRY_AFTER = 10
 """Seconds that an overloaded cloud asks for."""
 LONGEST = 1800.0
-"""Seconds that a watch lasts which does not say."""
+"""Seconds of a watch whose request has no time."""
 REVIEWS: dict[str, Json] = {
     "selfsubjectreviews": {"userInfo": {"username": "somebody"}},
     "selfsubjectaccessreviews": {"allowed": True},

@@ -47,7 +47,7 @@ class MemorySession:
         self._to_leaders: dict[Exchange, str] = {}
 
     def cut_leader(self, address: str) -> int:
-        """Close the connections to a leader; how many requests that ends."""
+        """Close the connections to a leader; return how many requests that ends."""
         ended = [each for each, to in self._to_leaders.items() if to == address]
         for each in ended:
             each.close()

@@ -93,7 +93,7 @@ def latency(node: Node, seconds: str) -> None:
 
 
 def flood(node: Node, resource: str = "") -> None:
-    """Let a resource be written whenever the node asks the cloud something."""
+    """Write a resource whenever the node sends the cloud a request."""
     node.line.floods = resource
 
 

@@ -57,7 +57,7 @@ class World:
         """A link to the cloud had a fault since the last quiet moment: a hub may have had to relist."""
         self.was_restored = False
         self.is_restored = False
-        """The cloud was restored since the last quiet moment: hubs notice that in their time."""
+        """True if the cloud was restored since the last quiet moment, which hubs may not have detected yet."""
         self.sent = 0
         self._ends: list[Callable[[], None]] = []
         self.steps = 0
@@ -229,7 +229,7 @@ class World:
         await self._resume()
 
     def _follows(self) -> bool:
-        """Whether both hubs have heard of whatever happened to the cloud."""
+        """True if both hubs have received all changes of the cloud."""
         return all(node.hub is None or node.hub.follows for node in self.nodes)
 
     async def _resume(self) -> None:
@@ -282,7 +282,7 @@ class World:
         self._report("status", value, await self._write("PATCH", target, body, STRATEGIC))
 
     async def write_event(self, name: str, count: int) -> None:
-        """Report that something happened, or that it happened again."""
+        """Report an event with this count."""
         path = "/api/v1/namespaces/default/events"
         status = 404
         if name in self._posted:

@@ -32,7 +32,7 @@ HOUR = 3600
 NODES = "/api/v1/nodes"
 STRATEGIC = "application/strategic-merge-patch+json"
 KEEP = 2 * HOUR
-"""Days, which the impatient hub takes for seconds: more than the clock is set by, once."""
+"""Days, which the impatient hub counts as seconds: more than any single change of the clock."""
 GARBAGE = "edgehub_garbage_total"
 
 

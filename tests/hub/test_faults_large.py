@@ -22,7 +22,7 @@ MANY = 50_000
 @pytest.mark.timeout(240)
 async def test_fifty_thousand_objects(cloud: ScriptableCloud, tmp_path: Path) -> None:
     def wait_until_stored(database: Path) -> None:
-        """Return when that many objects are on disk; the hub does it behind its clients' backs."""
+        """Wait until all objects are on disk, which the hub writes asynchronously."""
         with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
             for _ in range(600):
                 if connection.execute("SELECT count(*) FROM Cache").fetchone()[0] > MANY:

@@ -112,7 +112,7 @@ async def tell(outage: Outage, namespace: str, pod: str, said: Json, encoding: E
 
 
 async def see(events: dict[str, Events], expected: dict[str, tuple[str, bool]]) -> None:
-    """Return when both kinds of endpoints are so."""
+    """Wait until both kinds of endpoints have this state."""
     for name in ("kube-proxy", "coredns"):
         await events[name].until(lambda seen: shown(seen)[-1:] == [expected], STARTED)
 

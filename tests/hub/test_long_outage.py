@@ -40,7 +40,7 @@ def site(tmp_path: Path, cloud_programs: dict[str, Path]) -> Iterator[Site]:
 
 
 class Cluster:
-    """The kubelet and the kube-proxy of each node, and where the pods are."""
+    """The kubelet and the kube-proxy of each node, and the node of each pod."""
 
     def __init__(self, site: Site, folder: Path, programs: dict[str, Path], stack: ExitStack) -> None:
         self.kubelets: dict[str, Kubelet] = {}

@@ -93,7 +93,7 @@ async def test_a_person_observes_requests_answers_and_hidden_objects_of_a_compon
 
 
 async def link(hub: Hub, *arguments: str) -> int:
-    """The exit status of `edgehub link`."""
+    """Run `edgehub link`; return its exit status."""
     return await asyncio.to_thread(run, ["link", *arguments, "--admin", hub.admin_url])
 
 

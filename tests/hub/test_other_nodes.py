@@ -22,7 +22,7 @@ OF_K3S = "etc/rancher/k3s/edgehub-kubelet.kubeconfig"
 
 @pytest.fixture
 def local(real_cloud: RealCloud, link: OpenLink) -> Link:
-    """A port of the node that leads to the cloud, as k3s' agent and lite-apiserver have one."""
+    """A port on the node that forwards to the cloud, as k3s' agent and lite-apiserver have."""
     return link(real_cloud.host, real_cloud.port)
 
 

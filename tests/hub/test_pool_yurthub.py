@@ -46,7 +46,7 @@ class YurtHub:
         self.is_initializing = False
         """Whether it has no copy yet."""
         self.codings: list[str] = []
-        """The content codings that watches asked for. It encodes none."""
+        """The content codings that watches requested. It supports none."""
         self._cloud = cloud
         certificate, key = serving.write(folder, "yurthub")
         self._port = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(cloud.authority_file))

@@ -36,7 +36,7 @@ async def test_a_node_that_is_about_to_register_does_it_through_its_hub(
     tmp_path: Path, cloud: ScriptableCloud
 ) -> None:
     async def until(session: aiohttp.ClientSession, hub: Hub, code: int) -> None:
-        """Poll until the hub gives this answer: it sends no notification."""
+        """Poll until the hub gives this answer, because it sends no notification."""
         for _ in range(3000):
             if (await asked(session, hub))[0] == code:
                 return

@@ -22,10 +22,10 @@ from types import FrameType
 from typing import Any
 
 LIMIT = 1.0
-"""Seconds of the product's CPU in one callback. Its longest takes 0.15; a node would notice this."""
+"""The most seconds of the product's CPU in one callback. Its longest takes 0.15; a longer one would delay a node."""
 
 SAMPLE = 0.1
-"""Seconds between two looks at whose code runs."""
+"""Seconds between two samples of the running code."""
 
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = tuple(f"{ROOT / package}/" for package in ("kube", "addons", "controllers"))
@@ -43,7 +43,7 @@ WAITS = {
 """Audit events of calls that block an event loop."""
 
 FILES = {"open": "opens a file", "sqlite3.connect": "opens a database", "os.rename": "renames a file"}
-"""Audit events of calls that the product may not make in a loop; a test prepares its files where it likes."""
+"""Audit events of calls that the product must not make in a loop; tests may prepare files anywhere."""
 
 ELSEWHERE = ("importlib", "linecache", "tokenize", "traceback", "asyncio.unix_events")
 """Modules that open files, or start processes, for a caller who has no say in it: imports, tracebacks, subprocesses."""
@@ -70,7 +70,7 @@ class _State(threading.local):
 
 
 class _Looks:
-    """Samples of a callback that found it at work for a test, and for library code."""
+    """Samples of a callback, by whether test code or library code was running."""
 
     __slots__ = ("for_others", "for_tests")
 

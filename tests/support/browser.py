@@ -22,7 +22,7 @@ WAIT = 60.0
 _PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 _FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run")
 _KEYS = {"ArrowDown": 40, "Enter": 13}
-"""The keys that tests press, with the numbers that Windows gave them, by which browsers know them."""
+"""The keys that tests press, with the Windows key codes that browsers expect."""
 
 
 def find_browser() -> str:
@@ -105,7 +105,7 @@ class Browser:
             raise TimeoutError(f"{script} is not true of: {await self.text()}; last fault: {fault}") from None
 
     async def until_text(self, *texts: str) -> str:
-        """The page's text as soon as it holds all of these."""
+        """Wait until the page contains all of these texts, and return its text."""
         wanted = json.dumps(texts)
         await self.until(f"{wanted}.every(t => document.body && document.body.innerText.includes(t))")
         return await self.text()
@@ -119,7 +119,7 @@ class Browser:
         await self.until(f"(() => {{ const e = {script}; if (!e) return false; e.click(); return true; }})()")
 
     async def focus(self, script: str) -> None:
-        """Give the focus to the element that an expression returns: what is typed before is lost."""
+        """Focus the element that an expression returns; text typed before is lost."""
         await self.until(
             f"(() => {{ const e = {script}; e?.focus(); return e && document.activeElement === e }})()"
         )

@@ -1,4 +1,4 @@
-"""Measure a call's CPU time, for tests of costs that may not grow faster than the input."""
+"""Measures a call's CPU time, for tests of costs that may not grow faster than the input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections of a client that speaks by bytes."""
+"""Connections of a client that sends and reads bytes."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Self
 import pytest
 
 WAIT = 40.0
-"""Seconds for a program to show something; it takes parts of one."""
+"""Seconds for a program to show something, which usually takes a fraction of a second."""
 
 
 class Terminal:
@@ -42,7 +42,7 @@ class Terminal:
         return await self._tmux("capture-pane", "-p")
 
     async def until(self, *texts: str) -> str:
-        """The screen as soon as it shows all of these; TimeoutError with the screen where it never does."""
+        """Wait until the screen shows all of these texts, and return it; TimeoutError with the screen otherwise."""
         try:
             async with asyncio.timeout(WAIT):
                 while True:

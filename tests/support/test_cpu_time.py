@@ -1,4 +1,4 @@
-"""The CPU time of a call is its own."""
+"""The measured CPU time of a call excludes other work."""
 
 from __future__ import annotations
 

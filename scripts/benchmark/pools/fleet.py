@@ -35,9 +35,9 @@ HUBS = 1000
 PODS = 50
 """The pods of the rolling restart, in one slice."""
 STATUSES = 24 * 60 // 5
-"""Statuses of a node a day, one in five minutes."""
+"""Status reports of a node in a day, one every five minutes."""
 BOOKMARKS = 24 * 60
-"""Bookmarks of a watch a day."""
+"""Bookmarks of a watch in a day."""
 RECORDED = 50
 """Statuses that are recorded."""
 NODES = "/api/v1/nodes"
@@ -101,7 +101,7 @@ def report(title: str, rows: list[Row]) -> None:
 
 
 def mean(traffic: Traffic) -> tuple[float, float]:
-    """Bytes of an event, as the cloud sends it and as a difference."""
+    """The mean bytes of an event, as the cloud sends it and as a difference."""
     count = len(traffic.events)
     return plain(traffic).events / count, differences(traffic).events / count
 
@@ -118,7 +118,7 @@ def statuses_of_nodes(cloud: RealCloud) -> Traffic:
 
 
 def watched_from(cloud: RealCloud, path: str, accept: str) -> tuple[list[bytes], str]:
-    """The frames of the state now, and its version."""
+    """Return the frames of the current state, and its version."""
     accept = accept.replace("Metadata;", "MetadataList;")
     page = CODEC.decode_list(cloud.admin.request("GET", path, headers={"Accept": accept}).body)
     raws = (raw for raw in page.items if CODEC.peek(raw).name.startswith("fleet-"))

@@ -49,7 +49,7 @@ class Cost:
 
 
 def record(cloud: RealCloud, name: str, slices: int, endpoints: int) -> Traffic:
-    """Slices of a real API server, of which UPDATES updates each replace one endpoint by a new pod."""
+    """Record slices of a real API server, and UPDATES updates, each of which replaces one endpoint by a new pod."""
     chance = random.Random(7)
     made = [new_slice(f"{name}-{number}", endpoints, chance) for number in range(slices)]
     for event in made:

@@ -207,7 +207,7 @@ class Scene:
     clients: list[Client]
     sent: dict[str, float]
     names: Iterator[str]
-    """The slices in the order of their updates, without end."""
+    """The slices in the order of their updates, endlessly."""
 
 
 def update(scene: Scene, updates: int, interval: float = INTERVAL) -> int:
@@ -285,7 +285,7 @@ class Cost:
     direct: list[float]
     """Seconds from an update to a client of the hub without a pool."""
     followers: list[float]
-    """The same to clients of followers."""
+    """The same measurements for clients of followers."""
 
 
 async def cost(scene: Scene, nodes: int, updates: int, interval: float) -> Cost:

@@ -143,7 +143,7 @@ def test_a_malformed_answer_of_local_health_is_an_error(body: bytes) -> None:
 
 
 class HealthServer:
-    """Says `body`, or fails while that is empty. `told` has what the hub made of it, in order."""
+    """Answers with `body`, or fails while that is empty. `told` records the hub's results, in order."""
 
     def __init__(self) -> None:
         self.body = b'{"n2":{"normal":false}}'

@@ -107,7 +107,7 @@ def test_beyond_the_limit_the_least_used_parts_are_evicted() -> None:
 
 
 class Node(OfflineWorld):
-    """A disk with two clocks that a test moves."""
+    """A disk with two clocks that a test sets."""
 
     def __init__(self, client: Client, folder: Path) -> None:
         self.wall, self.uptime = 1_000_000.0, 0.0

@@ -145,7 +145,7 @@ class Scene:
                 await asyncio.sleep(0.02)
 
     def fail(self, node: str) -> None:
-        """The leader does not serve, nor answer probes, from now on."""
+        """Let the leader stop serving and answering probes."""
         self.probes.ages[node] = None
         for each in self.selector._order:
             if each.node == node:

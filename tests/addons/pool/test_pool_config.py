@@ -158,7 +158,7 @@ def test_no_relay_has_the_name_of_a_node() -> None:
 
 
 class Node:
-    """The node's annotation, as the cloud has it."""
+    """The node's annotation in the cloud."""
 
     def __init__(self) -> None:
         self.is_up = True

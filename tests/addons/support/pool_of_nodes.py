@@ -78,7 +78,7 @@ class PoolServer:
     """The open watches."""
 
     async def reach(self, timeout: float) -> None:
-        """Return when a request has reached the server; Unreachable otherwise."""
+        """Wait until a request has reached the server; Unreachable otherwise."""
         if self.link is Link.REFUSED:
             raise Unreachable("refused")
         if self.link is Link.SWALLOWED:

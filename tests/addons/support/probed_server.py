@@ -15,7 +15,7 @@ OK, BROKEN = 200, 500
 
 
 class World:
-    """A server as probes find it, and what the probes did."""
+    """A probed server, and a record of the probes."""
 
     def __init__(self) -> None:
         self.says: int | Exception = 200

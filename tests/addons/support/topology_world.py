@@ -116,7 +116,7 @@ class World:
 
 
 class Client:
-    """A watcher of a view, and what it holds after the events it was sent."""
+    """A watcher of a view, with the state after the events that it was sent."""
 
     def __init__(self, view: View) -> None:
         self.view = view

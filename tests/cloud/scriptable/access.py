@@ -39,7 +39,8 @@ class Access:
         self.anonymous = True
 
     def authenticate(self, headers: Mapping[str, str], common_name: str) -> User:
-        """The caller; StatusError 401 for a stranger. A token counts before a certificate, as in a real server."""
+        """The caller; StatusError 401 for an unknown one. A token takes precedence over a certificate, as in a real
+        server."""
         scheme, _, token = headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             user = self.tokens.get(token.strip())

@@ -30,9 +30,9 @@ def now() -> str:
 
 
 def as_created(resource: Resource, value: Json, namespace: str) -> Json:
-    """A new object as it will be stored, but for its resourceVersion. `value` is not changed.
+    """A new object as it will be stored, without its resourceVersion. `value` is not modified.
 
-    Raises StatusError for a namespace that is not the request's.
+    StatusError for a namespace that is not the request's.
     """
     created = copy.deepcopy(value)
     metadata = created["metadata"]

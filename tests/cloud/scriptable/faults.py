@@ -149,7 +149,7 @@ class Faults:
         self._rules: list[Rule] = []
 
     def add(self, fault: Fault, *, times: int | None = 1, when: Predicate = anything) -> Rule:
-        """Let the next `times` requests that `when` picks (None: all of them) meet this fault."""
+        """Apply the fault to the next `times` requests that `when` selects (None: all of them)."""
         rule = Rule(fault, when, times)
         self._rules.append(rule)
         return rule

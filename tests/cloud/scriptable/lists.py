@@ -1,4 +1,4 @@
-"""The answer to a list: its version, its objects, and its page of them."""
+"""The response to a list: its version, its objects, and its page."""
 
 from __future__ import annotations
 

@@ -96,4 +96,4 @@ _WRITTEN: Mapping[str, Callable[[Any], bytes]] = {
     "apimachinery.pkg.api.resource.Quantity": lambda value: block(1, str(value)),
     "apimachinery.pkg.util.intstr.IntOrString": _int_or_string,
 }
-"""The messages whose JSON is no object of their fields."""
+"""The messages whose JSON is not an object of their fields."""

@@ -33,7 +33,7 @@ class LoggedRequest:
 
     @property
     def resource(self) -> str:
-        """The plural, with its subresource: "pods", "serviceaccounts/token"; "" when it is about no resource."""
+        """The plural, with its subresource: "pods", "serviceaccounts/token"; "" if the request names no resource."""
         if self.info is None or self.info.type is None:
             return ""
         return f"{self.info.type.resource}/{self.info.subresource}".rstrip("/")

@@ -31,7 +31,7 @@ class Selection:
         return self.labels.is_everything and self.fields.is_everything
 
     def matches(self, value: Json) -> bool:
-        """Whether a stored object is meant."""
+        """True if a stored object is selected."""
         metadata = value["metadata"]
         if self.namespace and metadata.get("namespace", "") != self.namespace:
             return False

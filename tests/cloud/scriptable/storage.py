@@ -20,7 +20,7 @@ FIRST_VERSION = 100
 """The initial version: a fresh real cluster has about this many after its bootstrap, and 1 is too old to watch
 from."""
 HISTORY = 10_000
-"""Changes kept for each collection, after which the oldest are forgotten; a real server keeps 75 s worth."""
+"""The most stored changes of a collection, beyond which the oldest are dropped; a real server keeps 75 s of them."""
 
 
 class Compacted(LookupError):
@@ -168,7 +168,7 @@ class Storage:
         return stored
 
     def remove(self, name: str, key: Key) -> Stored:
-        """Delete it; what is returned is its last state with the version of the deletion. KeyError when absent."""
+        """Delete an object; return its last state with the version of the deletion. KeyError if absent."""
         collection = self.collection(name)
         previous = collection.objects[key]
         last = {**previous.value, "metadata": dict(previous.value["metadata"])}

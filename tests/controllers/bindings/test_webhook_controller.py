@@ -197,7 +197,7 @@ def test_garbage_in_a_secret_is_absent(obj: Json | None) -> None:
 
 
 def other_answer(body: bytes | bytearray) -> bytes:
-    """An answer of another controller."""
+    """The answer of another controller."""
     if not body:
         raise ValueError("no request")
     return bytes(body)

@@ -124,7 +124,7 @@ def holder(name: str) -> str:
 
 
 def asked(pem: bytes = GOOD, **changes: object) -> ServingRequest:
-    """A request as the API server has it that took it from the node."""
+    """A request as the API server stores it for the node."""
     groups = frozenset({"system:nodes", "system:authenticated"})
     made = replace(read_request(request("r", pem)), user=USER, groups=groups)
     return replace(made, **changes)  # type: ignore[arg-type]  # checked by the dataclass

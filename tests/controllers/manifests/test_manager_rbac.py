@@ -201,7 +201,7 @@ def test_a_manager_without_bindings_asks_for_nothing_of_theirs(
 
 
 def can(scene: Scene, verb: str, resource: str) -> bool:
-    """Whether the manager's account may do this in every namespace."""
+    """True if the manager's account may do this in every namespace."""
     name, _, group = resource.partition(".")
     return scene.may(ACCOUNT, verb, group, name)
 

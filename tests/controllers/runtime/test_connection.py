@@ -17,7 +17,7 @@ from kube.errors import StatusError
 from tests.controllers.support.plain_account import PlainAccount
 
 PATIENCE = 30.0
-"""Seconds for what takes milliseconds."""
+"""The time limit in seconds for what takes milliseconds."""
 
 
 class Cloud:

@@ -62,7 +62,7 @@ class LeaseClient(AnsweringClient):
 
 
 class Candidate:
-    """A process: its elector, and when it worked."""
+    """A process: its elector, and the times of its work."""
 
     def __init__(self, server: LeaseServer, name: str) -> None:
         loop = asyncio.get_running_loop()

@@ -81,7 +81,7 @@ class ManagerProcess:
 
     @property
     def identity(self) -> str:
-        """The name under which it holds the Lease and writes; waits until it leads for the first time."""
+        """The manager's name in the Lease and in writes; waits until it leads for the first time."""
         line = self.process.wait_for_line(r" leads$", START_TIMEOUT)
         return line.removesuffix(" leads").rpartition(" ")[2]
 

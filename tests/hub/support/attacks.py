@@ -115,7 +115,7 @@ async def bad_tokens(aim: Aim) -> None:
 
 
 async def labels(aim: Aim) -> None:
-    """Unknown names, in places that metrics have labels for."""
+    """Send unknown names wherever metrics have labels for them."""
     number = next(aim.numbers)
     await asked(aim, head(f"VERB{number}", f"/apis/group{number}/v1/things{number}/{'n' * 2_000}"))
 

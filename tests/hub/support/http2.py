@@ -39,7 +39,7 @@ class Streams:
         """The bytes received while `keep` is set."""
         self.keep = True
         self.reads = True
-        """Whether the client widens the server's window, when it has read something."""
+        """True if the client reopens the server's window when it has read something."""
         self.ended: set[int] = set()
         """Streams whose answer is complete, or was broken off."""
         self.resets: dict[int, int] = {}

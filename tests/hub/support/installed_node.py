@@ -23,7 +23,7 @@ INTERVAL = 2.0
 
 
 class InstalledNode(Worker):
-    """A context manager. It runs one Job at a time."""
+    """Runs a node's Jobs, one at a time. A context manager."""
 
     def __init__(self, machine: Machine, cloud: RealCloud) -> None:
         self.machine, self.static_pods = machine, StaticPods(machine)

@@ -53,7 +53,7 @@ class Machine:
         """`server` is the cloud's URL in the node's kubeconfigs. A node that has not joined has none."""
         self.folder, self.root, self.node = folder, folder / "root", node
         self.state = self.root / "var/lib/edgehub"
-        """The hub's state folder, which an installation leaves where it is."""
+        """The hub's state folder, which an installation does not change."""
         self.called: list[str] = []
         """The arguments of each call of systemctl."""
         self.ends: dict[str, signal.Signals] = {}

@@ -69,7 +69,7 @@ class Mitmweb:
                 await asyncio.sleep(0.05)
 
     async def held(self, path: str, what: str = "request") -> Any:
-        """A flow whose `request` or `response` waits for the person."""
+        """A flow whose `request` or `response` is intercepted."""
         has_answer = what == "response"
         return await self.flow(
             path, lambda flow: flow["intercepted"] and bool(flow.get("response")) is has_answer

@@ -91,7 +91,7 @@ class Rollout(ConvertedPool):
         self._managers = [self._stack.enter_context(nodes_manager(self.cloud, folder))]
 
     def repair(self) -> None:
-        """Cure the fault that a doctor found, and have the node tried again."""
+        """Remove the fault that a doctor found, and try the node again."""
         (self._folder / self.broken).unlink()
         self.try_again(self.broken)
 

@@ -35,7 +35,7 @@ from tests.support.objects import obj
 CLOUD, PORT, PEER_PORT = "10.0.0.1", 6443, 10269
 PATIENCE = 60.0
 EACH, LOOK = 0.25, 0.02
-"""Seconds between two renewals of a lease, and between two looks at it."""
+"""Seconds between renewals of a lease, and between reads of it."""
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 CUTS = {
     "refusing": (f"ip route replace unreachable {CLOUD}", f"ip route replace {CLOUD} via {{router}}"),

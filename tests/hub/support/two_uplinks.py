@@ -100,7 +100,7 @@ class Node(Network):
         return {name for name, size in received().items() if size - before[name] > LARGE}
 
     def says(self) -> tuple[bool, str, str]:
-        """Whether the metric names an uplink, and which one `/readyz` and the status name."""
+        """Whether the metric names an uplink, and the uplink in `/readyz` and in the status."""
         status = self.hub.debug("status")
         assert isinstance(status, dict)
         named = self.hub.metric("edgehub_link", via=f"uplink {status['cloud']['uplink']}") == 1

@@ -44,7 +44,7 @@ class Watch:
         self._encoding = encoding_of(streams, stream)
         self._frames = codec_for(self._encoding).frames()
         self._size = 0
-        """The bytes that are read."""
+        """The number of bytes read."""
 
     async def first(self, name: str) -> Event:
         """The first event about an object."""

@@ -75,7 +75,7 @@ class User:
         self._process.communicate()
 
     def send(self, command: str, number: int = 0) -> Any:
-        """Send a command, and return the answer; a text is a DiskError."""
+        """Send a command, and return the answer; a string answer is a DiskError."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{command} {number}\n")

@@ -31,7 +31,7 @@ def stored(count: int = 1, size: int = 0) -> Store:
 
 
 def asks(store: Store, verifier: HistoryVerifier | None = None) -> bool:
-    """Whether the next watch asks, after one with a bookmark."""
+    """True if the next watch requests bookmarks, after a watch with one."""
     bookmarks = Bookmarks(store, verifier or HistoryVerifier(store))
     assert bookmarks.decide(None), "no watch has said yet how far the cloud is"
     bookmarks.note_bookmark()

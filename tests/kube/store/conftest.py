@@ -1,4 +1,4 @@
-"""Stores of these tests keep texts packed."""
+"""Stores in these tests keep texts compressed."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def packed_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stores keep texts packed however short they are: the objects of these tests are small."""
+    """Let stores compress even short texts, because the objects of these tests are small."""
     monkeypatch.setattr("kube.packed_text.WORTH_PACKING", 1)

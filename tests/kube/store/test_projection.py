@@ -309,7 +309,7 @@ def test_a_local_write_is_a_local_change() -> None:
 
 
 def sliced(store: Store, inputs: dict[InputKey, str], size: int) -> tuple[Projection, Steps]:
-    """A projection that has judged its first slice."""
+    """A projection that has evaluated only its first slice."""
     with patch("kube.store.projection.EVALUATED_AT_ONCE", size):
         return project(store, inputs)
 

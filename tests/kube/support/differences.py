@@ -40,7 +40,7 @@ class Holder:
 
 
 def written(codec: Codec, frames: Iterable[WatchFrame]) -> Iterator[bytes]:
-    """A watch as a sender writes it that knows what the receiver holds: what these very frames brought."""
+    """Encode a watch as a sender does that knows the receiver's objects: those of the previous frames."""
     held: Objects = {}
     for frame in frames:
         former = None

@@ -18,7 +18,7 @@ from kube.concurrency.notifier import Notifier
 from tests.kube.support.cleartext import CleartextSession
 
 SMALL = 1000
-"""Bytes that a client may send before it must wait for more room."""
+"""The initial window of the peer in bytes."""
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class Asked:
         self.say(GoAwayFrame(last_stream_id=after).serialize())
 
     def refuse(self) -> None:
-        """Say that the stream was not processed."""
+        """Send that the stream was not processed."""
         self._conn.reset_stream(self._stream, ErrorCodes.REFUSED_STREAM)
         self._flush()
 

@@ -21,7 +21,7 @@ from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 
 READS = "reads"
-"""The annotation that names the input by which the toy chain decides about a service."""
+"""The annotation that names the input which the toy chain reads for a service."""
 EMPTY = {Encoding.JSON: b'{"apiVersion":"v1","kind":"Service"}', Encoding.PROTOBUF: b""}
 
 
@@ -171,7 +171,7 @@ def body_of(view: View, at_least: int = 0) -> bytes:
 
 
 def waiting(watcher: Watcher) -> list[bytes] | None:
-    """The frames that a watcher has right now, None where it would wait; [] and StatusError are its end."""
+    """The frames that a watcher has now, None if it would wait; [] and StatusError are its end."""
     coroutine = watcher.frames()
     try:
         coroutine.send(None)

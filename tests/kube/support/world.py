@@ -382,7 +382,7 @@ class World:
 
 
 def selects(where: Scope, toy: Toy) -> bool:
-    """Select like each of SCOPES, by a second implementation."""
+    """Select like each of SCOPES, by an independent implementation."""
     return {
         SCOPES[0]: True,
         SCOPES[1]: toy.namespace == "a",

@@ -32,7 +32,7 @@ FORMS: dict[str, Callable[[list[bytes]], bytes]] = {
 
 
 def stream_lines() -> list[bytes]:
-    """Real events, and some with braces and quotes where they mean nothing."""
+    """Real events, and some with braces and quotes inside strings."""
     tricky = ['}{"]', "\\", '\\"', "\\\\", "\u2028\n", "{" * 9, '"}\n{"type":"ADDED"']
     texts = [
         json.dumps({"type": "ADDED", "object": {"kind": "C", "apiVersion": "v1", "data": {text: text}}})

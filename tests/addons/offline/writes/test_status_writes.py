@@ -44,7 +44,7 @@ RESTRICTED = "node-restriction.kubernetes.io/x"
 
 
 class World(OfflineWorld):
-    """Reports on a node that may be in copies and among the stored answers."""
+    """Kubelet's reports on a node, which copies and cached responses may contain."""
 
     def hold_node(self, *encodings: Encoding, version: int = 7) -> list[Store]:
         """Copies of the node, as a reflector filled them."""

@@ -29,7 +29,7 @@ SECOND = 1_000_000
 
 
 class Door:
-    """An `Admission`: a connection is named by its node and a number."""
+    """An `Admission` that identifies a connection by its node and a number."""
 
     def admit(self, connection: str, _headers: object, _address: str) -> str:
         node = connection.partition(" ")[0]

@@ -110,7 +110,7 @@ SPECS = st.dictionaries(st.sampled_from(["containers", "volumes", "args", "other
 @given(SPECS, SPECS)
 def test_every_difference_is_undone(before: Json, after: Json) -> None:
     def without_empty(spec: Json) -> Json:
-        """A list that became empty as its elements went is not there any more: the API server keeps none."""
+        """Remove lists that became empty, because the API server does not store them."""
         return {name: value for name, value in spec.items() if value not in ([], {})}
 
     changes = differences(before, after)

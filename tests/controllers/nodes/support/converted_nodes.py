@@ -86,7 +86,7 @@ class ConvertedNodes(Worker, ConvertedPool):
         self.fails: set[str] = set()
         """Nodes whose doctor finds a fault."""
         self.holds: set[str] = set()
-        """Nodes that are away: their Jobs do not begin."""
+        """Absent nodes, whose Jobs do not begin."""
         self.silent: set[str] = set()
         """Nodes whose hub never reports that it is healthy."""
         self.bad: set[str] = set()
@@ -109,7 +109,7 @@ class ConvertedNodes(Worker, ConvertedPool):
         self._nodes[node].say("0.2.0")
 
     def lead(self, node: str) -> None:
-        """Make a node the pool's leader, as the manager's duty does."""
+        """Make a node the pool's leader, as the manager does."""
         leaders = [{"nodeName": node, "address": "10.0.1.1"}]
         self.admin.patch(f"{POOLS}/{self.name_of_pool}/status", {"status": {"leaderEndpoints": leaders}})
 

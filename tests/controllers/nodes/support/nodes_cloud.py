@@ -24,7 +24,7 @@ def nodes_cloud(
     controllers: Sequence[str] = (),
     manager_flags: Sequence[str] = (),
 ) -> Iterator[RealCloud]:
-    """`controllers` and `manager_flags` are more of kube-controller-manager's."""
+    """Start the cloud. `controllers` and `manager_flags` are additional ones of kube-controller-manager."""
     with RealCloud(
         folder,
         programs,

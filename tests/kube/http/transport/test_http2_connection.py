@@ -19,7 +19,7 @@ from tests.kube.support.sink import connected, fields
 
 NOBODY_READS = ("Prefer", "return=minimal")
 LIMIT = 2**20
-"""Bytes, more than any of these bodies has."""
+"""Bytes, more than any body of these tests."""
 
 
 async def ask(
