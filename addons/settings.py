@@ -318,7 +318,7 @@ def parse_settings(values: Mapping[str, Any], environment: Mapping[str, str] = o
         raise ValueError("two listeners have the same port")
     if not settings.pod_address.addresses and ipaddress.ip_address(settings.listen).is_unspecified:
         raise ValueError(
-            "hub_listen is every address: say with hub_pod_address at which one pods reach the hub"
+            "hub_listen is every address: give the one at which pods reach the hub by hub_pod_address"
         )
     for name, kind in (("tls", "cert"), ("peer", "cert"), ("kubelet_client", "certificate")):
         if (getattr(settings, f"{name}_{kind}") is None) != (getattr(settings, f"{name}_key") is None):

@@ -260,7 +260,10 @@ def _bucket_of_relabelled(key: Key, old: Node | None, new: Node | None) -> Itera
 
 
 class NodePoolController(Controller):
-    """Key: a pool. Nodes that change together cause one write."""
+    """Keeps the nodes and counts in a NodePool's status. Key: a pool.
+
+    Nodes that change together cause one write.
+    """
 
     name = "nodepool"
     debounce = 0.1

@@ -22,7 +22,7 @@ class Progress:
 
 
 NAMED = 5
-"""Nodes that a message names of each kind."""
+"""The most nodes that a message names for each state."""
 LONGEST_REASON = 200
 """The most characters of a node's message in its pool's."""
 

@@ -290,7 +290,7 @@ def _values(workload: Json, wishes: _Injections) -> dict[Slot, Value]:
 
 
 def _shown(patch: Json) -> str:
-    """A patch as conditions and warnings name it."""
+    """Format a patch for conditions and warnings."""
     return f"patch {text(patch.get('operation'))} {text(patch.get('path'))}"
 
 

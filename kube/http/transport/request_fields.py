@@ -64,7 +64,8 @@ def with_prefix(prefix: bytes, fields: HeaderFields) -> HeaderFields:
 
 
 def ends_early(value: bytes) -> bool:
-    """Whether a value, or several as one, has a NUL or the end of a line in it."""
+    """True if a header's value, or several joined values, contain a NUL or a line break, at which a receiver might end
+    it."""
     return b"\0" in value or b"\r" in value or b"\n" in value
 
 
