@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import re
 from collections.abc import Mapping
-from html import escape
 
 import orjson
 
@@ -109,7 +109,7 @@ async def _index(request: AdminRequest) -> AdminResponse:
         paths.append(interface)
     if not request.accepts("text/html"):
         return text_answer("\n".join(paths) + "\n")
-    links = "".join(f'<li><a href="{escape(path)}">{escape(path)}</a>' for path in paths)
+    links = "".join(f'<li><a href="{html.escape(path)}">{html.escape(path)}</a>' for path in paths)
     text = (
         f'<!doctype html><html lang="en"><title>Edgehub: pages</title><h1>Pages</h1><ul>{links}</ul></html>'
     )

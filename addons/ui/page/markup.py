@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Callable, Iterable, Sequence
-from html import escape
 
 from addons.ui.reports.text import Column, Row
 
@@ -19,9 +19,9 @@ def text(value: object) -> str:
         case None | "" | [] | ():
             return NOTHING
         case list() | tuple():
-            return escape(", ".join(map(str, value)))
+            return html.escape(", ".join(map(str, value)))
         case _:
-            return escape(str(value))
+            return html.escape(str(value))
 
 
 def table(rows: Sequence[Row], columns: Sequence[Column], mark: Callable[[Row], str] = lambda _: "") -> str:
@@ -66,4 +66,4 @@ def options(values: Iterable[str], chosen: str, empty: str) -> str:
 
 def lines(values: Iterable[str]) -> str:
     """Render preformatted text."""
-    return f'<pre tabindex="0">{escape(chr(10).join(values))}</pre>'
+    return f'<pre tabindex="0">{html.escape(chr(10).join(values))}</pre>'

@@ -36,6 +36,7 @@ def test_the_program_imports_nothing_that_it_does_not_use() -> None:
         "flask",
         "google.protobuf.internal.decoder",
         "google.protobuf.text_format",
+        "html.entities",
         "ldap3",
         "mitmproxy.addons",
         "mitmproxy.command",
@@ -44,6 +45,7 @@ def test_the_program_imports_nothing_that_it_does_not_use() -> None:
         "mitmproxy.tools",
         "mitmproxy_rs.mitmproxy_rs",
         "passlib",
+        "profile",
         "pyparsing",
         "ruamel.yaml.main",
         "tornado",
@@ -61,6 +63,10 @@ def test_the_program_imports_nothing_that_it_does_not_use() -> None:
         ("mitmproxy.proxy.layers", "aioquic.quic.connection"),
         ("google.protobuf.descriptor_pb2", "google.protobuf.text_format"),
         ("prometheus_client.metrics", "prometheus_client.exposition"),
+        ("mitmproxy.proxy.layers", "html.entities"),
+        ("diskcache", "pickletools"),
+        ("addons.ui.debug_pages", "profile"),
+        ("addons.ui.reports.support", "tarfile"),
     ],
 )
 def test_modules_left_out_by_the_hub_are_still_imported_by_their_libraries(
@@ -83,6 +89,10 @@ def test_an_imported_module_is_not_left_out() -> None:
         "import ruamel.yaml; ruamel.yaml.comments.CommentedMap()",
         "from google.protobuf.internal import python_message; python_message.GeneratedProtocolMessageType",
         "import mitmproxy.io; mitmproxy.io.FlowReader",
+        "import cProfile, pstats; profile = cProfile.Profile(); profile.runcall(str); pstats.Stats(profile)",
+        "import html; html.unescape(html.escape('<'))",
+        "import pickle, pickletools; pickletools.optimize(pickle.dumps(1))",
+        "import io, tarfile; tarfile.open(fileobj=io.BytesIO(), mode='w').close()",
     ],
 )
 def test_a_module_left_out_is_imported_on_later_use(use: str) -> None:
