@@ -8,14 +8,16 @@ import json
 import pytest
 
 from kube.json_type import Json
+from kube.option import VERSION
 from scripts.node_machine import cloud, lifecycle, network
 from scripts.node_machine.commands import until
 from scripts.node_machine.instances import Instance
 from scripts.node_machine.machine import Machine
 from tests.node.support import hub, hub_image
 from tests.node.support.callers import LONG, Caller
+from tests.node.support.upgrades import Upgrades, check
 
-pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.node, pytest.mark.timeout(1800)]
 LABEL = "openyurt.io/is-edge-worker"
 FILES = """\
 find /etc/kubernetes /etc/systemd -type f -exec sha256sum {} + | sort
@@ -149,3 +151,15 @@ def test_the_annotation_of_a_pool_gives_its_nodes_another_version(
     network.heal(clouds, bare.name)
     cloud.kubectl(clouds, "wait", "--for=condition=Ready", f"--timeout={LONG:.0f}s", f"node/{bare.name}")
     behind.start()
+
+
+def test_kubelet_goes_back_to_the_former_hub(instance: Instance, bare: Machine, clouds: Machine) -> None:
+    """Run here, before other modules move the clocks: the hub in a container would have the machine's."""
+    for version in (hub_image.OTHER, hub_image.BAD):
+        hub_image.import_image(bare, version)
+    former, target, bad, missing = (
+        f"--static-pod={hub_image.named(version)}"
+        for version in (VERSION, hub_image.OTHER, hub_image.BAD, hub_image.MISSING)
+    )
+    bare.run("edgehub", "install", former, f"--node={bare.name}")
+    check(Upgrades(bare, hub.MANIFEST, former, target, [bad, missing]), instance, clouds)

@@ -1,0 +1,134 @@
+"""Upgrades of a node's hub that fail, or are killed or rebooted at each step."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scripts.node_machine import cloud, lifecycle, network
+from scripts.node_machine.commands import until
+from scripts.node_machine.instances import Instance
+from scripts.node_machine.machine import Machine
+from scripts.node_machine.network import Cut
+from scripts.node_machine.userland import HUB
+from tests.node.support import hub
+from tests.node.support.callers import LONG
+
+GUARDS = "/etc/kubernetes/manifests/edgehub-upgrade.yaml", "/etc/systemd/system/edgehub-upgrade.service"
+KILLED = """\
+import os, signal, sys
+from edgehub import hub
+steps = int(sys.argv.pop(1))
+def count(event, args):
+    global steps
+    if event == "subprocess.Popen":
+        is_step = not {"show", "status", "is-active"} & {*args[1]}
+    else:
+        is_step = event in ("os.rename", "os.remove") and not str(args[0]).endswith(".edgehub-new")
+        is_step |= event == "os.rename"
+    steps -= is_step
+    if is_step and not steps:
+        os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(count)
+hub()
+"""
+"""Runs `edgehub`, and kills it before that many changes of files and calls of systemctl."""
+
+FILES = """\
+cd /
+find etc/kubernetes etc/systemd var/lib/edgehub-install \\
+    -type f ! -name '*.edgehub-new' -exec sha256sum {} + -o -type l -printf '%p %l\\n' | sort
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrades:
+    """Upgrades of the hub of a node, by its way of installation."""
+
+    node: Machine
+    file: str
+    """The unit or the static pod."""
+    former: str
+    """The flag of the version that runs."""
+    target: str
+    """The flag of another version that is well."""
+    bad: Sequence[str]
+    """The flags of versions that are not."""
+
+    def command(self, *flags: str) -> list[str]:
+        return ["edgehub", "upgrade", "--timeout=60", *flags]
+
+    def files(self) -> str:
+        """The files that an upgrade changes, with what is in them, and the units that start at boot."""
+        return self.node.run("sh", "-euc", FILES)
+
+    def has_guard(self) -> bool:
+        return any(not self.node.try_run("test", "-e", path).returncode for path in GUARDS)
+
+    def wait_until_back(self, *found: str) -> None:
+        """Wait until the files are one of these, the guard has ended, and the hub is ready."""
+        until("the guard has ended", lambda: not self.has_guard(), LONG)
+        until("the files are as they were", lambda: self.files() in found, LONG)
+        hub.wait_until_ready(self.node)
+
+    def meet_bad_versions(self) -> None:
+        before = self.files()
+        for flag in self.bad:
+            done = self.node.try_run(*self.command("--timeout=15", flag))
+            assert done.returncode == 1, done.stdout + done.stderr
+            assert "the former program runs again" in done.stderr, done.stderr
+            assert self.files() == before, "byte for byte, the ledger too"
+
+    def die_at_each_step(self) -> None:
+        """Kill upgrades before their first step, their second, and so on, until one comes to its end."""
+        before, outcomes = self.files(), list[str]()
+        for step in itertools.count(1):
+            flags = ("upgrade", "--healthy=1", self.target)
+            began = time.monotonic()
+            done = self.node.try_run(f"{HUB}/bin/python", "-Bc", KILLED, str(step), *flags)
+            if not done.returncode:
+                break
+            assert done.returncode in (-9, 137), done.stdout + done.stderr
+            if self.files() == before or not self.has_trial():
+                # The guard had not been started, or had nothing to do but to go.
+                self.node.run("edgehub", "upgrade", "--settle")
+            until("the guard has ended", lambda: not self.has_guard(), LONG)
+            hub.wait_until_ready(self.node)
+            outcomes.append("former" if self.files() == before else "new")
+            print(f"killed before step {step}: the {outcomes[-1]} one, {time.monotonic() - began:.0f} s")
+            if outcomes[-1] == "new":
+                assert self.target.partition("=")[2] in self.node.run("cat", self.file)
+                break
+        assert outcomes.count("former") >= 5, outcomes
+
+    def has_trial(self) -> bool:
+        return not self.node.try_run(
+            "grep", "-q", '"trial"', "/var/lib/edgehub-install/ledger.json"
+        ).returncode
+
+    def reboot_amid(self, instance: Instance) -> None:
+        """The node reboots without a link while an upgrade watches the new hub."""
+        before = self.files()
+        flags = self.command("--healthy=600", self.target)
+        self.node.run("systemd-run", "--unit=trial", *flags)
+        until("the new hub runs", lambda: "watching the hub" in self.log("trial"), LONG)
+        assert self.files() != before
+        lifecycle.reboot(instance, self.node.name, offline=True, later="")
+        self.wait_until_back(before)
+
+    def log(self, unit: str) -> str:
+        return self.node.run("journalctl", f"--unit={unit}", "--no-pager")
+
+
+def check(upgrades: Upgrades, instance: Instance, clouds: Machine) -> None:
+    """Check all failures without a cloud."""
+    node = upgrades.node
+    network.cut(clouds, node.name, Cut.HOLE)
+    upgrades.meet_bad_versions()
+    upgrades.die_at_each_step()
+    node.run(*upgrades.command("--healthy=1", upgrades.former))
+    upgrades.reboot_amid(instance)
+    network.heal(clouds, node.name)
+    cloud.kubectl(clouds, "wait", "--for=condition=Ready", f"--timeout={LONG:.0f}s", f"node/{node.name}")
