@@ -7,6 +7,7 @@ import json
 import subprocess
 from collections.abc import Iterable, Sequence
 from ipaddress import ip_address
+from secrets import token_hex
 
 from kube.json_type import Json
 
@@ -200,7 +201,8 @@ def guard_pod(image: str, arguments: Sequence[str]) -> str:
     """
     container = _container(image, arguments, [{"name": "host", "mountPath": GUARD_ROOT}])
     volumes = [{"name": "host", "hostPath": {"path": "/", "type": "Directory"}}]
-    return _pod(GUARD_POD, container, volumes, restartPolicy="OnFailure")
+    # kubelet does not start a pod again that has just ended, so each guard has a name of its own.
+    return _pod(f"{GUARD_POD}-{token_hex(4)}", container, volumes, restartPolicy="OnFailure")
 
 
 def _container(
