@@ -162,4 +162,6 @@ def test_kubelet_goes_back_to_the_former_hub(instance: Instance, bare: Machine, 
         for version in (VERSION, hub_image.OTHER, hub_image.BAD, hub_image.MISSING)
     )
     bare.run("edgehub", "install", former, f"--node={bare.name}")
-    check(Upgrades(bare, hub.MANIFEST, former, target, [bad, missing]), instance, clouds)
+    # Few kills: kubelet waits longer before each restart of a container within ten minutes.
+    steps = 1, 3, 6
+    check(Upgrades(bare, hub.MANIFEST, former, target, [bad, missing], steps), instance, clouds)
