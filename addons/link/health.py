@@ -215,7 +215,7 @@ class Cloud:
     @property
     def is_up(self) -> bool:
         """Whether the node has a cloud: a server that is reachable and accepts the node's identity."""
-        return bool([path for path in self.paths if path.usable and not path.refuses_node])
+        return any(path.usable and not path.refuses_node for path in self.paths)
 
     @property
     def is_reachable(self) -> bool:

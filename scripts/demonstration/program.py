@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import signal
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from typing import Any
 
 import aiohttp
 
+from addons.ui.commands.shell import end_output
 from kube.json_type import Json
 from scripts.demonstration.cluster import NODES, Cluster, embedded_cluster, real_cluster, slice_of_web
 from scripts.demonstration.node import show
@@ -195,9 +195,7 @@ async def until_ended(work: Coroutine[Any, Any, None]) -> int:
     except asyncio.CancelledError:
         return 128 + signal.SIGINT
     except BrokenPipeError:
-        # Python would report it once more when it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
+        return end_output()
     return 0
 
 

@@ -105,12 +105,17 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
         return status
     except BrokenPipeError:
-        # Otherwise Python reports the broken pipe again when it exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
+        return end_output()
     except NoAnswer as error:
         print(printable(str(error)), file=sys.stderr)
         return 1
+
+
+def end_output() -> int:
+    """Discard further output, whose reader has left; return a shell's status for SIGPIPE."""
+    # Otherwise Python reports the broken pipe again when it exits.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 128 + signal.SIGPIPE
 
 
 def _report(options: Asked) -> int:

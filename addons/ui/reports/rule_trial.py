@@ -41,9 +41,6 @@ MAX_DEPTH = 20
 MAX_NODES = 50_000
 """Maximum keys, values and collections: parsed within a second or two."""
 
-OWN = "kube-system", "yurt-hub-cfg"
-"""Namespace and name of the default rules ConfigMap."""
-
 type Chains = tuple[tuple[Filter, ...], tuple[Filter, ...]]
 """The filters by the rules in force, and by the edit."""
 
@@ -250,7 +247,7 @@ Texts.yaml_implicit_resolvers = {
 }
 
 
-def read_rules(text: bytes, own: tuple[str, str] = OWN) -> dict[str, str] | None:
+def read_rules(text: bytes, own: tuple[str, str]) -> dict[str, str] | None:
     """Parse the data of the ConfigMap in a text of one or more documents; None without data.
 
     ValueError, with a message for the user, if the text is not a ConfigMap, or one of another namespace or name than

@@ -18,9 +18,8 @@ MINIMAL = (b"prefer", b"return=minimal")
 """The sender reads only the head of a successful response (RFC 7240, 4.2)."""
 
 TOKEN = f"{string.ascii_letters}{string.digits}!#$%&'*+-.^_`|~".encode()
-"""The characters of a header's name (RFC 9110, 5.6.2)."""
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""A header's name (RFC 9110, 5.6.2)."""
+"""The characters of a method and of a header's name (RFC 9110, 5.6.2)."""
+_TOKEN = re.compile(f"[{re.escape(TOKEN.decode())}]+")
 _VALUE = re.compile(rb"(?:[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?)?")
 """A header's value (RFC 9110, 5.5): no control characters except tabs, no blank at either end."""
 _PATH = re.compile(r"[!-~]+")

@@ -17,6 +17,7 @@ from tests.addons.support.samples import SERVICES, cloud_service, endpoint_slice
 from tests.cloud.scriptable import ScriptableCloud
 
 IN_FORCE = {"cache_agents": "cached, other", "discardcloudservice": "filtered"}
+OWN = "kube-system", "yurt-hub-cfg"
 ON_NODE = {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}
 
 
@@ -158,7 +159,7 @@ MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: yurt-hub-cfg}\n"
     ],
 )
 def test_a_configmap_or_its_data(text: str, data: dict[str, str] | None) -> None:
-    assert read_rules(text.encode()) == data
+    assert read_rules(text.encode(), OWN) == data
 
 
 @pytest.mark.parametrize(
@@ -189,4 +190,4 @@ def test_a_configmap_or_its_data(text: str, data: dict[str, str] | None) -> None
 )
 def test_malformed_rules_are_refused(text: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        read_rules(text)
+        read_rules(text, OWN)
