@@ -35,8 +35,8 @@ LONGEST_RECORD = 9
 TAKEN_BACK = 0
 """Seconds of a disabled toleration: a pod's tolerations cannot be removed, and 0 seconds have no effect."""
 IN_TIME = 60
-"""Seconds from the taint to the eviction that suffice for the manager, or its successor, to extend a toleration. A
-shorter or missing one is extended when the pod is bound."""
+"""Seconds. The shortest toleration that leaves the manager, or its successor, time to extend it between the taint and
+the eviction. A shorter or missing one is extended when the pod is bound."""
 REVIEW_PATH = "/keep-pods-ready"
 
 
@@ -48,7 +48,7 @@ class Autonomy:
     error: str = ""
 
     def is_over(self, since: str, now: datetime) -> bool:
-        """Whether a node that was last heard from before `since` has been away for longer than this."""
+        """Whether a node that was last heard from at `since` has been away for the whole autonomy."""
         if self.seconds is None or not since:
             return False
         return now - datetime.fromisoformat(since) >= timedelta(seconds=self.seconds)
@@ -71,14 +71,14 @@ def read_autonomy(annotations: Mapping[str, str]) -> Autonomy | None:
 
 
 def toleration_patch(pod: Pod, node: Node, autonomy: Autonomy | None, default: int) -> Json:
-    """The merge patch that makes a pod tolerate its node's absence for the seconds of `autonomy`; {} if it does
-    already.
+    """Return the merge patch that makes a pod tolerate its node's absence for the seconds of `autonomy`; {} if nothing
+    changes.
 
-    `default` are the seconds of the API server's admission plugin DefaultTolerationSeconds.
+    `default` is the API server's default toleration in seconds (admission plugin DefaultTolerationSeconds).
 
     A pod that tolerates the taint long enough is not changed until its node has the taint. A pod's own tolerations,
-    such as those of DaemonSets and static pods, are never changed. The original seconds are recorded, and restored
-    when autonomy ends.
+    such as those of DaemonSets and static pods, are never changed. The original seconds are recorded, and restored when
+    autonomy ends.
 
     The taint eviction controller schedules an eviction once, and does not move it when the seconds change, but cancels
     it when the pod tolerates the taint without limit. So while the node has the taint, a pod first gets an unlimited
@@ -124,7 +124,7 @@ def _tolerates(toleration: Json, taint: str) -> bool:
 
 
 def _is_ours(toleration: Json, taint: str, record: str | None, default: int) -> bool:
-    """Whether a toleration is the API server's default, or the manager made it from the default."""
+    """Whether a toleration is the API server's default, or one that the manager made from it."""
     shape = {name: value for name, value in toleration.items() if name != "tolerationSeconds"}
     is_default = toleration.get("tolerationSeconds") == default or record is not None
     return is_default and shape == {"key": taint, "operator": "Exists", "effect": "NoExecute"}
@@ -145,8 +145,8 @@ def _has_taint(node: Node, taint: str) -> bool:
 
 
 def keep_ready(body: bytes | bytearray, held: Container[str]) -> bytes:
-    """Answer the review of a pod status that kube-controller-manager writes, by the rule of autonomy-endpoints.yaml,
-    for an API server without such policies.
+    """Answer the admission review of a pod status that kube-controller-manager writes, by the rule of
+    autonomy-endpoints.yaml, for an API server without admission policies.
 
     A pod that was ready on one of the `held` nodes keeps its conditions. ValueError for a review of anything but a pod.
     """
@@ -179,7 +179,7 @@ OVER_INTERVAL = 5.0
 
 
 class AutonomyController(Controller):
-    """Key: a Node."""
+    """Maintains the tolerations of pods on autonomous nodes, and reports autonomy in the node's status. Key: a Node."""
 
     name = "autonomy"
     workers = 4
@@ -208,7 +208,8 @@ class AutonomyController(Controller):
             raise refused
 
     async def _set_tolerations(self, node: Node, autonomy: Autonomy | None) -> StatusError | None:
-        """Set tolerations pod by pod; return the last error. A pod that cannot be patched delays no other pod."""
+        """Set the tolerations of the node's pods one by one; return the last error. A pod that cannot be patched delays
+        no other pod."""
         refused, default = None, self._context.settings.default_toleration
         for _, pod in self._pods.by_index("node", node.name):
             patch = toleration_patch(pod, node, autonomy, default)
@@ -237,7 +238,7 @@ class AutonomyController(Controller):
         await self.patch(self._configs, key, {"data": {node.name: wanted}})
 
     def _held(self) -> dict[str, str]:
-        """Return the data of the ConfigMap."""
+        """Return the data of the ConfigMap that names the nodes whose pods stay ready."""
         return self._configs.get((self._context.settings.namespace, CONFIG_MAP)) or {}
 
     async def _make_unready(self, pod: Pod) -> None:
@@ -284,7 +285,7 @@ class AutonomyController(Controller):
                     self.queue.add(key)
 
     def _node_of(self, _key: Key, old: Pod | None, new: Pod | None) -> Iterable[Key]:
-        """Return the node of a new or changed pod, if autonomy concerns the pod."""
+        """Return the key of a new or changed pod's node, if autonomy concerns the pod."""
         if new is None or old == new:
             return ()
         node = self._nodes.get(("", new.node))
@@ -293,7 +294,7 @@ class AutonomyController(Controller):
 
 
 def _nodes_named(_key: Key, old: dict[str, str] | None, new: dict[str, str] | None) -> Iterable[Key]:
-    """Return the nodes whose entry in the ConfigMap changed."""
+    """Return the keys of the nodes whose entry in the ConfigMap changed."""
     before, after = old or {}, new or {}
     return [("", name) for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
 

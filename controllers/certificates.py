@@ -1,9 +1,9 @@
 """Approves and denies the serving certificates that hubs request from the cluster; kube-controller-manager signs them.
 
-A hub serves its pool as its node, so the request must come from that node, in the node's name, for addresses of the
-Node object, or for link-local IPv4 addresses. A node can write any addresses to its Node. So an address that another
-node has too, or at which the API server serves, is left to a person: with such a certificate the hub could impersonate
-that node or server.
+A hub serves its pool as its node. So the request must come from that node, in the node's name, for addresses of the
+Node object or for link-local IPv4 addresses. A node can write any addresses to its Node. If another node, or the API
+server, has one of them too, the decision is left to a person: with such a certificate the hub could impersonate that
+node or server.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from kube.store.store import Key
 
 NAMESPACE, SERVICE = "default", "kubernetes"
 RESOLVING = 5.0
-"""Seconds within which the name of the API server must resolve."""
+"""Timeout in seconds for resolving the API server's name."""
 
 
 def read_service(obj: Json) -> frozenset[str]:
@@ -78,14 +78,14 @@ API_SLICES = WatchedResource(
 
 REQUEST_TYPE = ResourceType("certificates.k8s.io", "v1", "certificatesigningrequests")
 MAX_REQUEST = 16 * 1024
-"""Bytes of the PEM form of a request that the manager parses; one with a hundred names has 5 KB."""
+"""Bytes of a PEM request that the manager parses; a request with a hundred names has 5 KB."""
 EXTENSION_REQUEST = x509.ObjectIdentifier("1.2.840.113549.1.9.14")
-"""The attribute in which a request names its subject's alternative names (RFC 2985)."""
+"""The CSR attribute that holds the subject alternative names (RFC 2985)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServingRequest:
-    """A request, and its sender: the API server writes `user` and `groups`, and the spec cannot be changed."""
+    """A CertificateSigningRequest and its sender. The API server writes `user` and `groups`; the spec is immutable."""
 
     name: str
     version: str
@@ -106,7 +106,7 @@ class ServingRequest:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The names and usages that a request asks for."""
+    """The names and usages that a request asks to have certified."""
 
     common_names: tuple[str, ...]
     organisations: tuple[str, ...]
@@ -139,7 +139,7 @@ def read_request(obj: Json) -> ServingRequest:
 
 
 def parse_wanted(pem: bytes) -> Wanted:
-    """Parse a request in PEM; ValueError if it is none, or is not signed by its own key."""
+    """Parse a PEM request; ValueError if it is malformed, or is not signed by its own key."""
     if len(pem) > MAX_REQUEST:
         raise ValueError(f"it has {len(pem)} bytes, more than {MAX_REQUEST}")
     try:
@@ -194,22 +194,22 @@ def _texts(value: object) -> frozenset[str]:
 SERVING_REQUESTS = WatchedResource(
     REQUEST_TYPE, read_request, selection=ObjectSelection(fields=f"spec.signerName={SERVING_SIGNER}")
 )
-"""The requests to this signer, of kubelets too: annotations cannot be selected."""
+"""All requests to this signer, including kubelets', because annotations cannot be selected."""
 
 
 SERVING = "server auth"
 USAGES = frozenset({SERVING, "digital signature", "key encipherment"})
-"""The usages that the signer allows; `server auth` is required."""
+"""The key usages that the signer allows; `server auth` is required."""
 LEFT = ""
 """The type of a decision that is left to a person."""
 OF_API_SERVER = frozenset({"kubernetes", "kubernetes.default"})
-"""The short names by which pods call the API server. The long ones contain the label `svc`, as those of all
+"""The short names at which pods reach the API server. Its long names contain the label `svc`, like those of all
 Services."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The condition that the manager sets on a request: `type` is Approved, Denied, or LEFT for none."""
+    """The condition to set on a request: `type` is Approved, Denied, or LEFT for none."""
 
     type: str
     reason: str
@@ -221,7 +221,7 @@ type OtherHolder = Callable[[str], str]
 
 
 def node_of(request: ServingRequest) -> str:
-    """Return the name of the node that sent a request, "" for another sender."""
+    """Return the name of the node that sent a request; "" if the sender is not a node."""
     return request.user.removeprefix(NODE_PREFIX) if request.user.startswith(NODE_PREFIX) else ""
 
 
@@ -240,7 +240,7 @@ def decide(request: ServingRequest, node: Node | None, holder: OtherHolder) -> D
 
 
 def _fault(request: ServingRequest, wanted: Wanted, node: Node | None) -> str:
-    """Return the reason why the request is denied, "" if there is none."""
+    """Return why the request is denied; "" if it is not."""
     if not node_of(request) or NODES_GROUP not in request.groups:
         return f"the requester {request.user} is no node"
     if wanted.common_names != (request.user,):
@@ -265,7 +265,7 @@ def _is_own(name: str, wanted: Wanted, node: Node) -> bool:
 
 
 def _doubt(wanted: Wanted, holder: OtherHolder) -> str:
-    """Return the reason why only a person can decide, "" if there is none."""
+    """Return why only a person can decide; "" if the manager can."""
     try:
         for name in (*wanted.dns, *wanted.addresses):
             if name in OF_API_SERVER or "svc" in name.split("."):
@@ -286,15 +286,14 @@ logger = logging.getLogger(__name__)
 
 
 class HubCertificatesController(Controller):
-    """Decides about hubs' requests, and ignores others. Key: a CertificateSigningRequest.
+    """Decides hubs' certificate requests, and ignores others. Key: a CertificateSigningRequest.
 
     A request that is left to a person is decided again when addresses of nodes or of the API server change.
     """
 
     name = "hubcertificates"
     debounce = 1.0
-    """Seconds to wait. The hub read its Node before the request, and the watch of Nodes brings the manager the same
-    state."""
+    """Seconds. The hub read its Node before it sent the request, so by then the manager's watch has the same state."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -329,7 +328,8 @@ class HubCertificatesController(Controller):
         await self.patch(self._requests, key, patch, "approval")
 
     async def _of_server(self) -> frozenset[str] | None:
-        """The names of the API server that the manager uses; None if they cannot be resolved now."""
+        """Return the host name and addresses of the API server that the manager uses; None if the name does not resolve
+        now."""
         server = self._context.server()
         try:
             return await addresses_of(server) | {urlsplit(server).hostname or ""}
@@ -338,7 +338,7 @@ class HubCertificatesController(Controller):
             return None
 
     def _holder(self, asking: str, of_server: frozenset[str] | None, name: str) -> str:
-        """Find another holder of a name than the requesting node: an `OtherHolder`."""
+        """Implement `OtherHolder`: find a holder of a name other than the requesting node."""
         others = [node.name for _, node in self._nodes.by_index("address", name) if node.name != asking]
         if others:
             return f"node {others[0]}"
@@ -358,5 +358,5 @@ class HubCertificatesController(Controller):
 
 
 def open_requests(key: Key, _old: ServingRequest | None, new: ServingRequest | None) -> Iterable[Key]:
-    """Return a hub's request that is still open."""
+    """MapFunc: the key of a hub's open request."""
     return [key] if new is not None and new.is_of_hub and new.is_open else []

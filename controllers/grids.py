@@ -1,6 +1,6 @@
-"""The controller that maintains one Service for each ServiceGrid, annotated so that hubs keep its traffic in the cell.
+"""Maintains one Service for each ServiceGrid, annotated so that hubs keep its traffic among near nodes.
 
-The patch of a Service sets the fields of the template. It removes fields that the template no longer names, so that the
+The patch of a Service sets the fields of the template. It removes fields that the template no longer has, so that the
 server's default returns. All other fields (clusterIP, families, node ports, labels and annotations of other writers)
 stay.
 """
@@ -32,7 +32,8 @@ GRID_KIND = "ServiceGrid"
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A grid keeps traffic among nodes with the same value of label `key`. `template` is the spec of its Service."""
+    """A grid keeps traffic among nodes with the same value of the label `key`. `template` is the spec of its
+    Service."""
 
     namespace: str
     name: str
@@ -77,9 +78,9 @@ SERVICEGRIDS = WatchedResource(GRID_TYPE, read_grid)
 
 GRID_KEY = "superedge.io/grid-uniq-key"
 APPLIED = "superedge.io/applied-fields"
-"""The record: the Service annotation that lists which labels, annotations and spec fields come from the grid."""
+"""The Service annotation that records which labels, annotations and spec fields come from the grid."""
 OWN_ANNOTATIONS = frozenset({TOPOLOGY_KEYS, APPLIED, "kubectl.kubernetes.io/last-applied-configuration"})
-"""Annotations of a grid that its Service does not get: the manager's own, and those that concern the grid."""
+"""Annotations of a grid that are not copied to its Service: the manager's own, and those about the grid."""
 TEMPLATE_FIELDS = frozenset(
     {
         *("clusterIP", "externalTrafficPolicy", "internalTrafficPolicy", "ipFamilies"),
@@ -90,24 +91,24 @@ TEMPLATE_FIELDS = frozenset(
 )
 """The fields of a ServiceSpec that a template may set.
 
-The manager may write Services in all namespaces, and would lend this right to every editor of a grid. So a template
-cannot set fields that reach beyond the pods that it selects (externalIPs, externalName, loadBalancer…), nor a field
-that Kubernetes adds later.
+The manager may write Services in all namespaces; without this list every editor of a grid could use that right. So a
+template cannot set fields that reach beyond the pods that it selects (externalIPs, externalName, loadBalancer…), nor
+fields that Kubernetes adds later.
 """
 TEMPLATE_VALUES = {"type": ("ClusterIP", "NodePort"), "clusterIP": ("None",)}
-"""The only values that a template may set in these fields, because a chosen clusterIP could be another Service's."""
+"""The permitted values of these fields: a chosen clusterIP could belong to another Service."""
 PORT_FIELDS = frozenset({"appProtocol", "name", "nodePort", "port", "protocol", "targetPort"})
-"""The fields of a ServicePort that a template may set: all of today."""
+"""The fields of a ServicePort that a template may set."""
 GONE_FIELDS = frozenset({"topologyKeys", "ipFamily"})
-"""Fields of a ServiceSpec when SuperEdge was written. Present servers do not know them."""
+"""ServiceSpec fields of SuperEdge's time that present API servers do not have."""
 
 LONGEST_SHOWN = 64
-"""Characters of a key that a message shows."""
+"""Characters of a key in a message."""
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 
 def new_service(grid: Grid) -> Json:
-    """The Service to create."""
+    """Return the Service to create for a grid."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -123,9 +124,9 @@ def new_service(grid: Grid) -> Json:
 
 
 def service_patch(grid: Grid, live: Json) -> Json:
-    """The merge patch that makes a live Service match its grid; {} if nothing differs.
+    """Return the merge patch that makes a live Service match its grid; {} if nothing differs.
 
-    The server answers 409 to an outdated patch.
+    The patch names the resourceVersion, so the API server answers 409 to an outdated one.
     """
     meta = metadata(live)
     labels, annotations = texts(meta.get("labels")), texts(meta.get("annotations"))
@@ -147,12 +148,12 @@ def service_patch(grid: Grid, live: Json) -> Json:
 
 
 def restricts(key: str) -> bool:
-    """Whether hubs keep traffic in a cell by this key, as they read it from the Service's annotation."""
+    """Whether hubs restrict traffic by this key when they read it from the Service's annotation."""
     return parse_topology_keys(json.dumps([key])) == (key,) and key != ANY_ENDPOINT
 
 
 def key_label(key: str) -> str | None:
-    """A label key in the form of a label value, which cannot have a slash; None if the form is invalid too."""
+    """Convert a label key to a label value, which cannot have a slash; None if the result would be invalid."""
     value = key.replace("/", "_")
     return value if _LABEL_VALUE.fullmatch(value) else None
 
@@ -173,7 +174,7 @@ def _annotations(grid: Grid) -> dict[str, str]:
 
 
 def _spec(grid: Grid) -> Json:
-    """The fields of the template that may pass and are not empty."""
+    """Return the permitted fields of the template that are not empty."""
     spec = {name: value for name, value in grid.template.items() if _passes(name, value) and _is_set(value)}
     if "ports" in spec:
         spec["ports"] = [
@@ -184,7 +185,7 @@ def _spec(grid: Grid) -> Json:
 
 
 def refused_fields(grid: Grid) -> list[str]:
-    """The fields that a template sets and that do not pass, sorted."""
+    """Return the template's fields that are not permitted, sorted."""
     return sorted(
         name
         for name, value in grid.template.items()
@@ -237,7 +238,7 @@ def _spec_changes(live: Json, wanted: Json, applied: Iterable[str]) -> Json:
 
 
 def _holds(live: object, wanted: object, *, grown: bool = False) -> bool:
-    """Whether a live value equals the wanted one, apart from the server's additions."""
+    """Whether a live value equals the wanted one, ignoring what the API server adds."""
     if isinstance(wanted, dict):
         return isinstance(live, dict) and all(_holds(live.get(key), wanted[key]) for key in wanted)
     if isinstance(wanted, list):
@@ -258,14 +259,14 @@ def _same_ports(live: list[Json], wanted: list[Json]) -> bool:
 
 
 def _same_port(live: Json, wanted: Json) -> bool:
-    """Compare with the server's defaults: no name, and a targetPort equal to the port."""
+    """Compare two ports by the API server's defaults: no name, and a targetPort equal to the port."""
     expected = {"targetPort": wanted.get("port"), "name": "", "appProtocol": None}
     expected |= {name: value for name, value in wanted.items() if value not in (None, "")}
     return _identity(live) == _identity(wanted) and _holds(live, expected)
 
 
 def _ports(live: list[Json], wanted: list[Json], live_spec: Json, wanted_spec: Json) -> list[Json]:
-    """The wanted ports, with the node ports that the server has allocated to them."""
+    """Return the wanted ports, with the node ports that the API server has allocated to them."""
     keeps = wanted_spec.get("type", live_spec.get("type")) in ("NodePort", "LoadBalancer")
     allocated = {_identity(port): port["nodePort"] for port in live if port.get("nodePort")} if keeps else {}
     return [
@@ -281,7 +282,7 @@ READY = "Ready"
 
 
 class ServiceGridController(Controller):
-    """Key: a grid. Garbage collection deletes the Service of a deleted grid."""
+    """Maintains the Service of a grid. Key: a grid. Garbage collection deletes the Service of a deleted grid."""
 
     name = "servicegrid"
 
@@ -323,7 +324,7 @@ class ServiceGridController(Controller):
         await self._report(grid, "", message)
 
     async def _sync(self, grid: Grid) -> str:
-        """Create, change or adopt the Service; returns the conflict that prevents it, "" without one."""
+        """Create, change or adopt the Service; return why it cannot be done, or ""."""
         for key, surplus in self._services.by_index("owner", grid.uid):
             if surplus.name != grid.service_name and not surplus.deleting:
                 await self._context.api.delete(SERVICES.type, *key, surplus.uid)
@@ -364,9 +365,10 @@ class ServiceGridController(Controller):
 
 
 def ownership_conflict(grid: Grid, service: Service) -> str:
-    """Why the grid must not change a Service of its name, "" if it may.
+    """Return why the grid must not change a Service of its name; "" if it may.
 
-    A grid adopts a Service without owner if the Service's label names the grid. Without the label it is a user's own.
+    A grid adopts a Service without an owner if the Service's label names the grid. Without the label the Service
+    belongs to a user.
     """
     if service.owner is not None:
         if service.owner.uid == grid.uid:
@@ -378,7 +380,7 @@ def ownership_conflict(grid: Grid, service: Service) -> str:
 
 
 def grids_of(key: Key, old: Service | None, new: Service | None) -> Iterable[Key]:
-    """The grids that a Service concerns: its owner, the grid that its label names, and the grid that wants its name."""
+    """MapFunc: the grids that a Service concerns: its owner, the grid in its label, and the grid of the same name."""
     if old == new:
         return set()
     names = {key[1].removesuffix("-svc")} if key[1].endswith("-svc") else set()

@@ -21,7 +21,7 @@ LEADER_READY = "LeaderReady"
 """OpenYurt's condition of a NodePool."""
 
 EDGE_WORKER = "openyurt.io/is-edge-worker"
-"""The label, "true", of a node that joined by OpenYurt's tools: its YurtHub announces nothing."""
+"""The label, with value "true", of a node that OpenYurt's tools joined: its YurtHub announces no capabilities."""
 
 type Choose = Callable[[list[LeaderHub], int], list[LeaderHub]]
 """Picks a number of the candidates: `random.sample`."""
@@ -60,8 +60,7 @@ def serving_hubs(nodes: Iterable[Node]) -> list[LeaderHub]:
 
 
 def elect(pool: NodePool, nodes: Iterable[Node], choose: Choose) -> tuple[LeaderHub, ...]:
-    """Return the leaders that the pool shall have. A leader that is still a candidate at the same address stays
-    leader."""
+    """Return the new leaders of a pool. A leader that is still a candidate at the same address stays leader."""
     if not pool.elects:
         return ()
     candidates = leader_candidates(pool, nodes)
@@ -92,7 +91,7 @@ def _announces(node: Node) -> bool:
 
 
 def _has_yurthub(node: Node) -> bool:
-    """True if a node has a YurtHub, rather than a hub of ours that cannot serve and announces that."""
+    """Whether a node has a YurtHub, rather than a hub of ours that announces that it cannot lead."""
     return node.labels.get(EDGE_WORKER) == "true" and PEER_ANNOTATION not in node.annotations
 
 
@@ -116,14 +115,14 @@ def _condition(pool: NodePool, leaders: tuple[LeaderHub, ...]) -> Json | None:
 
 
 CONFIG_LABEL = "openyurt.io/configmap-name"
-"""The label by which hubs select the ConfigMap. Its value is the ConfigMap's name."""
+"""The label by which hubs select the ConfigMap; its value is the ConfigMap's name."""
 LEADER_HUBS_ROLE = "edgehub:leader-hubs"
 """The Role of hubs; `hub-rbac.yaml` binds it to all nodes."""
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "edgehub-manager"
-"""The label and value by which the manager finds its ConfigMaps again, whatever the length of their names."""
+"""The label, and its value, by which the manager finds its ConfigMaps, even those with long names."""
 LONGEST_LABEL = 63
-"""Characters that a label's value may have."""
+"""Characters of a label's value."""
 
 
 def config_name(pool: str) -> str:
@@ -131,9 +130,9 @@ def config_name(pool: str) -> str:
 
 
 def leader_config(pool: NodePool, hubs: Iterable[LeaderHub], namespace: str) -> Json:
-    """Return the ConfigMap for a pool's hubs. Keys and formats are OpenYurt's, so that its hubs can read it too.
+    """Return the ConfigMap for a pool's hubs. Keys and formats are OpenYurt's, so that YurtHub can read it too.
 
-    `hubs` are those that serve the pool: without a cloud they find each other by it.
+    `hubs` are the hubs that serve the pool: they find each other by it while the cloud is away.
     """
     name = config_name(pool.name)
     return {
@@ -164,7 +163,8 @@ def _joined(hubs: Iterable[LeaderHub]) -> str:
 
 
 def leader_hubs_role(pools: Iterable[NodePool], namespace: str) -> Json:
-    """Return the Role of hubs: the ConfigMaps of all pools, by name. A hub of one pool may read those of others."""
+    """Return the Role that lets hubs read the ConfigMaps of all pools, by name. A hub of one pool may read those of
+    others."""
     names = sorted(config_name(pool.name) for pool in pools)
     rule = {
         "apiGroups": [""],
@@ -182,8 +182,7 @@ def leader_hubs_role(pools: Iterable[NodePool], namespace: str) -> Json:
 
 
 def differs(live: Json | None, intended: Json) -> bool:
-    """Whether the live object lacks a part of the intended one. Labels and owners that other clients added do not
-    count."""
+    """Whether the live object lacks a part of the intended one. Labels and owners of other clients are ignored."""
     if live is None:
         return True
     meta, wanted = live.get("metadata", {}), intended["metadata"]
@@ -247,7 +246,8 @@ ROLES = ResourceType("rbac.authorization.k8s.io", "v1", "roles")
 
 
 class HubLeaderConfigController(Controller):
-    """Key: a pool. Garbage collection deletes the ConfigMap of a deleted pool."""
+    """Writes the ConfigMap with a pool's leaders. Key: a pool. Garbage collection deletes the ConfigMap of a deleted
+    pool."""
 
     name = "hubleaderconfig"
 
@@ -272,7 +272,7 @@ pools_of_hub = pools_of_changed(lambda node: serving_hubs([node]))
 
 
 def config_maps(namespace: str) -> WatchedResource[Json]:
-    """Select the ConfigMaps that a manager wrote, not the others of the namespace."""
+    """Describe the watch of the manager's own ConfigMaps in a namespace."""
     return WatchedResource(
         CONFIG_MAPS, without_managed_fields, selection=ObjectSelection(namespace, f"{MANAGED_BY}={MANAGER}")
     )
@@ -285,7 +285,7 @@ def pool_of(key: Key, old: Json | None, new: Json | None) -> Iterable[Key]:
 
 
 class HubLeaderRbacController(Controller):
-    """Keeps the Role with the hubs' right to read leader ConfigMaps. Key: the Role.
+    """Maintains the Role that lets hubs read leader ConfigMaps. Key: the Role.
 
     A manifest, not this controller, grants hubs the right to read shared resources.
     """

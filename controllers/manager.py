@@ -1,4 +1,4 @@
-"""The manager's process, `python -m controllers.manager`: it always watches the cluster and writes while it leads."""
+"""The manager's process, `python -m controllers.manager`. Every replica watches the cluster; the leader writes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 def manifest(group_resource: str) -> Json | None:
-    """Return the shipped CustomResourceDefinition of a resource; None if the project ships none."""
+    """Load the shipped CustomResourceDefinition of a resource; None if the project ships none."""
     for name in ("nodepools", "nodelabels", "servicegrids", "configbindings"):
         for document in yaml.safe_load_all((MANIFESTS / f"{name}.yaml").read_text()):
             crd = mapping(document)
@@ -74,10 +74,10 @@ async def create_missing_crds(api: WriteClient, informers: Informers, tried: set
 
 CRD_CHECK_INTERVAL = 1.0
 LAST_CRD_CHECK_INTERVAL = 30.0
-"""Seconds between two checks for kinds that the API server does not know, at first and in the long run."""
+"""Seconds between two checks for kinds that the API server does not serve, at first and in the long run."""
 
 LIST_PATIENCE = 2.0
-"""Seconds that the manager waits for one initial list before it starts the next: the kind may be missing."""
+"""Seconds to wait for one initial list before the next one starts: its kind may be missing."""
 
 
 class Manager:
@@ -86,7 +86,7 @@ class Manager:
     def __init__(
         self, client: Client, writer: Client, settings: Settings, gate: Gate, server: Callable[[], str]
     ) -> None:
-        """`server` is the URL of the API server that the clients ask."""
+        """`server` returns the URL of the API server in use."""
         self._api = WriteClient(writer, gate)
         self._informers = Informers(client)
         context = Context(self._api, self._informers, EventRecorder(self._api, LEASE), settings, server)
@@ -99,10 +99,10 @@ class Manager:
             metrics.OBJECTS.labels(resource).set_function(partial(self._informers.objects, resource))
 
     def readiness_error(self) -> str:
-        """The informers that have not synced, with the reason, and the controllers that cannot serve; "" when all is
-        well.
+        """Return the informers that have not synced, with the reason, and the controllers that cannot serve; "" when
+        ready.
 
-        A kind that the cluster does not know is no fault: there is nothing to do for it.
+        A kind that the API server does not serve is no error: its controllers have nothing to do.
         """
         missing = [
             f"{informer.resource.type.group_resource}: {informer.sync_error}"
@@ -113,7 +113,7 @@ class Manager:
         return "; ".join(missing)
 
     async def serve(self) -> None:
-        """Run the parts that serve in every replica, until cancelled."""
+        """Run the controllers' servers, on every replica, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for controller in self._controllers:
                 tasks.create_task(controller.serve(), name=f"serve {controller.name}")
@@ -191,7 +191,7 @@ async def run(settings: Settings, account: Account) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the program; the exit status is 0 after a signal, 2 when an option or the kubeconfig is unusable."""
+    """Run the program; exit status 0 after a signal, 2 if an option or the kubeconfig is unusable."""
     if arguments[:1] == ["render"]:
         return preview.main(arguments[1:])
     settings = parse_settings(arguments, list(CONTROLLERS))
@@ -210,7 +210,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def program() -> None:
-    """The command `edgehub-manager` of an installed wheel."""
+    """Run the command `edgehub-manager` of an installed wheel."""
     sys.exit(main(sys.argv[1:]))
 
 

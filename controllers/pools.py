@@ -1,7 +1,7 @@
-"""Controllers that count the nodes of a pool, put the pool's attributes on them, and write down their labels.
+"""Controllers that count the nodes of a pool, put the pool's attributes on them, and publish the nodes' labels.
 
-An annotation of the node records what the pool put there, in OpenYurt's format. The controller removes only what is in
-the record, so attributes that others set stay.
+An annotation of the node records the attributes that the pool set, in OpenYurt's format. The controller removes only
+what is in the record, so attributes that others set stay.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kube.requests.node_pools import POOL_LABEL
 from kube.store.store import Key
 
 PREVIOUS = "nodepool.openyurt.io/previous-attributes"
-"""The record: the node annotation that lists the labels, annotations and taints that come from the pool."""
+"""The node annotation that records the labels, annotations and taints from the pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Attributes:
 
 
 def wanted_attributes(pool: NodePool | None) -> Attributes:
-    """The attributes that a pool puts on its nodes, none without a pool. The pool label itself is never among them."""
+    """Return the attributes that a pool puts on its nodes; none without a pool. The pool label is never among them."""
     if pool is None:
         return Attributes()
     return Attributes(
@@ -52,11 +52,11 @@ def wanted_attributes(pool: NodePool | None) -> Attributes:
 
 
 def node_patch(node: Node, wanted: Attributes) -> Json:
-    """The merge patch that gives a node the wanted attributes; {} if it has them.
+    """Return the merge patch that gives a node the wanted attributes; {} if it has them.
 
-    The server answers 409 to an outdated patch. The pool's value replaces a different value of another client. A value
-    that the node already has is not recorded, so it stays when the node leaves the pool. So does a recorded value that
-    another client has changed since.
+    The API server answers 409 to an outdated patch. The pool's value replaces another client's. A value that the node
+    already has is not recorded, so it stays when the node leaves the pool, as does a recorded value that another client
+    has changed since.
     """
     put = parse_previous(node.annotations.get(PREVIOUS, ""))
     live_taints = _taints(node.taints)
@@ -117,7 +117,7 @@ def _ours[K](wanted: Mapping[K, str], put: Mapping[K, str], live: Mapping[K, str
 
 
 def _changes[K](wanted: Mapping[K, str], put: Mapping[K, str], live: Mapping[K, str]) -> dict[K, str | None]:
-    """Values to set; None removes a key."""
+    """Return the values to set; None removes a key."""
     away: dict[K, str | None] = {
         key: None for key, value in put.items() if key not in wanted and live.get(key) == value
     }
@@ -127,7 +127,8 @@ def _changes[K](wanted: Mapping[K, str], put: Mapping[K, str], live: Mapping[K, 
 def _patched_taints(
     live: tuple[Json, ...], changes: Mapping[tuple[str, str], str | None]
 ) -> list[Json] | None:
-    """The complete new list, because a merge patch replaces lists; None, which removes the field, if it is empty."""
+    """Return the complete new list, because a merge patch replaces lists; None, which removes the field, if it is
+    empty."""
     untouched = [taint for taint in live if (taint.get("key"), taint.get("effect")) not in changes]
     put = [
         {"key": key, "effect": effect, **({"value": value} if value else {})}
@@ -138,7 +139,7 @@ def _patched_taints(
 
 
 class NodeAttributesController(Controller):
-    """Gives nodes the labels, annotations and taints of their pools. Key: a node."""
+    """Puts the labels, annotations and taints of pools on their nodes. Key: a node."""
 
     name = "nodeattributes"
     workers = 4
@@ -181,18 +182,18 @@ def reference(node: Node) -> ObjectReference:
 
 
 ALL = tuple(("", f"{number:02}") for number in range(BUCKETS))
-"""The keys of all objects. Hubs use them when all are there."""
+"""Keys of all NodeLabels objects. Hubs read them only if all exist."""
 KEYS = frozenset({POOL_LABEL, "topology.kubernetes.io/zone", "topology.kubernetes.io/region"})
-"""Written whatever Services ask for; the host's name, too."""
+"""Label keys that are always written, besides those that Services name. The host name is written, too."""
 MAX_KEYS = 64
-"""Label keys that all Services of the cluster may name. With more the manager writes nothing, and hubs read the
-Nodes."""
+"""Label keys that the cluster's Services may name together. With more the manager writes no NodeLabels, and hubs read
+the Nodes."""
 
 LABELS = WatchedResource(NODE_LABELS, without_managed_fields)
 
 
 def labels_of_nodes(name: str, nodes: Iterable[Node], keys: Iterable[str]) -> Json:
-    """The object with this name: its nodes' labels, grouped by equal labels."""
+    """Return the NodeLabels object with this name: its nodes' labels, grouped by equal labels."""
     groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
     wanted = sorted({*KEYS, *keys} - {ANY_ENDPOINT})
     for node in nodes:
@@ -209,7 +210,7 @@ def labels_of_nodes(name: str, nodes: Iterable[Node], keys: Iterable[str]) -> Js
 
 
 def differs(live: Json | None, intended: Json) -> bool:
-    """Whether an object has to be written."""
+    """Whether an object must be written."""
     return live is None or live.get("groups", []) != intended["groups"]
 
 
@@ -222,7 +223,7 @@ class NodeLabelsController(Controller):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._keys: Counter[str] = Counter()
-        """The number of Services with each label key."""
+        """Services by label key: how many name each."""
         self._nodes = self.watch(NODES, _bucket_of_relabelled)
         self._services = self.watch(SERVICES, self._when_keys_change)
         self._written = self.watch(LABELS, own_key, optional=True)
@@ -260,9 +261,9 @@ def _bucket_of_relabelled(key: Key, old: Node | None, new: Node | None) -> Itera
 
 
 class NodePoolController(Controller):
-    """Keeps the nodes and counts in a NodePool's status. Key: a pool.
+    """Maintains the nodes and counts in a NodePool's status. Key: a pool.
 
-    Nodes that change together cause one write.
+    Several changes within a short time cause one write.
     """
 
     name = "nodepool"
@@ -287,7 +288,7 @@ pools_of = pools_of_changed(lambda node: node.ready)
 
 
 def membership_status(pool: NodePool, nodes: Iterable[Node]) -> Json:
-    """The status fields that must change so that they fit the pool's nodes; {} when none must."""
+    """Return the status fields to change so that they match the pool's nodes; {} if none differ."""
     ready_by_name = {node.name: node.ready for node in nodes}
     names = sorted(ready_by_name)
     ready = sum(ready_by_name.values())

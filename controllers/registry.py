@@ -1,4 +1,4 @@
-"""Lists all controllers by name. A new controller is a module and a line here."""
+"""The list of all controllers by name. A new controller is a module and a line here."""
 
 from __future__ import annotations
 

@@ -12,14 +12,15 @@ from kube.option import VERSION, File, FlagParser, Names, add_flags, option, opt
 WEBHOOK_CONTROLLER = "configbindingwebhook"
 """The controller that `--webhook-port 0` disables."""
 NODES_CONTROLLER = "nodes"
-"""The controller that `--hub-image` gives its image to."""
+"""The controller that needs `--hub-image`."""
 UPDATE_TRIGGER = "openyurt.io/updateTrigger"
 """The trigger annotation of older releases of OpenYurt; newer ones call it openyurt.io/update-trigger."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The address of a server: one address or, without a `host`, all of them, IPv4 and IPv6. Port 0 means off."""
+    """The listening address of a server: one address or, without a `host`, all of them, IPv4 and IPv6. Port 0 disables
+    it."""
 
     host: str
     port: int
@@ -39,7 +40,7 @@ ListenAddress = Annotated[Address | None, _address]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The operator's settings; the texts document each field."""
+    """The operator's settings. The help texts document each field."""
 
     kubeconfig: File = option(
         "",
@@ -118,7 +119,7 @@ def parse_settings(arguments: Sequence[str], controllers: Sequence[str]) -> Sett
 
 
 def make_parser(controllers: Sequence[str]) -> argparse.ArgumentParser:
-    """The flags of the manager. `controllers` are the known names."""
+    """Build the parser of the manager's flags. `controllers` are the known names."""
     parser = FlagParser(
         prog="edgehub-manager",
         description="The cloud-side controllers of Edgehub. `manager render --help`: a preview of bindings.",
@@ -130,7 +131,7 @@ def make_parser(controllers: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def parse_controllers(text: str, known: Sequence[str]) -> frozenset[str]:
-    """The controllers that a value of `--controllers` selects; ValueError names an unknown one."""
+    """Return the controllers that a value of `--controllers` selects; ValueError for an unknown name."""
     chosen: set[str] = set()
     entries = [entry.strip() for entry in text.split(",") if entry.strip()]
     if entries and all(entry.startswith("-") for entry in entries):

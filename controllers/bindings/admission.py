@@ -14,18 +14,18 @@ from kube.json_type import Json, same_json
 
 MOST_WARNINGS = 5
 LONGEST_WARNING = 120
-"""Characters of a warning. The API server cuts longer ones."""
+"""Characters of a warning. The API server truncates longer ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadReview:
-    """A request about a workload: the object as its writer sends it, and the stored one, {} for a new workload."""
+    """A review of a workload: the object as its writer sends it, and the stored one, {} for a new workload."""
 
     uid: str
     writer: str
     """The name of the user who sent the request."""
     field_manager: str
-    """The tool with which the user writes; "" if the request does not name it."""
+    """The writer's field manager, which names the tool; "" if the request has none."""
     workload: Workload
     incoming: Json
     stored: Json

@@ -34,7 +34,7 @@ type PoolOfName = Callable[[str], NodePool | None]
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A binding: its subject, the subject's pools, and the items and patches for them."""
+    """The facts of a YurtAppConfigBinding: its subject, the subject's pools, and the items and patches for them."""
 
     namespace: str
     name: str
@@ -50,7 +50,7 @@ class Binding:
     deleting: bool = False
     observed: int = 0
     workloads: int = -1
-    """Number of workloads in the status; -1 until a manager has written it."""
+    """Number of workloads in the status; -1 before the first status."""
     injected: int = -1
     conditions: tuple[Json, ...] = ()
 
@@ -75,14 +75,14 @@ class Binding:
 
     @property
     def _reason(self) -> str:
-        """The reason of the condition Injected, if it is about this generation."""
+        """Return the reason of the condition Injected; "" if it is about an older generation."""
         for condition in self.conditions:
             if condition.get("type") == "Injected" and condition.get("observedGeneration") == self.generation:
                 return text(condition.get("reason"))
         return ""
 
     def is_subject(self, workload: Workload) -> bool:
-        """Whether a workload is, or belongs to, the subject, in any pool."""
+        """Whether a workload is the subject, or belongs to it, in any pool."""
         if workload.namespace != self.namespace:
             return False
         if self.kind in PLAIN_KINDS:
@@ -95,7 +95,7 @@ class Binding:
         )
 
     def matches(self, workload: Workload, pools: PoolOfName) -> bool:
-        """Whether the items are for this workload."""
+        """Whether the binding applies to this workload."""
         return self.is_subject(workload) and self._includes(workload.pool, pools)
 
     def _includes(self, name: str, pools: PoolOfName) -> bool:
@@ -115,7 +115,7 @@ def matching(bindings: Iterable[Binding], workload: Workload, pools: PoolOfName)
 
 
 def items_of(bindings: Iterable[Binding]) -> list[BindingItem]:
-    """Return the items of bindings, in the order of the bindings' names."""
+    """Return all items of the bindings, in the order of the bindings' names."""
     return [item for binding in sorted(bindings, key=lambda binding: binding.name) for item in binding.items]
 
 
@@ -174,8 +174,8 @@ LONGEST_DETAIL = 300
 class WorkloadOutcome:
     """The outcome of a binding in one workload.
 
-    `pending`: the workload is not yet as rendered. `refused`: the API server's error about the rendering.
-    `contested`: a client that keeps reverting the rendering.
+    `pending`: the workload does not have the rendered values yet. `refused`: the API server's error about the
+    rendering. `contested`: a client that keeps reverting the rendering.
     """
 
     workload: Workload
@@ -188,10 +188,10 @@ class WorkloadOutcome:
 def binding_status(
     binding: Binding, subject_exists: bool, outcomes: Sequence[WorkloadOutcome], now: datetime
 ) -> Json:
-    """Return the merge patch of the status fields that must change; {} if there are none.
+    """Return the merge patch of the status fields that must change; {} if none must.
 
-    `subject_exists`: some workload belongs to the subject, in any pool. `outcomes` are those of the workloads that
-    match.
+    `subject_exists`: some workload belongs to the subject, in any pool. `outcomes`: one for each workload to which the
+    binding applies.
     """
     complaints = [_complaint(binding, outcome) for outcome in outcomes]
     conditions = list(binding.conditions)

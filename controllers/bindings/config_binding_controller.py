@@ -1,5 +1,5 @@
-"""Brings workloads to the state of their bindings, including writes that the webhook missed, and reports in each
-binding's status."""
+"""Writes the values of bindings into their workloads, where the webhook did not, and reports in each binding's
+status."""
 
 from __future__ import annotations
 
@@ -41,21 +41,22 @@ WRITES_A_SECOND = 20
 STATUS_DELAY = 0.5
 """Seconds in which changes of a binding's workloads are combined into one status."""
 ATTEMPTS = 3
-"""Writes of one rendering to one workload within `CONTEST`; if more are needed, another client reverts it."""
+"""Writes of one rendering to one workload within `CONTEST` seconds. If they do not suffice, another client reverts
+it."""
 CONTEST = 60.0
-"""Seconds in which ATTEMPTS are counted."""
+"""Seconds in which ATTEMPTS writes are counted."""
 RETRY = 2.0
-"""Seconds until a write is repeated whose answer lacks the rendering; the next delay is doubled."""
+"""Seconds until a write is repeated whose response lacks the rendering; each further delay is doubled."""
 TRUCE = 600.0
-"""Seconds for which the controller then does not write the workload; also the retry delay after a refusal."""
+"""Seconds for which a contested workload is not written; also the retry delay after a refusal."""
 
 
 class WriteLimit:
-    """A sliding window: at most `count` writes begin in any second. All of these may begin at once."""
+    """A sliding window: at most `count` writes begin in any second, all of them at once if need be."""
 
     def __init__(self, count: int) -> None:
         self._begun: deque[float] = deque(maxlen=count)
-        """The loop's times at which the last writes began, or reserved writes will begin."""
+        """Loop times at which the last writes began or, if reserved, will begin."""
 
     def reserve(self) -> float:
         """Reserve the next write; return the seconds to wait until it may begin."""
@@ -69,21 +70,23 @@ class WriteLimit:
 
 @dataclass(slots=True)
 class _Effort:
-    """The writes to a workload for one rendering: the values, how often, and the API server's last answer."""
+    """The attempts to write one rendering to a workload: the values, the number of writes, and the API server's last
+    error."""
 
     injected: Mapping[Slot, Value]
     writes: int = 0
     began: float = 0.0
-    """The loop's time at the first of these writes."""
+    """Loop time of the first write."""
     refused: str = ""
     contested: bool = False
     """Whether another client, or a later webhook, has reverted the values ATTEMPTS times."""
     again_at: float = 0.0
-    """The loop's time of the next permitted write."""
+    """Loop time of the next permitted write."""
 
 
 class ConfigBindingController(Controller):
-    """Keys: (namespace, "<kind>/<name>") of a workload or a binding."""
+    """Injects bindings into workloads, and writes the bindings' status. Keys: (namespace, "<kind>/<name>") of a
+    workload or a binding."""
 
     name = "configbinding"
     workers = 4
@@ -127,7 +130,7 @@ class ConfigBindingController(Controller):
             self._report_soon(binding)
 
     def _held_back(self, key: Key, rendering: Rendering) -> bool:
-        """Whether this rendering was written so often, or refused, that it must wait."""
+        """Whether to delay this rendering, because it was refused or written too often; if so, requeue the key."""
         effort = self._efforts.get(key)
         if effort is None or effort.injected != injected(rendering):
             self._efforts[key] = _Effort(injected(rendering))
@@ -218,7 +221,8 @@ class ConfigBindingController(Controller):
         return [workload for workload in workloads if not workload.deleting]
 
     def _of_binding(self, _key: Key, old: Binding | None, new: Binding | None) -> Iterable[Key]:
-        """Return the keys of a binding's own status, and of the workloads that it concerned or concerns."""
+        """Return the keys to reconcile after a change of a binding: its own, and those of the workloads that the old or
+        the new version concerns."""
         if (
             old is not None
             and new is not None
@@ -261,8 +265,8 @@ class ConfigBindingController(Controller):
                 yield key
 
     def _of_pool(self, key: Key, old: NodePool | None, new: NodePool | None) -> Iterable[Key]:
-        """Return the keys of the workloads in a NodePool whose labels changed, of bindings that select pools by
-        labels."""
+        """Return the keys to reconcile after a change of a NodePool's labels: those of the pool's workloads whose
+        bindings select pools by labels."""
         if (old and old.own_labels) == (new and new.own_labels):
             return
         for _, binding in self._bindings.items():
@@ -279,7 +283,7 @@ class ConfigBindingController(Controller):
 
 
 def injected(rendering: Rendering) -> Mapping[Slot, Value]:
-    """Return the values that a rendering injects. Another client's value of a slot changes only the record."""
+    """Return the injected values by slot. Unlike the record, they do not change when another client changes a slot."""
     return {slot: entry.injected for slot, entry in rendering.record.items()}
 
 

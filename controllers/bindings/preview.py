@@ -1,7 +1,7 @@
-"""`manager render`: shows the changes that bindings would make, and changes nothing.
+"""`manager render`: shows the changes that bindings would make, and writes nothing.
 
-It reads bindings, workloads and autoscalers from files or, with a kubeconfig, from the namespaces of the bindings, and
-NodePools where a binding selects them by labels. A binding of a file replaces the cluster's binding of the same name.
+Bindings, workloads and autoscalers come from files and, with a kubeconfig, from the namespaces of the bindings;
+NodePools where a binding selects them by labels. A binding in a file replaces the cluster's binding of the same name.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kube.wire.json_fields import parse_object
 AUTOSCALER_KIND = "HorizontalPodAutoscaler"
 POOL_KIND = "NodePool"
 IDENTITY = "render"
-"""Names this program in the User-Agent."""
+"""The name of this program in the User-Agent header."""
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the program; the exit status is 2 when a file, the kubeconfig or the cluster cannot be read."""
+    """Run the program; exit status 2 if a file, the kubeconfig or the cluster cannot be read."""
     given = make_parser().parse_args(arguments)
     try:
         from_files = list(load(given.files, given.namespace))
@@ -111,7 +111,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def load(files: Iterable[Path], namespace: str) -> Iterator[Json]:
-    """The objects of manifests; a List counts as its items. ValueError for a document that is no object."""
+    """Parse the objects of manifests; a List counts as its items. ValueError for a document that is not an object."""
     for path in files:
         for document in yaml.safe_load_all(path.read_text()):
             if document is None:
@@ -127,8 +127,8 @@ def load(files: Iterable[Path], namespace: str) -> Iterator[Json]:
 async def fetch(kubeconfig: Path, namespaces: Iterable[str], *, selects: bool) -> list[Json]:
     """Read the bindings, workloads and autoscalers of namespaces from a cluster.
 
-    Reads NodePools only if one of these bindings selects pools by labels, or `selects` is true for another one,
-    because not every user may list them.
+    Not every user may list NodePools, so they are read only if one of these bindings selects pools by labels, or if
+    `selects` is true because a binding in a file does.
     """
     account = find_account(kubeconfig)
     await account.load()
@@ -161,7 +161,7 @@ async def _list(client: Client, resource: ResourceType, namespace: str) -> list[
 
 
 def differences(world: World) -> Iterator[str]:
-    """The lines about each workload: its changes, and the items without a slot in it."""
+    """Return lines about each workload: its changes, and the items that do not fit it."""
     autoscalers = {read_autoscaler(obj) for obj in world.autoscalers}
     targets = {(autoscaler.namespace, autoscaler.kind, autoscaler.name) for autoscaler in autoscalers}
     for obj in world.workloads:
@@ -183,7 +183,7 @@ def _remarks(name: str, rendering: Rendering) -> Iterator[str]:
 
 
 def _shown(obj: Json) -> list[str]:
-    """Format a workload's spec as lines of YAML, with its annotations except the record."""
+    """Format a workload's spec and annotations, without the record, as lines of YAML."""
     annotations = mapping(metadata(obj).get("annotations"))
     others = {key: value for key, value in annotations.items() if key != RECORD}
     shown = {"metadata": {"annotations": others}} if others else {}

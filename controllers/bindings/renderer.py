@@ -1,6 +1,6 @@
-"""Renders workloads with the bindings, autoscalers and node pools that the manager's informers know.
+"""Renders workloads with the bindings, autoscalers and node pools in the manager's informers.
 
-Users who may edit a workload or a binding decide its size, so a rendering never runs in the event loop.
+Users who may edit a workload or a binding decide how large it is, so a rendering never runs in the event loop.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from kube.json_type import Json
 
 
 class Renderer:
-    """The rendering that controller and webhook share."""
+    """Renders workloads for the controller and the webhook."""
 
     def __init__(
         self, bindings: Informer[Binding], autoscalers: Informer[Autoscaler], pools: Informer[NodePool]
     ) -> None:
-        """`pools` may be of a kind that the API server does not serve: then selectors find no pool."""
+        """`pools` may be an informer of a kind that the API server does not serve: then selectors find no pool."""
         self._bindings = bindings
         self._autoscalers = autoscalers
         self._pools = pools
@@ -36,24 +36,24 @@ class Renderer:
         return self._bindings.has_synced and self._autoscalers.has_synced and pools
 
     def pool(self, name: str) -> NodePool | None:
-        """The NodePool with a name; None if it does not exist."""
+        """Return the NodePool with a name; None if it does not exist."""
         return self._pools.get(("", name))
 
     def matching(self, workload: Workload) -> list[Binding]:
-        """The bindings whose items are for a workload."""
+        """Return the bindings that apply to a workload."""
         return matching(self._candidates(workload), workload, self.pool)
 
     async def render(self, workload: Workload, obj: Json, stored: Json) -> Rendering:
-        """A workload as its bindings want it, by the record of the stored object ({}: there is none)."""
+        """Render a workload with its bindings, by the record of the `stored` object; {} for a new workload."""
         bindings, target = self.matching(workload), self._target(workload)
         return await self.beside(lambda: _render(obj, stored, bindings, target))
 
     async def admit(self, workload: Workload, incoming: Json, stored: Json) -> Rendering:
         """Render a workload for the webhook, on a write.
 
-        A binding can make a workload invalid, and the API server would refuse the write of a user who does not know the
-        binding. So a binding that is refused somewhere, and patches that no workload has yet, are left to the
-        controller, unless the stored workload has them.
+        A binding can make a workload invalid, and the API server would then refuse the write of a user who does not
+        know the binding. So the webhook skips a binding that the API server has refused somewhere, and patches that no
+        workload has yet, unless the stored workload has them: the controller writes those.
         """
         bindings, target = self.matching(workload), self._target(workload)
         safe = [
@@ -70,7 +70,7 @@ class Renderer:
         return await self.beside(admitted)
 
     async def beside[R](self, work: Callable[[], R]) -> R:
-        """Work that takes long, in a thread. One at a time, so that the event loop has half of the processor's time."""
+        """Run long work in a thread. One job runs at a time, so the event loop keeps half of the processor's time."""
         async with self._lock:
             return await asyncio.to_thread(work)
 

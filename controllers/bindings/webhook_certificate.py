@@ -1,4 +1,4 @@
-"""The webhook's certificates: a CA of the manager's own and a serving certificate, as the data of a Secret. Pure."""
+"""The webhook's certificates: the manager's own CA and a serving certificate, as the data of a Secret. Pure."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ CERTIFICATE, KEY, AUTHORITY, AUTHORITY_KEY = "tls.crt", "tls.key", "ca.crt", "ca
 AUTHORITY_DAYS = 365
 SERVING_DAYS = 90
 RENEWED_AT = 2 / 3
-"""The part of its lifetime after which a certificate is replaced."""
+"""The fraction of its lifetime after which a certificate is replaced."""
 BACKDATING = datetime.timedelta(minutes=5)
-"""A certificate is valid from this long before its creation, because the API server's clock may be behind."""
+"""The start of a certificate's validity before its creation, because the API server's clock may be behind."""
 AUTHORITY_NAME = "edgehub-manager webhook CA"
 
 
 def renewed(data: Mapping[str, bytes], hosts: frozenset[str], now: datetime.datetime) -> dict[str, bytes]:
-    """The data of the Secret as it must be: the same while both certificates are good for the hosts."""
+    """Return the Secret's data, unchanged while both certificates are valid for the hosts, otherwise with new ones."""
     bundle = _authorities(data.get(AUTHORITY, b""))
     authority = _authority(bundle, data.get(AUTHORITY_KEY, b""), now)
     if authority is None:
@@ -60,7 +60,7 @@ def _authorities(pem: bytes) -> list[x509.Certificate]:
 def _authority(
     bundle: list[x509.Certificate], key: bytes, now: datetime.datetime
 ) -> CertificateAuthority | None:
-    """The first CA of the bundle with its key; None where it cannot sign, or must be replaced."""
+    """Return the first CA of the bundle with its key; None if it cannot sign or must be replaced."""
     if not bundle or _is_due(bundle[0], now):
         return None
     try:

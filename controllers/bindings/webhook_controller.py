@@ -1,8 +1,8 @@
 """The webhook that injects bindings as workloads are written, and answers other controllers' reviews.
 
-All managers serve it, the leader makes its certificate. The webhook is a convenience: the controller `configbinding`
-repairs workloads that it misses. So the API server ignores its failures, and a cluster without a manager takes every
-workload.
+All managers serve it; the leader makes its certificate. The webhook is an optimisation: the controller `configbinding`
+writes the workloads that it misses. So the API server ignores its failures, and a cluster without a manager accepts
+every workload.
 """
 
 from __future__ import annotations
@@ -45,27 +45,27 @@ from kube.store.store import Key
 CONFIGURATION = "edgehub-configbinding"
 """The name of the MutatingWebhookConfiguration."""
 UNTIL_POLICIES = frozenset({"autonomy-endpoints.edgehub.io"})
-"""The webhooks of that configuration that admission policies replace on newer API servers."""
+"""Webhooks of that configuration which admission policies replace on newer API servers."""
 SECRET = "edgehub-manager-webhook"  # noqa: S105  # the name of one
 PATH = "/mutate-workload"
 LARGEST_REVIEW = 8 * 1024 * 1024
-"""Bytes: the API server takes objects of 3 MiB, and a review has two."""
+"""Bytes. The API server accepts objects of 3 MiB, and a review has two of them."""
 MAX_HELD = 16 * 1024 * 1024
-"""Bytes of all reviews in progress. One address gets at most half of the bytes that are free."""
+"""Bytes of all reviews being received. One address gets at most half of the free bytes."""
 REVIEW_TIME = 5.0
-"""Seconds until a review must have come completely; the API server waits 3 s for the answer."""
+"""Seconds in which a review must arrive completely; the API server waits 3 s for the answer."""
 DISCARDING = 1.0
-"""Seconds for which the rest of a refused review is read and dropped."""
+"""Seconds for which the rest of a refused review is read and discarded."""
 CHECK_INTERVAL = 3600.0
 """Seconds between checks of the certificate's age."""
 NAME_AGAIN = 1.0
-"""Seconds until the API server is asked again for the manager's name, where it did not answer."""
+"""Seconds between requests for the manager's user name until the API server has answered one."""
 NAME_INTERVAL = 60.0
-"""Seconds between requests for the manager's user name: the kubeconfig may get another user."""
+"""Seconds between later requests for the manager's user name: the kubeconfig may get another user."""
 LAST_CALL = 0.5
-"""Seconds at the end of the process in which connected clients may still ask. New connections are refused by then."""
+"""Seconds for which open connections may still send requests during shutdown. New connections are refused by then."""
 SHUTDOWN = 2.0
-"""Seconds that reviews may still take after that; the API server waits 3 s."""
+"""Seconds after that for reviews in progress; the API server waits 3 s for an answer."""
 CONFIGURATIONS = ResourceType("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations")
 POLICIES = ResourceType("admissionregistration.k8s.io", "v1", "mutatingadmissionpolicies")
 SECRETS = ResourceType("", "v1", "secrets")
@@ -82,7 +82,8 @@ class TooManyBytes(ValueError):
 
 
 class WebhookController(Controller):
-    """Key: the MutatingWebhookConfiguration. Without it the webhook is not served."""
+    """Serves the webhook, and maintains its certificate. Key: the MutatingWebhookConfiguration; without it the webhook
+    is not served."""
 
     name = WEBHOOK_CONTROLLER
     workers = 1
@@ -106,15 +107,15 @@ class WebhookController(Controller):
         self._own_name = ""
         """The name by which the API server knows this manager; "" until it has answered."""
         self._no_name = ""
-        """Why the name is unknown."""
+        """The reason why the manager's name is unknown."""
         self._pending: dict[int, tuple[str, bytearray]] = {}
-        """The reviews received so far with their senders' addresses, by identity, because two may be equal."""
+        """The reviews received so far with their senders' addresses, by `id`, because two may be equal."""
         self._one = asyncio.Lock()
         self._address_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """One lock for each address, so that a sender of many reviews waits only for its own."""
+        """One lock for each address, so that a client with many reviews waits only for its own."""
 
     async def reconcile(self, key: Key) -> None:
-        """Maintain the Secret, the CA in the configuration, and remove each webhook that a policy replaces."""
+        """Maintain the Secret and the CA in the configuration; remove webhooks that an admission policy replaces."""
         configuration = self._configurations.get(key)
         if configuration is None:
             return
@@ -134,7 +135,7 @@ class WebhookController(Controller):
             self.queue.add(self._key)
 
     async def serve(self) -> None:
-        """Serve the webhook from when there is a certificate on, and take each new one."""
+        """Serve the webhook from the first certificate on, and load each new one."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._learn_name(), name="own name of the manager")
             await self._serve()
@@ -172,7 +173,7 @@ class WebhookController(Controller):
         return "" if self._own_name else f"the webhook does not know the manager's own name: {self._no_name}"
 
     async def _learn_name(self) -> None:
-        """Store the name by which the API server knows this manager, whatever its account is."""
+        """Store the user name by which the API server knows this manager, for any kind of account."""
         while True:
             try:
                 self._own_name, self._no_name = await self._context.informers.user_name(), ""
@@ -183,7 +184,7 @@ class WebhookController(Controller):
             await asyncio.sleep(NAME_AGAIN if self._no_name else NAME_INTERVAL)
 
     async def _load(self, context: ssl.SSLContext) -> None:
-        """Return when the context has the next certificate of the Secret. Open connections keep theirs."""
+        """Load the next certificate of the Secret into the TLS context. Open connections keep theirs."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -213,9 +214,8 @@ class WebhookController(Controller):
         return await self._renderer.beside(lambda: review_response(review, rendering))
 
     async def _is_own(self, review: WorkloadReview) -> bool:
-        """Whether a manager writes: this one, or the leader, which may have another account during a change of it. A
-        person who shares an account has other tools.
-        """
+        """Whether a manager writes: this one, or the leader, whose account may differ while accounts change. The field
+        manager tells a person who shares the account from the manager."""
         if review.writer == self._own_name:
             return review.field_manager in ("", FIELD_MANAGER)
         if review.field_manager != FIELD_MANAGER:
@@ -262,7 +262,7 @@ class WebhookController(Controller):
         return web.Response(body=answered, content_type="application/json")
 
     async def _read(self, request: web.Request, address: str, body: bytearray) -> None:
-        """Append the body of a request as it arrives, within the bound."""
+        """Append a request's body to `review` as it arrives; raise TooLong or TooManyBytes beyond the bounds."""
         async for chunk in request.content.iter_any():
             if len(body) + len(chunk) > LARGEST_REVIEW:
                 raise TooLong(f"the review has more than {LARGEST_REVIEW} bytes")
@@ -284,7 +284,8 @@ class WebhookController(Controller):
 
 
 def _tls(client_ca: Path | None) -> ssl.SSLContext:
-    """The TLS context of the port, without a certificate yet. ValueError if the client CA's file has none."""
+    """Make the TLS context of the port, without a certificate yet. ValueError if the client CA's file has no
+    certificate."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     if client_ca is None:
         return context
@@ -299,7 +300,7 @@ def _tls(client_ca: Path | None) -> ssl.SSLContext:
 
 
 async def _discard(request: web.Request) -> None:
-    """Read for a moment the rest of a body: a client that still sends it would not see the answer."""
+    """Read the rest of a body for a moment: a client that is still sending would not see the answer."""
     with contextlib.suppress(TimeoutError, ConnectionError):
         async with asyncio.timeout(DISCARDING):
             async for _ in request.content.iter_any():
@@ -307,7 +308,7 @@ async def _discard(request: web.Request) -> None:
 
 
 def hosts_of(configuration: Json) -> frozenset[str]:
-    """The names by which the API server calls the webhooks of a configuration, by Service or by URL."""
+    """Return the host names at which the API server calls a configuration's webhooks, by Service or by URL."""
     hosts: set[str] = set()
     for webhook in objects(configuration.get("webhooks")):
         client = mapping(webhook.get("clientConfig"))
@@ -320,9 +321,9 @@ def hosts_of(configuration: Json) -> frozenset[str]:
 
 
 def webhooks_patch(configuration: Json, authority: bytes, needless: Container[str]) -> Json:
-    """Return the merge patch that makes the API server trust a CA for all webhooks of a configuration.
+    """Return the merge patch that sets the CA of all webhooks of a configuration; {} if nothing differs.
 
-    It removes webhooks with `needless` names. {} if nothing differs.
+    It removes the webhooks with `needless` names.
     """
     bundle = base64.b64encode(authority).decode()
     webhooks = objects(configuration.get("webhooks"))
@@ -348,7 +349,7 @@ def secret(namespace: str, name: str, data: dict[str, bytes]) -> Json:
 
 
 def secret_data(obj: Json | None) -> dict[str, bytes]:
-    """The data of a Secret; malformed base64 is left out."""
+    """Decode the data of a Secret; malformed base64 is left out."""
     data: dict[str, bytes] = {}
     for key, value in mapping((obj or {}).get("data")).items():
         try:

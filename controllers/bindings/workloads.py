@@ -37,7 +37,8 @@ class WorkloadOwner:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """The facts of a workload. They differ when its rendering may differ; a change of the status leaves them equal."""
+    """The facts of a workload. They differ whenever its rendering may differ; a change of the status leaves them
+    equal."""
 
     kind: str
     namespace: str
@@ -48,12 +49,12 @@ class Workload:
     owner: WorkloadOwner | None = None
     record: str = ""
     digest: bytes = b""
-    """The digest of the spec, which is too large to be stored twice."""
+    """A digest of the spec, which is too large to store twice."""
     deleting: bool = False
 
     @property
     def concerned(self) -> bool:
-        """Whether bindings may concern the workload, or did before."""
+        """Whether bindings may apply to the workload, or are recorded on it."""
         return bool(self.pool or self.record) and not self.deleting
 
     @property
@@ -63,7 +64,7 @@ class Workload:
 
 
 def read_workload(obj: Json) -> Workload:
-    """The facts of an apps/v1 object; its kind is in the object."""
+    """Read the facts of an apps/v1 object; the object has its kind."""
     meta = metadata(obj)
     return Workload(
         kind=text(obj.get("kind")),
@@ -80,12 +81,12 @@ def read_workload(obj: Json) -> Workload:
 
 
 def subject_key(namespace: str, kind: str, name: str) -> str:
-    """A subject of bindings as the value of an index."""
+    """Format a binding's subject as an index value."""
     return "/".join((namespace, kind, name))
 
 
 def subjects_of(workload: Workload) -> list[str]:
-    """The index by which an informer finds workloads by their possible subject: themselves, or their owner."""
+    """Return the index values of a workload: its possible subjects, which are the workload itself or its owner."""
     keys = [subject_key(workload.namespace, workload.kind, workload.name)]
     if workload.owner is not None and workload.owner.group == OWNER_GROUP:
         keys.append(subject_key(workload.namespace, workload.owner.kind, workload.owner.name))
@@ -101,7 +102,7 @@ def _owner(meta: Json) -> WorkloadOwner | None:
 
 
 def _watched(kind: str) -> WatchedResource[Workload]:
-    """Watch all workloads, because the controller restores one that loses its pool label.
+    """Describe the watch of all workloads, because the controller restores one that loses its pool label.
 
     Workloads without label and record are trimmed to their names.
     """
@@ -135,7 +136,7 @@ WORKLOADS = {kind: _watched(kind) for kind in WORKLOAD_TYPES}
 
 @dataclass(frozen=True, slots=True)
 class Autoscaler:
-    """The workload whose replicas a HorizontalPodAutoscaler sets."""
+    """The workload whose replicas a HorizontalPodAutoscaler controls."""
 
     namespace: str
     kind: str

@@ -1,1 +1,1 @@
-"""Objects of the cluster as controllers read them: nodes, node pools, Services, ServiceGrids. Pure."""
+"""Facts that several controllers read from objects: nodes, node pools, Services, Jobs, AdmissionReviews. Pure."""

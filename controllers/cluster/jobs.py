@@ -1,4 +1,4 @@
-"""The Jobs that the manager makes: their names, the form that they share, their label, and how they ended."""
+"""The Jobs that the manager creates: names, common fields, label, and outcome."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from kube.json_type import Json
 from kube.requests.request_info import ResourceType
 
 JOB = "edgehub.io/job"
-"""The label of the manager's Jobs; its value is the duty that made one."""
+"""The label of the manager's Jobs. Its value is the purpose, such as pulling images."""
 JOB_NAME = "batch.kubernetes.io/job-name"
 """The label of a Job's pods."""
 COMPLETE, FAILED = "Complete", "Failed"
 LONGEST_NAME = 63
-"""Characters of a Job's name that its pod's label takes."""
+"""Characters of a Job's name, because its pods have the name as a label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Job:
 
 
 def job_name(prefix: str, about: str, suffix: str) -> str:
-    """Return the name of a Job about an object; a digest replaces the end of a long one."""
+    """Name a Job after an object; a digest replaces the end of a long name."""
     available = LONGEST_NAME - len(prefix) - len(suffix) - 1
     if len(about) > available:
         short = hashlib.blake2b(about.encode(), digest_size=4).hexdigest()
@@ -44,9 +44,9 @@ def job_name(prefix: str, about: str, suffix: str) -> str:
 
 
 def new_job(meta: Json, duty: str, node: str, pod_spec: Json, *, deadline: int, ttl: int) -> Json:
-    """A Job of a duty on a node, with one attempt and without a token.
+    """Return a Job for a duty on a node, with one attempt and without a service account token.
 
-    `meta` has at least namespace and name. `deadline` is in seconds from its start, `ttl` from its end.
+    `meta` has at least namespace and name. `deadline` are seconds from the start, `ttl` seconds from the end.
     """
     labels = {JOB: duty}
     on_node = {

@@ -18,19 +18,19 @@ from kube.store.store import Key
 
 CONDITION_FIELDS = ("type", "status", "lastTransitionTime", "reason", "message")
 MAX_ADDRESSES = 100
-"""Addresses of a Node that are read. A kubelet writes one or two of its own Node; 30,000 take half a second."""
+"""Addresses read from a Node. A kubelet writes one or two of its own; reading 30,000 would take half a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """The facts of a node. A heartbeat leaves them equal, so it causes no reconcile."""
+    """The facts of a Node. A heartbeat leaves them equal, so it causes no reconcile."""
 
     name: str
     uid: str = ""
     pool: str = ""
     ready: bool = False
     unheard_since: str = ""
-    """Since when the node lifecycle controller has not heard the node, by the condition Ready; "" while it does."""
+    """When the node lifecycle controller lost contact, by the condition Ready; "" while it has contact."""
     autonomy: tuple[str, str, str] = ("", "", "")
     """Status, reason and message of the condition Autonomy."""
     hub: tuple[str, str, str] = ("", "", "")
@@ -84,7 +84,7 @@ def read_node(obj: Json) -> Node:
 
 
 def parse_address(value: str) -> str:
-    """An IP address in its canonical form, "" for anything else. A kubelet writes the addresses of its own Node.
+    """Return an IP address in canonical form; "" for any other text. A kubelet writes the addresses of its own Node.
 
     The ConfigMap of a pool joins nodes and addresses with commas and slashes. An IP address has neither. A zone, as in
     "fe80::1%zone", may have both and is refused.
@@ -127,7 +127,7 @@ NODES = WatchedResource(
 def pools_of_changed(
     of: Callable[[Node], object],
 ) -> Callable[[Key, Node | None, Node | None], Iterable[Key]]:
-    """A MapFunc: the old and new pool of a node that moves, or whose value of `of` changes."""
+    """Make a MapFunc: the old and the new pool of a node that changes pools, or whose value of `of` changes."""
 
     def pools(_key: Key, old: Node | None, new: Node | None) -> Iterable[Key]:
         was, now = ((node.pool, of(node)) if node is not None else None for node in (old, new))
@@ -140,12 +140,12 @@ RECORDS = {
     "node.kubernetes.io/not-ready": "apps.openyurt.io/original-not-ready-toleration-duration",
     "node.kubernetes.io/unreachable": "apps.openyurt.io/original-unreachable-toleration-duration",
 }
-"""OpenYurt's annotations of a pod, by the taint: the seconds that it tolerated the taint before its node's autonomy."""
+"""OpenYurt's pod annotations by taint key: the tolerationSeconds before the node became autonomous."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The controller among the ownerReferences."""
+    """The ownerReference that is the controller."""
 
     kind: str
     name: str
@@ -153,7 +153,7 @@ class Owner:
 
 
 def controller_of(meta: Json, kind: str = "") -> Owner | None:
-    """The controller among the ownerReferences, optionally of this kind."""
+    """Return the ownerReference that is the controller, optionally only of this kind."""
     for owner in objects(meta.get("ownerReferences")):
         if owner.get("controller") is True:
             found = Owner(text(owner.get("kind")), text(owner.get("name")), text(owner.get("uid")))
@@ -162,12 +162,12 @@ def controller_of(meta: Json, kind: str = "") -> Owner | None:
 
 
 REVISION = "controller-revision-hash"
-"""The label by which the DaemonSet controller gives a pod's ControllerRevision."""
+"""The pod label in which the DaemonSet controller writes the ControllerRevision's hash."""
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonPod:
-    """The facts of a DaemonSet's pod, by which it is updated. A condition is (status, reason, message), or empty."""
+    """The facts of a DaemonSet's pod that matter for updates. A condition is (status, reason, message), or empty."""
 
     uid: str
     owner: str
@@ -184,7 +184,8 @@ class DaemonPod:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod that is bound to a node. Its own status leaves the facts equal, so it causes no reconcile."""
+    """The facts of a pod that is bound to a node. A change of its own status leaves them equal, so it causes no
+    reconcile."""
 
     namespace: str
     name: str
@@ -279,11 +280,11 @@ PODS = WatchedResource(
 
 
 TOPOLOGY = "openyurt.io/topologyKeys"
-"""The annotation that limits traffic of a Service to a node or a pool (OpenYurt)."""
+"""The Service annotation that limits traffic to a node or a pool (OpenYurt)."""
 POOL_TOPOLOGIES = frozenset({"openyurt.io/nodepool", "kubernetes.io/zone"})
-"""The annotation's values that mean the node pool; the second is the older one (OpenYurt)."""
+"""The annotation's values that mean the node pool; the second is the older name (OpenYurt)."""
 TOPOLOGY_KEYS = "topologyKeys"
-"""The annotation that limits it to nodes with the same value of a label (SuperEdge)."""
+"""The Service annotation that limits traffic to nodes with the same value of a label (SuperEdge)."""
 GRID_SELECTOR = "superedge.io/grid-selector"
 """The label that names the ServiceGrid of a Service (SuperEdge)."""
 
@@ -298,14 +299,14 @@ class Service:
     """The topology annotation, None without one."""
     owner: Owner | None = None
     keys: tuple[str, ...] = ()
-    """The label keys by which nodes that share a value are near (SuperEdge)."""
+    """The label keys of the annotation TOPOLOGY_KEYS (SuperEdge)."""
     grid: str = ""
-    """The ServiceGrid that its label names."""
+    """The name of the ServiceGrid in its label; "" without one."""
     deleting: bool = False
 
     @property
     def in_pool(self) -> bool:
-        """Whether traffic stays in the node pool, so that a change of a pool concerns the Service's endpoints."""
+        """Whether traffic stays in the node pool, so that a change of a pool affects the Service's endpoints."""
         return self.topology in POOL_TOPOLOGIES
 
 

@@ -1,4 +1,4 @@
-"""The facts that controllers read from a NodePool, and how they write its status."""
+"""The facts that controllers read from a NodePool, and the conditions of its status."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from kube.requests.request_info import ResourceType
 RELAY = "edgehub.io/relay"
 """The annotation of a NodePool that names relays."""
 MARK = "mark"
-"""The leaderElectionStrategy that elects among marked nodes; every other value means `random`."""
+"""The leaderElectionStrategy that elects among labelled nodes; every other value means `random`."""
 POOL_NAME = "openyurt.io/pool-name"
-"""The label whose value is the name of the bucket's pool."""
+"""The label of a NodeBucket with the name of its pool."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -44,17 +44,17 @@ class PoolScopedResource:
 
 
 SHAREABLE = frozenset({("", "services"), ("", "endpoints"), ("discovery.k8s.io", "endpointslices")})
-"""Group and resource of all kinds that a pool may share.
+"""Group and resource of everything that a pool may share.
 
-`hub-rbac.yaml` lets every node read exactly these, so that the editor of a NodePool can grant nothing to nodes.
+`hub-rbac.yaml` lets every node read exactly these, so that the editor of a NodePool cannot grant more to nodes.
 """
 DEFAULT_POOL_SCOPE = (
     PoolScopedResource("", "v1", "services"),
     PoolScopedResource("discovery.k8s.io", "v1", "endpointslices"),
 )
-"""OpenYurt's default."""
+"""The resources that a pool shares by default, as in OpenYurt."""
 RESOURCES = {"Service": "services", "Endpoints": "endpoints", "EndpointSlice": "endpointslices"}
-"""The resources of kinds: OpenYurt's proposal names shared kinds, its code resources."""
+"""Resource names by kind: OpenYurt's proposal names shared kinds, its code resources."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class NodePool:
     """The relays that the pool's hubs read from: URLs, separated by commas."""
     nodes: tuple[str, ...] = ()
     ready: int = -1
-    """-1 until a manager has counted the pool's nodes."""
+    """Ready nodes in the status; -1 before the first count."""
     unready: int = -1
     leaders: tuple[LeaderHub, ...] = ()
     leader_count: int = 0
@@ -145,7 +145,8 @@ def _read_pool_scope(value: object) -> tuple[PoolScopedResource, ...]:
 
 
 def _shareable(entry: PoolScopedResource) -> bool:
-    """The schema refuses other entries; an object from before the schema may have them."""
+    """Parse the resources that the pool shares. The schema refuses others; an object older than the schema may have
+    them."""
     version = entry.version.isascii() and entry.version.isalnum()
     return version and (entry.group, entry.resource) in SHAREABLE
 
@@ -156,7 +157,7 @@ NODEPOOLS = WatchedResource(NODEPOOL_TYPE, read_pool, versions=NODEPOOL_VERSIONS
 def with_condition(
     conditions: tuple[Json, ...], kind: str, condition: Json | None, now: datetime
 ) -> list[Json]:
-    """The conditions with one type replaced or, if `condition` is None, removed. The order stays.
+    """Return the conditions in their order, with one type replaced or, if `condition` is None, removed.
 
     lastTransitionTime changes only with the status.
     """
@@ -176,7 +177,7 @@ def with_condition(
 
 @dataclass(frozen=True, slots=True)
 class NodeBucket:
-    """OpenYurt puts a hundred nodes of a pool into each bucket, so that a large pool is several small objects."""
+    """A part of a pool's nodes: OpenYurt splits a large pool into objects of a hundred nodes each."""
 
     pool: str
     nodes: tuple[str, ...] = ()

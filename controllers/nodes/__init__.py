@@ -1,1 +1,1 @@
-"""Hubs for the nodes that have a label: a Job on each node installs one, or removes it, in waves of a pool."""
+"""Installs, upgrades and removes hubs on labelled nodes, by a Job on each node, in waves of a pool."""

@@ -1,4 +1,4 @@
-"""Decides the next step for the nodes of a pool that get a hub, upgrade it, or lose it.
+"""Decides the next steps for a pool's nodes that get a hub, upgrade it, or lose it.
 
 Pure functions of facts. The phase of a node is in an annotation of its Node, so a new manager continues from there. A
 round is one attempt: its Job has the round in its name and is created in one phase only, so no round runs twice, even
@@ -16,27 +16,27 @@ from controllers.nodes.waves import Waves
 from controllers.runtime.unstructured import timestamp
 
 PHASE = "edgehub.io/hub-phase"
-"""The annotation of a Node. To have the node tried again, remove it."""
+"""The annotation of a Node with its phase. A person removes it to have the node tried again."""
 
 
 class Direction(StrEnum):
     INSTALL = "install"
     UPGRADE = "upgrade"
-    """From one version to another, higher or lower."""
+    """From one version to another, older or newer."""
     UNINSTALL = "uninstall"
 
 
 class Stage(StrEnum):
-    """A node is under way from START to CHECK."""
+    """The stage of a round. START to CHECK are in progress."""
 
     START = "start"
-    """The Job is to be made."""
+    """The Job is not created yet."""
     RUN = "run"
     """The Job was created."""
     BLOCKED = "blocked"
     """The Job's pod does not start, for a reason that kubelet or the Job controller reports."""
     CHECK = "check"
-    """The Job has succeeded, or was deleted: the node's return decides."""
+    """The Job has succeeded, or was deleted; the node must become Ready with the requested hub."""
     DONE = "done"
     FAILED = "failed"
 
@@ -44,7 +44,7 @@ class Stage(StrEnum):
 IN_PROGRESS = (Stage.START, Stage.RUN, Stage.BLOCKED, Stage.CHECK)
 NO_POD = "its Job has no pod"
 POD_TIMEOUT = timedelta(minutes=1)
-"""The time in which the Job controller must have created a Job's pod."""
+"""The time within which the Job controller must create a Job's pod."""
 
 
 class JobState(StrEnum):
@@ -59,10 +59,10 @@ class Phase:
     direction: Direction
     stage: Stage
     round: datetime
-    """The start time of this attempt."""
+    """The start time of the attempt."""
     since: datetime
     version: str = ""
-    """The version that an upgrade is to."""
+    """The target version of an upgrade; "" otherwise."""
 
     def at(self, stage: Stage, now: datetime) -> Phase:
         return replace(self, stage=stage, since=now)
@@ -73,7 +73,7 @@ class Phase:
 
 
 def read_phase(text: str) -> Phase | None:
-    """Parse a phase; None without one, and for text that no manager wrote."""
+    """Parse a phase; None for any text that no manager wrote."""
     try:
         name, began, since, *versions = text.split(" ")
         direction, stage = name.split("/")
@@ -87,14 +87,14 @@ def read_phase(text: str) -> Phase | None:
 
 @dataclass(frozen=True, slots=True)
 class EdgeNode:
-    """The facts of a node of the pool, by which it is converted."""
+    """The facts of a pool's node that decide its next step."""
 
     name: str
     wants_hub: bool
     phase: Phase | None = None
     is_ready: bool = True
     is_heard: bool = True
-    """Whether the cloud hears the node; the pool waits for one that is away."""
+    """Whether the node lifecycle controller has contact with the node; the pool waits for a disconnected one."""
     heard_since: datetime | None = None
     """When the node last became Ready or not Ready."""
     has_hub: bool = False
@@ -102,12 +102,12 @@ class EdgeNode:
     version: str = ""
     """The version that its hub last reported; "" for none."""
     wanted_version: str = ""
-    """The version that its pool asks for; "" for any."""
+    """The version that its pool requests; "" for any."""
     rollback: str = ""
-    """The reason for a rollback, as the hub reports it."""
+    """The reason for a rollback, as the hub reports it; "" without one."""
     job: JobState = JobState.NONE
     waiting: str | None = None
-    """Why the Job's pod does not start; "" for one that starts, None without a pod."""
+    """Why the Job's pod does not start; "" if it starts, None without a pod."""
     message: str = ""
     """The message of the node's condition."""
     leads: bool = False
@@ -119,14 +119,14 @@ class EdgeNode:
 
     @property
     def job_version(self) -> str:
-        """The image version of the node's Job; "" for the manager's own image. The running version removes a hub if it
-        is the pool's: another version may not run, or not be pulled."""
+        """The image version of the node's Job; "" for the manager's own image. A removal uses the pool's version only
+        where the hub runs it already: elsewhere its image may not run, or not be pullable."""
         removes = self.phase is not None and self.phase.direction is Direction.UNINSTALL
         return "" if removes and self.version != self.wanted_version else self.wanted_version
 
     @property
     def next_direction(self) -> Direction | None:
-        """The direction of a new round; None for a node that is as wanted, under way, or failed at that."""
+        """The direction of a new round; None if the node needs none, is in progress, or has failed at it."""
         phase = self.phase
         if phase is None:
             return Direction.INSTALL if self.wants_hub else None
@@ -137,14 +137,14 @@ class EdgeNode:
         return Direction.UPGRADE if self._is_to_be_upgraded(phase) else None
 
     def _is_to_be_upgraded(self, phase: Phase) -> bool:
-        """True if the hub has another version than its pool requests, and has not failed at that version here."""
+        """Whether the hub has another version than its pool requests, and has not failed at that version here."""
         if not self.wants_hub or not self.wanted_version or self.version in ("", self.wanted_version):
             return False
         return phase.stage is Stage.DONE or phase.version not in ("", self.wanted_version)
 
     @property
     def has_failed(self) -> bool:
-        """Whether the node has failed, so that its pool waits for a person."""
+        """Whether the node's last round failed, which stops its pool until a person acts."""
         phase = self.phase
         if phase is None or phase.stage is not Stage.FAILED or self.next_direction is not None:
             return False
@@ -163,7 +163,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class MakeJob:
-    """Create the Job of this round; then the node is at RUN."""
+    """Create the Job of this round; the node then enters RUN."""
 
     node: str
     phase: Phase
@@ -171,7 +171,7 @@ class MakeJob:
 
 @dataclass(frozen=True, slots=True)
 class EndJob:
-    """End the Job of this round early: it counts as failed, unless it completes first."""
+    """End the Job of this round early: it fails, unless it completes first."""
 
     node: str
     phase: Phase
@@ -182,7 +182,7 @@ type Action = Move | MakeJob | EndJob
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The next actions, and the seconds until the next check if nothing changes; 0: never."""
+    """The next actions, and the seconds until the next check if no facts change; 0: no check."""
 
     actions: tuple[Action, ...] = ()
     again: float = 0.0
@@ -212,7 +212,7 @@ REASONS = {
 
 
 def plan(nodes: Sequence[EdgeNode], waves: Waves, now: datetime) -> Plan:
-    """The next actions for the nodes of a pool."""
+    """Return the next actions for the nodes of a pool."""
     actions: list[Action] = []
     deadlines: list[datetime] = []
     others = any(_precedes_leaders(node) for node in nodes)
@@ -239,7 +239,7 @@ def _precedes_leaders(node: EdgeNode) -> bool:
 def _next(
     node: EdgeNode, waves: Waves, now: datetime, *, waits: bool
 ) -> tuple[Action | None, datetime | None]:
-    """The next action of a node, and the deadline of its return. `waits`: it is a leader, and others are before it."""
+    """Return the next action of a node, and its deadline. `waits`: the node leads, and other nodes come first."""
     phase = node.phase
     if phase is None:
         if not (node.wants_hub and node.has_hub):
@@ -272,9 +272,9 @@ def _next(
 def _next_of_job(
     node: EdgeNode, phase: Phase, waves: Waves, now: datetime
 ) -> tuple[Action | None, datetime | None]:
-    """The next action of a node whose Job runs, and the deadline of a pod that does not start.
+    """Return the next action of a node whose Job runs, and the deadline of a pod that does not start.
 
-    An image is pulled for as long as its link takes: only a reason why it is not counts.
+    Pulling an image has no deadline, because a link may be slow; only a reported failure to start has one.
     """
     if phase.stage is Stage.RUN:
         waiting = node.waiting
@@ -294,18 +294,18 @@ def _next_of_job(
 
 
 def _deadline(node: EdgeNode, phase: Phase, waves: Waves) -> datetime:
-    """The deadline of this stage, counted from the node's return if that was later."""
+    """Return the deadline of this stage, counted from the last change of Ready if that was later."""
     return max(phase.since, node.heard_since or phase.since) + waves.ready_timeout
 
 
 def _is_still_asked(node: EdgeNode, phase: Phase) -> bool:
-    """Whether label and version still ask for this round."""
+    """Whether the node's label and its pool's version still request this round."""
     is_asked = node.wants_hub != (phase.direction is Direction.UNINSTALL)
     return is_asked and phase.version in ("", node.wanted_version)
 
 
 def _is_as_asked(node: EdgeNode, phase: Phase) -> bool:
-    """True if the hub is there with the requested version, or is removed as requested."""
+    """Whether the hub has the requested version, or is removed as requested."""
     if phase.direction is Direction.UNINSTALL:
         return True
     return node.has_hub and phase.version in ("", node.version)
@@ -347,7 +347,7 @@ def _pause_end(nodes: Iterable[EdgeNode], waves: Waves) -> datetime:
 
 
 def _wave(nodes: Sequence[EdgeNode], waves: Waves) -> list[EdgeNode]:
-    """The nodes of the next wave: Ready ones, leaders last and one at a time, and never all that can lead."""
+    """Return the nodes of the next wave: Ready ones, leaders last and one at a time, and never all that can lead."""
     waiting = [node for node in nodes if node.next_direction is not None and node.is_ready]
     others = sorted((node for node in waiting if not node.leads), key=lambda node: node.name)
     if not others:

@@ -42,15 +42,15 @@ LEASES = ResourceType("coordination.k8s.io", "v1", "leases")
 LEASE_NAMESPACE = "kube-node-lease"
 NODE_CONDITION = "HubInstalled"
 HAS_HUB = ("Installed", "Upgrading", "Upgraded", "UpgradeFailed")
-"""Condition reasons of a node with a hub; after a failed upgrade it has the previous hub."""
+"""Condition reasons of a node that has a hub; after a failed upgrade it runs the previous version."""
 CHANGES = ("Installing", "Uninstalling")
 INTERVAL = 5.0
-"""Seconds between reads of the Leases of nodes whose hub is awaited: the manager does not watch Leases."""
+"""Seconds between reads of the Leases of nodes whose hub is expected to report: the manager does not watch Leases."""
 ALREADY_EXISTS = 409
 
 
 class NodesController(Controller):
-    """Key: a pool, by whose annotations its nodes go in waves."""
+    """Runs the next steps of a pool's nodes, and reports progress. Key: a pool."""
 
     name = "nodes"
     debounce = 0.2
@@ -138,12 +138,12 @@ class NodesController(Controller):
         ]
 
     async def _hubs(self, now: datetime) -> dict[str, FleetHub]:
-        """The hubs that report, by node."""
+        """Return the reported state of each node's hub, by node."""
         leases = await self._context.informers.list_now(LEASES, LEASE_NAMESPACE)
         return {hub.node: hub for hub in fleet(leases, {}, now)}
 
     async def _waiting(self) -> dict[str, str]:
-        """Why the pods of Jobs that have not ended do not start, by Job; "" for one that starts."""
+        """Return why the pods of unfinished Jobs do not start, by Job; "" for one that starts."""
         pods = await self._context.informers.list_now(
             PODS.type,
             self._namespace,
@@ -219,7 +219,7 @@ class NodesController(Controller):
         await self.patch(self._pools, ("", pool.name), patch, "status")
 
     def _pool_of_job(self, _key: Key, old: Job | None, new: Job | None) -> Iterable[Key]:
-        """The pools of the nodes whose Jobs have changed."""
+        """MapFunc: the pool of the node whose Job has changed."""
         job = new or old
         if job is None or old == new:
             return ()
@@ -232,7 +232,7 @@ class NodesController(Controller):
 
 
 def _asks_for_hub(wants: bool, phase: Phase | None) -> bool:
-    """Whether the next step depends on the hub's state."""
+    """Whether the node's next step depends on the hub's state."""
     if phase is None:
         return wants
     removes = phase.direction is Direction.UNINSTALL and phase.stage is Stage.START
@@ -240,7 +240,7 @@ def _asks_for_hub(wants: bool, phase: Phase | None) -> bool:
 
 
 def _is_well(hub: FleetHub | None) -> bool:
-    """Whether a hub reports that it is well, and its node renews its Lease."""
+    """Whether the hub reports that it is healthy, and its node renews its Lease."""
     return hub is not None and hub.silent is None and bool(hub.status.version) and not hub.status.problems
 
 

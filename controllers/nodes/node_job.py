@@ -1,6 +1,6 @@
-"""The Job that installs, upgrades or removes a node's hub: the hub's own image, with the host's root and its systemd.
+"""The Job that installs, upgrades or removes a node's hub: the hub's image, run on the host's root with its systemd.
 
-The hub runs as a static pod of the same image afterwards, so a node needs no Python.
+The hub then runs as a static pod of the same image, so a node needs no Python.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ PREFIX = "edgehub-node-"
 DEADLINE = 60 * 60
 """Seconds that a Job may take, from its start on the node."""
 TTL = 24 * 60 * 60
-"""Seconds for which a finished Job stays, so that people can see why it failed."""
+"""Seconds for which a finished Job is kept, so that people can see why it failed."""
 END_JOB: Json = {"spec": {"activeDeadlineSeconds": 1}}
-"""The patch by which a Job ends."""
+"""The patch that ends a Job early."""
 STARTS = ("", "ContainerCreating", "PodInitializing")
-"""Reasons of a waiting container that is about to start: its image may be pulled for long."""
+"""Waiting reasons of a container that is about to start: pulling its image may take long."""
 LONGEST_MESSAGE = 1000
 """Characters of a Job's last output in a condition."""
 PROGRAM = "/opt/edgehub-{version}/bin/edgehub"
 """The folder of a version's wheel, on a node whose hub is a systemd unit."""
 SYSTEMCTL = "/tmp/systemctl"  # noqa: S108 - the pod's own
 LEDGER = "/host/var/lib/edgehub-install/ledger.json"
-"""The ledger of an installation; `"settled": true` is in it when the installation has come to its end."""
+"""The ledger of an installation; it has `"settled": true` when the installation is complete."""
 SCRIPT = f"""\
 if test "$1" = install && grep -qs '"settled": true' {LEDGER}; then
     echo 'a hub is installed here already: it stays as it is'
@@ -36,19 +36,19 @@ printf '#!/bin/sh\\nexec nsenter --target 1 --mount -- systemctl "$@"\\n' > {SYS
 chmod 700 {SYSTEMCTL}
 exec edgehub "$@"
 """
-"""The program of the Job. It calls the host's systemctl in the namespaces of the host's first process.
+"""The Job's program. It calls the host's systemctl in the namespaces of the host's PID 1.
 
 A hub that a person installed, and that the cloud does not know yet, keeps its method and its flags.
 """
 
 
 def name_of(node: str, phase: Phase) -> str:
-    """The name of a round's Job."""
+    """Return the name of a round's Job."""
     return job_name(PREFIX, node, f"{int(phase.round.timestamp()):x}")
 
 
 def arguments(node: str, phase: Phase, image: str) -> list[str]:
-    """The command line of `edgehub`."""
+    """Return the command line of `edgehub`."""
     below = ["--root", "/host", "--systemctl", SYSTEMCTL]
     if phase.direction is Direction.UNINSTALL:
         return ["uninstall", *below, "--restart-pods"]
@@ -59,7 +59,7 @@ def arguments(node: str, phase: Phase, image: str) -> list[str]:
 
 
 def node_job(namespace: str, node: str, phase: Phase, image: str) -> Json:
-    """Build the Job. It runs as root on the host, as any installation does, without a token, and once."""
+    """Build the Job. It runs once, as root on the host like any installation, without a service account token."""
     container = {
         "name": "edgehub",
         "image": image,
@@ -87,7 +87,7 @@ def node_job(namespace: str, node: str, phase: Phase, image: str) -> Json:
 
 
 def termination_message(pods: list[Json]) -> str:
-    """Return the end of the output of a failed Job's program, or why kubelet refused its pod; "" for neither."""
+    """Return the end of a failed Job's output, or why kubelet refused its pod; "" if there is neither."""
     for pod in pods:
         for status in objects(mapping(pod.get("status")).get("containerStatuses")):
             ended = mapping(mapping(status.get("state")).get("terminated"))

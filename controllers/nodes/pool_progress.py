@@ -1,4 +1,4 @@
-"""Reports a pool's progress: the condition of a NodePool, from the facts of its nodes."""
+"""Computes a pool's progress from the facts of its nodes, for the condition of its NodePool."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Progress:
 
 
 NAMED = 5
-"""The most nodes that a message names for each state."""
+"""Nodes that a message names for each state."""
 LONGEST_REASON = 200
-"""The most characters of a node's message in its pool's."""
+"""Characters of a node's message within its pool's."""
 
 
 def progress(nodes: Sequence[EdgeNode], waves: Waves) -> Progress:
@@ -60,7 +60,7 @@ def progress(nodes: Sequence[EdgeNode], waves: Waves) -> Progress:
 
 
 def _why(names: Sequence[str], reasons: Mapping[str, str]) -> str:
-    """The message of the first of these nodes that has one, in a line."""
+    """Return the message of the first of these nodes that has one, on one line."""
     name = min(reasons.keys() & names, default="")
     text = " ".join(reasons.get(name, "").split())
     return f" ({name}: {text[:LONGEST_REASON]})" if text else ""

@@ -1,4 +1,4 @@
-"""The wishes of a NodePool for its hubs: how many nodes at a time, how soon, and which version."""
+"""The annotations of a NodePool for its hubs: how many nodes change at a time, the pauses, and the version."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from datetime import timedelta
 from kube.requests.query import parse_duration
 
 UNAVAILABLE = "edgehub.io/max-unavailable"
-"""The annotation of a NodePool with the number or percentage of nodes that change at a time; 1 by default."""
+"""The NodePool annotation with the number or percentage of nodes that change at a time; default 1."""
 PAUSE = "edgehub.io/wave-pause"
-"""The annotation of a NodePool: how long the next wave waits for; 0s."""
+"""The NodePool annotation with the pause between two waves; default 0s."""
 READY_TIMEOUT = "edgehub.io/ready-timeout"
-"""The annotation of a NodePool: the time in which a node must be Ready, with its hub, after its Job; 5m."""
+"""The NodePool annotation with the time in which a node must be Ready, with its hub, after its Job; default 5m."""
 LONGEST_NUMBER = 6
 """Digits of a number in an annotation."""
 HUB_VERSION = "edgehub.io/hub-version"
-"""The annotation of a NodePool: the version that its hubs are to have, a tag of the manager's image of hubs."""
+"""The NodePool annotation with the wanted version of its hubs, a tag of the hub image that the manager is given."""
 TAG = re.compile(r"\w[\w.-]{0,127}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Waves:
-    """The wishes of a NodePool. `error` names an annotation that cannot be followed; then no wave begins."""
+    """How a NodePool's nodes change. `error` names an invalid annotation; then no wave begins."""
 
     max_unavailable: str = "1"
     pause: timedelta = timedelta()
     ready_timeout: timedelta = timedelta(minutes=5)
     version: str = ""
-    """The version that hubs are to have; "" for any."""
+    """The wanted version of hubs; "" for any."""
     error: str = ""
 
     def size(self, nodes: int) -> int:
-        """Return the number of nodes that change at a time: a percentage is rounded down, to one at least."""
+        """Return the number of nodes that change at a time; a percentage is rounded down, to at least one."""
         number = int(self.max_unavailable.removesuffix("%"))
         return max(1, number * nodes // 100 if self.max_unavailable.endswith("%") else number)
 
@@ -59,8 +59,8 @@ def read_waves(annotations: Mapping[str, str]) -> Waves:
 
 
 def image_of(image: str, version: str) -> str:
-    """The hub's image for a version, always in the same repository, so that an editor of a pool cannot choose another
-    program."""
+    """Return the hub's image for a version, always from the same repository, so that an editor of a pool cannot run
+    another program."""
     if not version:
         return image
     path, colon, tag = image.partition("@")[0].rpartition(":")

@@ -1,1 +1,1 @@
-"""The base of every controller: API client, informers, queueing, leader election, admin port."""
+"""The base of every controller: API client, informers, work queue, leader election, admin port."""

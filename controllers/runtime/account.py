@@ -1,7 +1,7 @@
-"""The manager's account by the kubernetes package: a kubeconfig in all its forms, or the service account of a pod.
+"""The manager's account, by the kubernetes package: a kubeconfig in all its forms, or a pod's service account.
 
-Only the package's configuration and transport are loaded. Its API and model modules would cost more memory than all
-else that the manager has.
+Only the package's configuration and transport are loaded. Its API and model modules would cost more memory than the
+rest of the manager.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from kube.http.kubeconfig import DataOrFile
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """The folder where kubelet mounts the service account of a pod."""
 BROKEN = (ConfigException, ValueError, KeyError, TypeError, AttributeError, OSError)
-"""The package's exceptions for a kubeconfig that it cannot use."""
+"""The package's exceptions for an unusable kubeconfig."""
 type Headers = list[tuple[str, str]]
 
 
 class LoadedAccount:
-    """An account as `load` found it last. A subclass defines the source of the configuration."""
+    """An account as `load` last read it. A subclass defines the source of the configuration."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -43,7 +43,7 @@ class LoadedAccount:
         return str(self._configuration.host).rstrip("/")
 
     def headers(self) -> Headers:
-        """The headers of a request: a token that a file holds is read again for each."""
+        """Return the headers of a request. A token in a file is read again for each request."""
         bearer = self._configuration.api_key.get("BearerToken", "")
         if token := self._token.read().decode("ascii", "ignore").strip():
             bearer = f"Bearer {token}"
@@ -51,7 +51,7 @@ class LoadedAccount:
         return [*authorization, *self._impersonation]
 
     async def load(self) -> None:
-        """Find the account; ValueError with a message for the operator when it cannot be used."""
+        """Read the account; ValueError with a message for the operator if it cannot be used."""
         try:
             self._take(await self._find())
         except BROKEN as error:
@@ -68,14 +68,13 @@ class LoadedAccount:
             raise ValueError(f"{self._name}: {error}") from error
 
     def open(self, options: dict[str, Any]) -> aiohttp.ClientSession:
-        """The package's connections, with its TLS and proxy settings and these options."""
+        """Open the package's connections with the account's TLS and proxy settings and these session options."""
         return _Transport(self._configuration, options).open()
 
     def _take(self, configuration: Configuration) -> bool:
         """Use a configuration from now on; return whether new connections are needed.
 
-        The previous one stays if this one is unusable, because a rotation may have written the certificate but not yet
-        its key.
+        An unusable configuration is ignored, because a rotation may have written the certificate but not yet its key.
         """
         material = _material(configuration)
         changed = material != self._material
@@ -110,7 +109,7 @@ class PodAccount(LoadedAccount):
 
 
 class KubeconfigAccount(LoadedAccount):
-    """The current context of a kubeconfig, or of several that are merged as by kubectl: `paths` has colons between."""
+    """The current context of a kubeconfig, or of several merged as by kubectl: `paths` are separated by colons."""
 
     def __init__(self, paths: str) -> None:
         super().__init__(f"kubeconfig {paths}")
@@ -171,7 +170,7 @@ class KubeconfigAccount(LoadedAccount):
 
 
 class _Transport(RESTClientObject):  # type: ignore[misc]  # the package has no annotations that mypy reads
-    """The package's own client, of which the manager uses the connections."""
+    """The package's REST client, whose connection pool the manager uses."""
 
     def __init__(self, configuration: Configuration, options: dict[str, Any]) -> None:
         configuration.connection_pool_maxsize = 0
@@ -199,7 +198,7 @@ class _Transport(RESTClientObject):  # type: ignore[misc]  # the package has no 
 
 
 def impersonation(user: Mapping[str, Any]) -> Headers:
-    """The impersonation headers of a kubeconfig's user; the package ignores these fields."""
+    """Return the impersonation headers of a kubeconfig's user; the package ignores these fields."""
     headers = [("Impersonate-User", str(user["as"]))] if user.get("as") else []
     headers += [("Impersonate-Uid", str(user["as-uid"]))] if user.get("as-uid") else []
     headers += [("Impersonate-Group", str(group)) for group in user.get("as-groups") or ()]
@@ -211,7 +210,7 @@ def impersonation(user: Mapping[str, Any]) -> Headers:
 
 
 def _material(configuration: Configuration) -> tuple[object, ...]:
-    """All values that connections depend on. Files count by content, because certificates rotate."""
+    """Return every value that connections depend on. Files count by content, because certificates rotate."""
     paths = (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
     return (
         *(Path(path).read_bytes() if path else b"" for path in paths),

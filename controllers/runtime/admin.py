@@ -22,9 +22,9 @@ from kube.http.browser_check import OwnAddress, refuse_web_pages
 from kube.http.client import Client, Unreachable
 
 MAX_HEADERS = 32
-"""Headers of a request, of 8,190 bytes each; kubelet, Prometheus and the API server send ten."""
+"""Headers of a request, 8,190 bytes each; kubelet, Prometheus and the API server send ten."""
 FRESH = 5.0
-"""Seconds for which one read of the cluster answers all requests."""
+"""Seconds for which one reading of the cluster answers all requests."""
 STYLE = (
     "body{font:14px system-ui,sans-serif;margin:2em}table{border-collapse:collapse}"
     "td,th{padding:.3em .8em;text-align:left;border-bottom:1px solid #ddd;white-space:nowrap}"
@@ -41,7 +41,7 @@ type Handler = Callable[[web.Request], Awaitable[web.Response]]
 async def admin_server(
     probes: Address, page: Address, check: ReadinessCheck, fleet: Handler
 ) -> AsyncIterator[None]:
-    """Serve the probes, the metrics and the page of the `fleet`, while the context is open.
+    """Serve the probes, the metrics and the `fleet` page while the context is open.
 
     Equal addresses share one port. OSError if a port is taken.
     """
@@ -87,7 +87,7 @@ def count_refused() -> None:
 
 
 class FleetPage:
-    """Reads the fleet on request, and not in between."""
+    """Answers with the fleet's state, which it reads only on request."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -95,8 +95,8 @@ class FleetPage:
         self._read: tuple[float, datetime, list[FleetHub], list[str]] | None = None
 
     async def answer(self, request: web.Request) -> web.Response:
-        """Return the fleet as HTML for a browser, else as JSON. 403 over the network, because this is an inventory of
-        all nodes.
+        """Return the fleet as HTML for a browser, else as JSON. 403 over the network, because it is an inventory of all
+        nodes.
 
         Also 403 for a page of another site, whose name may resolve to the loopback address (DNS rebinding).
         """
@@ -126,7 +126,7 @@ class FleetPage:
 
 
 def page(hubs: list[FleetHub], now: datetime, progress: Sequence[str] = ()) -> str:
-    """The table in HTML. The hubs' own reports are text, and so is the pools' progress."""
+    """Format the table as HTML. The hubs' reports and the pools' progress are escaped text."""
     needy = sum(bool(hub.needs) for hub in hubs)
     rows = "".join(
         f"<tr{' class=needs' if hub.needs else ''}>"

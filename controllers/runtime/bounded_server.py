@@ -15,23 +15,23 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
 MAX_CONNECTIONS = 64
-"""Connections to one server: of probes, scrapes, people and API servers together; a browser opens six."""
+"""Connections to one server, of probes, scrapes, people and API servers together; a browser opens six."""
 HANDSHAKE = 30.0
-"""Seconds that a client has for its handshake."""
+"""Seconds in which a client must complete the TLS handshake."""
 KEEP_ALIVE = 75.0
 """Seconds that a connection may be idle between two requests."""
 READ_AHEAD = 64 * 1024
-"""Bytes of a request's body that wait for the handler."""
+"""Bytes of a request's body that are buffered before the handler reads them."""
 CLIENT_LEFT = 499
-"""The status of a request whose client left before its end. It is never sent."""
+"""The status in the handler of a request whose client disconnected. It is never sent."""
 PAUSE = 1.0
-"""Seconds until the next try when a connection cannot be accepted because no file descriptor is free."""
+"""Seconds until the next accept after no file descriptor was free."""
 
 logger = logging.getLogger(__name__)
 
 
 class BoundedServer:
-    """Serves from `start` to `finish`, and closes one connection beyond MAX_CONNECTIONS, so a probe always gets in.
+    """Serves from `start` to `finish`. Beyond MAX_CONNECTIONS it closes one connection, so that a probe always gets in.
 
     It closes the connection that has waited longest for its client's handshake or request; one with an unanswered
     request only if all others have one too.
@@ -54,7 +54,7 @@ class BoundedServer:
         self._context = context
         self._opening: dict[asyncio.Task[None], float] = {}
         self._since: dict[web.RequestHandler, float] = {}
-        """Since when the server waits for a request, approximately."""
+        """When each connection began to wait for a request, approximately."""
         self._answering: set[web.RequestHandler] = set()
         self._accepting: list[asyncio.Task[None]] = []
         self._runner = web.AppRunner(
@@ -75,12 +75,12 @@ class BoundedServer:
             self._accepting.append(asyncio.create_task(self._accept(listener), name="accepts connections"))
 
     def refuse_more(self) -> None:
-        """Accept no more connections; open ones stay."""
+        """Stop accepting connections; open ones stay."""
         for task in self._accepting:
             task.cancel()
 
     async def finish(self) -> None:
-        """Accept no more connections, let requests end for a while, then abort the others."""
+        """Stop accepting, let requests end within the shutdown timeout, then abort the others."""
         self.refuse_more()
         await self._runner.cleanup()
         for task in self._opening:
@@ -112,7 +112,7 @@ class BoundedServer:
                 await loop.connect_accepted_socket(self._runner.server, connection, ssl=self._context)
 
     def _connections(self) -> list[web.RequestHandler]:
-        """The connections that have not begun to close."""
+        """Return the connections that are not closing."""
         connections = self._runner.server.connections if self._runner.server is not None else ()
         return [
             connection
@@ -140,7 +140,7 @@ class BoundedServer:
 
     @web.middleware
     async def _note(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Note that a request is being answered, and when that is over."""
+        """Record the connection as busy while its request is answered."""
         self._answering.add(request.protocol)
         try:
             return await handler(request)
@@ -155,7 +155,7 @@ class BoundedServer:
 
 
 class _FaultsOfTheServer(logging.Filter):
-    """Removes aiohttp's log line about a malformed request: the answer already reports it to the sender."""
+    """Drops aiohttp's log record about a malformed request: the response already tells the client."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
@@ -165,7 +165,7 @@ logger.addFilter(_FaultsOfTheServer())
 
 
 async def listen(host: str, port: int) -> list[socket.socket]:
-    """Sockets that listen on an address or, without a `host`, on all of them. OSError for a taken port."""
+    """Open sockets that listen on an address; without a `host`, on all addresses. OSError if the port is taken."""
     loop = asyncio.get_running_loop()
     addresses = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     listening: list[socket.socket] = []

@@ -1,4 +1,4 @@
-"""The manager's connections to the API server, as its account makes them, and again when the account changes."""
+"""The manager's connections to the API server, which are replaced when its account changes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from kube.http.http1 import Http1Response, Http1Session
 from kube.option import VERSION
 
 REFRESH_INTERVAL = 10.0
-"""Seconds between two looks at the account: certificates, tokens and kubeconfigs rotate."""
+"""Seconds between two readings of the account: certificates, tokens and kubeconfigs rotate."""
 REFUSED_INTERVAL = 1.0
-"""Seconds between two looks while the API server refuses the credentials."""
+"""Seconds between two readings while the API server refuses the credentials."""
 UNAUTHORIZED = 401
 READ_BUFFER = 64 * 1024
-"""Bytes that a connection buffers. The package's 2 MiB for each watch would waste memory."""
+"""Bytes that a connection buffers. The package's default of 2 MiB for each watch would waste memory."""
 
 type SessionOptions = dict[str, Any]
 """Arguments of an `aiohttp.ClientSession`."""
@@ -31,9 +31,9 @@ logger = logging.getLogger(__name__)
 
 
 class Account(Protocol):
-    """The manager's identity, and its connections to the API server: `controllers.runtime.account`.
+    """The manager's identity, and its connections to the API server (`controllers.runtime.account`).
 
-    `load` comes first.
+    Call `load` first.
     """
 
     async def load(self) -> None: ...
@@ -46,8 +46,8 @@ class Account(Protocol):
 
 
 class _Connections:
-    """The connections of one state of the account, closed when the account has changed and the last response has
-    ended."""
+    """The connections of one state of the account. They are closed after the account has changed and their last
+    response has ended."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self.http = Http1Session(session)
@@ -55,11 +55,11 @@ class _Connections:
 
 
 class AccountSession:
-    """A `kube.http.session.Session` to the account's API server; URLs are paths. A context manager."""
+    """A `kube.http.session.Session` with the account's API server, and a context manager; URLs are paths."""
 
     def __init__(self, account: Account, before_sending: Callable[[], None] = lambda: None) -> None:
-        """`before_sending` is called for each request once its connection is open. An exception from it ends the
-        request before a byte is sent."""
+        """`before_sending` is called for each request once its connection is open. If it raises, the request fails
+        before a byte is sent."""
         self._account = account
         self._options = session_options(before_sending)
         self._current = _Connections(account.open(self._options))
@@ -82,7 +82,7 @@ class AccountSession:
     async def open(
         self, method: str, url: str, *, headers: Iterable[tuple[str, str]], body: bytes | None, timeout: float
     ) -> AsyncIterator[Http1Response]:
-        """See `kube.http.session.Session.open`."""
+        """Send a request; see `kube.http.session.Session.open`."""
         self._refresh_in_time()
         connections = self._current
         connections.users += 1
@@ -101,7 +101,8 @@ class AccountSession:
                 await connections.http.close()
 
     def _refresh_in_time(self) -> None:
-        """Look at the account again beside the requests: a plugin may take seconds, and they need not wait for it."""
+        """Refresh the account in the background: a credential plugin may take seconds, and requests need not wait for
+        it."""
         now = asyncio.get_running_loop().time()
         due = now >= self._looked_at + (REFUSED_INTERVAL if self._refused else REFRESH_INTERVAL)
         if due and (self._refreshing is None or self._refreshing.done()):
@@ -126,7 +127,7 @@ class AccountSession:
 
 
 def find_account(kubeconfig: Path | None, environment: Mapping[str, str] = os.environ) -> Account:
-    """The account of a kubeconfig, or else the process's own; ValueError if there is none."""
+    """Return the account of a kubeconfig, or else the process's own; ValueError if there is none."""
     paths = kubeconfig_paths(kubeconfig, environment)
     try:
         from controllers.runtime import account  # noqa: PLC0415  # the package costs a second, which only a cluster needs
@@ -152,7 +153,7 @@ def kubeconfig_paths(kubeconfig: Path | None, environment: Mapping[str, str]) ->
 
 
 def session_options(before_sending: Callable[[], None]) -> SessionOptions:
-    """Options for the manager's client: bodies as they are on the wire, and no cookies.
+    """Return options for the manager's client: undecoded bodies, and no cookies.
 
     The session calls `before_sending` for each request once its connection is open.
     """
@@ -172,5 +173,6 @@ def session_options(before_sending: Callable[[], None]) -> SessionOptions:
 
 
 def connect(session: AccountSession, identity: str) -> Client:
-    """A client whose User-Agent names the process, so that an audit log shows which of several managers wrote."""
+    """Return a client whose User-Agent names the process, so that an audit log shows which of several managers
+    wrote."""
     return Client(session, "", {"User-Agent": f"edgehub-manager/{VERSION} ({identity})"})

@@ -32,27 +32,28 @@ type Reviewer = Callable[[bytes | bytearray], bytes]
 """Makes the answer to an AdmissionReview, both in JSON; ValueError for a review that it is not for."""
 
 REFUSED = frozenset({400, 403, 404, 405, 413, 415, 422})
-"""Status codes by which the API server refuses the content of a write: the same write will be refused again."""
+"""Status codes by which the API server refuses the content of a write: a retry would be refused, too."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The manager's services for each controller."""
+    """The manager's services that each controller gets."""
 
     api: WriteClient
     informers: Informers
     events: EventRecorder
     settings: Settings
     server: Callable[[], str]
-    """The URL of the API server that the manager asks."""
+    """Returns the URL of the API server in use."""
     reviews: dict[str, Reviewer] = field(default_factory=dict)
-    """Reviewers of the webhook other than bindings', by path: each controller adds its own in its constructor."""
+    """Reviewers of further admission reviews, by path, for the webhook's server. Each controller adds its own in its
+    constructor."""
 
 
 class MeteredQueue(Queue[Key]):
-    """The queue of one controller, which counts its keys and how long each waited for a worker."""
+    """The work queue of one controller. It counts keys, and measures how long each waits for a worker."""
 
     def __init__(self, controller: str) -> None:
         super().__init__()
@@ -73,13 +74,13 @@ class MeteredQueue(Queue[Key]):
 
 
 class Controller(ABC):
-    """A controller. Its constructor calls `watch` and `follow` for the kinds that it reads."""
+    """The base of a controller. A subclass's constructor calls `watch` and `follow` for the kinds that it reads."""
 
     name: str
     workers = 2
-    """Keys reconciled at the same time. A reconcile mostly waits for the API server."""
+    """Keys that are reconciled concurrently. A reconcile mostly waits for the API server."""
     debounce = 0.0
-    """Seconds between a change and its reconcile, so that changes that come together are handled together."""
+    """Seconds between a change and its reconcile, so that changes close together cause one reconcile."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -91,7 +92,7 @@ class Controller(ABC):
 
     @abstractmethod
     async def reconcile(self, key: Key) -> None:
-        """Bring the cluster to the wishes of the object of this key; write nothing if it is there already."""
+        """Bring the cluster to the desired state of this key's object; write nothing if nothing differs."""
 
     def watch[F](
         self,
@@ -116,9 +117,9 @@ class Controller(ABC):
     def follow[F](
         self, resource: WatchedResource[F], handler: EventHandler[F] | None = None, *, optional: bool = False
     ) -> Informer[F]:
-        """Read a resource: `run` waits for its informer before it reconciles anything.
+        """Read a resource without reconciling on its changes. `run` waits for its initial list.
 
-        It does not wait for an `optional` kind that the API server does not know.
+        `run` does not wait for an `optional` kind that the API server does not serve.
         """
         informer = self._context.informers.informer_for(resource)
         if handler is not None:
@@ -135,7 +136,7 @@ class Controller(ABC):
         await informer.wait_until_observed(written)
 
     async def apply(self, informer: Informer[Any], obj: Json, subresource: str = "") -> None:
-        """The same by server-side apply."""
+        """Send a server-side apply of an object that the informer reads, and wait until the informer has seen it."""
         written = await self._context.api.apply(informer.type, obj, subresource)
         await informer.wait_until_observed(written)
 
@@ -147,7 +148,7 @@ class Controller(ABC):
         )
 
     async def wait_for_sync(self) -> None:
-        """Return when everything is known that the controller reads."""
+        """Wait until every resource that the controller reads has synced."""
         for informer in self.informers:
             if informer in self._optional:
                 await informer.wait_until_read_or_missing()
@@ -155,23 +156,23 @@ class Controller(ABC):
                 await informer.wait_for_sync()
 
     async def watch_the_clock(self) -> None:
-        """Run timed work on the leader, beside its reconciles, until cancelled. Does nothing by default."""
+        """Run periodic work on the leader, beside the reconciles, until cancelled. Does nothing by default."""
         return
 
     async def serve(self) -> None:
-        """Run on every replica, leading or not; cancelled at the end. Does nothing by default."""
+        """Run on every replica, leading or not, until cancelled. Does nothing by default."""
         return
 
     def readiness_error(self) -> str:
-        """Why `serve` is not ready, "" when it is."""
+        """Return why `serve` is not ready, "" when it is."""
         return ""
 
     def busy(self) -> bool:
-        """Whether a key waits, is being reconciled or will be retried."""
+        """Whether a key is queued, is being reconciled or will be retried."""
         return not self.queue.idle
 
     def running_seconds(self) -> list[float]:
-        """The seconds for which each reconcile that is under way has run."""
+        """Return how many seconds each running reconcile has taken so far."""
         now = time.perf_counter()
         return [now - since for since in self._working.values()]
 
@@ -191,7 +192,7 @@ class Controller(ABC):
             metrics.WORK.labels(self.name, result)
 
     async def run(self) -> None:
-        """Reconcile until cancelled. A key whose reconcile the cancellation stops goes back into the queue."""
+        """Reconcile until cancelled. Cancellation puts the keys of running reconciles back into the queue."""
         await self.wait_for_sync()
         logger.info("%s: started, %d keys wait", self.name, len(self.queue))
         async with asyncio.TaskGroup() as tasks:
@@ -241,5 +242,5 @@ class Controller(ABC):
 
 
 def own_key[F](key: Key, old: F | None, new: F | None) -> Iterable[Key]:
-    """A MapFunc: the object's own key, when its facts changed."""
+    """MapFunc: the object's own key, when its facts changed."""
     return () if old == new else (key,)

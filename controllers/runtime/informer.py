@@ -1,8 +1,8 @@
-"""The manager's in-memory copy of each kind of object, shared by all controllers, as client-go's shared informers.
+"""The manager's in-memory copy of each kind of object, shared by all controllers, like client-go's shared informers.
 
 An informer lists and watches one resource. It turns each object into facts (a small, comparable value), indexes the
-facts, and calls the controllers' handlers when they change. A transform cuts each object down before it is stored, so
-that thousands of nodes and slices fit in little memory.
+facts, and calls the controllers' handlers when they change. A transform trims each object before it is stored, so that
+thousands of nodes and slices fit in little memory.
 """
 
 from __future__ import annotations
@@ -32,21 +32,20 @@ from kube.wire.encoding import Encoding
 from kube.wire.json_fields import parse_object, write_json
 
 OBSERVE_TIMEOUT = 2.0
-"""Seconds that a controller waits to see its own write in the watch. The watch delivers within milliseconds unless it
-is broken."""
+"""Seconds to wait for the manager's own write in the watch, which normally delivers it within milliseconds."""
 
 DISCOVERY_INTERVAL = 10.0
-"""Seconds between two looks for a kind that the API server does not serve."""
+"""Seconds between two checks for a kind that the API server does not serve."""
 DISCOVERY_RETRY = 1.0
-"""Seconds until the next look where a look failed, or where the API server lists no kind that its discovery has."""
+"""Seconds until the next check after a failed one, or where the API server lists no kind that its discovery has."""
 MISSING = 404
-"""The status code by which the API server reports an unknown kind."""
+"""The status code with which the API server answers for an unknown kind."""
 
 logger = logging.getLogger(__name__)
 
 
 def without_managed_fields(obj: Json) -> Json:
-    """The default transform: managedFields make up half of an object, and no controller reads them."""
+    """Remove managedFields, the default transform: they make up half of an object, and no controller reads them."""
     metadata(obj).pop("managedFields", None)
     return obj
 
@@ -64,11 +63,11 @@ ALL = ObjectSelection()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WatchedResource[F]:
-    """The resource that an informer watches, and its reading.
+    """The resource that an informer watches, and how to read it.
 
     `read` turns an object into facts. `transform` removes fields that `read` does not need. `indexers` map facts to the
-    values under which `Informer.by_index` finds them. `versions` are the versions that `read` can read, best first;
-    without any the informer reads the version of `type`.
+    values under which `Informer.by_index` finds them. `versions` are the API versions that `read` understands, best
+    first; by default only the version of `type`.
     """
 
     type: ResourceType
@@ -85,7 +84,7 @@ class WatchedResource[F]:
 def one_object[F](
     resource: ResourceType, namespace: str, name: str, read: Callable[[Json], F]
 ) -> WatchedResource[F]:
-    """A single object by name, so that RBAC can limit the manager's list and watch to it."""
+    """Select a single object by name, so that RBAC can limit the manager's list and watch to it."""
     return WatchedResource(
         resource, read, selection=ObjectSelection(namespace, fields=f"metadata.name={name}")
     )
@@ -154,7 +153,7 @@ class Informer[F]:
         return iter(self._facts.items())
 
     def by_index(self, index: str, value: str) -> list[tuple[Key, F]]:
-        """The objects that an indexer gives this value, sorted by key."""
+        """Return the objects that an indexer gives this value, sorted by key."""
         return [(key, self._facts[key]) for key in sorted(self._indexes[index].get(value, ()))]
 
     def object(self, key: Key) -> Json | None:
@@ -163,22 +162,22 @@ class Informer[F]:
         return None if item is None else parse_object(item.raw)
 
     async def wait_for_response(self) -> None:
-        """Return when the API server has answered the initial list, or refused it."""
+        """Wait until the API server has answered the initial list, or refused it."""
         while not (self.has_synced or self.refused):
             await self._answered.wait()
 
     async def wait_until_read_or_missing(self) -> None:
-        """Return when the copy is complete, or when the API server reports that it does not know the kind."""
+        """Wait until the initial list has arrived, or the API server answers that it does not know the kind."""
         while not (self.has_synced or self.missing):
             await self._answered.wait()
 
     def retry_now(self) -> None:
-        """List again now, because the cause of a failure may be gone."""
+        """Retry the list at once, because the cause of a failure may be gone."""
         self._retry.set()
         self._reflector.retry_now()
 
     async def wait_until_observed(self, written: Json) -> None:
-        """Return when the watch has delivered this write, so that the next reconcile does not repeat it."""
+        """Wait until the watch has delivered this write, so that the next reconcile does not repeat it."""
         version = parse_version(text(metadata(written).get("resourceVersion")))
         try:
             async with asyncio.timeout(OBSERVE_TIMEOUT):
@@ -201,7 +200,7 @@ class Informer[F]:
             await asyncio.sleep(DISCOVERY_RETRY)
 
     async def _find_version(self) -> None:
-        """Return when the API server serves a version that `read` can read."""
+        """Wait until the API server serves a version that `read` understands."""
         while True:
             self._retry.clear()
             try:
@@ -220,7 +219,7 @@ class Informer[F]:
         self._reflector = Reflector(self._client, self.resource.list_watch(served), self._store)
 
     async def _until_unserved(self, reflecting: asyncio.Future[None]) -> None:
-        """Return when the API server no longer serves this version of a kind that has several."""
+        """Wait until the API server no longer serves this version of a kind that has several."""
         while not (self.missing and self.resource.versions):
             changed = self._reflector.changed.wait()
             await asyncio.wait({reflecting, changed}, return_when=asyncio.FIRST_COMPLETED)
@@ -229,18 +228,18 @@ class Informer[F]:
             self._answered.notify()
 
     def changed(self, change: Change) -> None:
-        """The store calls this for each change."""
+        """Store callback: update the indexes and call the handlers for a change."""
         self._update(change.key, self._read(change.new), is_in_initial_list=False)
 
     def advanced(self) -> None:
-        """The store calls this when its resourceVersion moves, first after the initial list."""
+        """Store callback: note that the resourceVersion moved, first after the initial list."""
         if not self.has_synced and self._store.complete:
             self._update_all()
             self._synced.set()
             self._answered.notify()
 
     def restarted(self) -> None:
-        """The store calls this when the cluster was restored from a backup: every object may have changed."""
+        """Store callback: the cluster was restored from a backup, so every object may have changed."""
         for key in [key for key in self._facts if self._store.get(key) is None]:
             self._update(key, None, is_in_initial_list=False)
         self._update_all()
@@ -280,9 +279,9 @@ class Informer[F]:
 
 
 async def served_type(client: Client, resource: ResourceType, versions: Iterable[str]) -> ResourceType | None:
-    """The resource in the first of these versions that the API server serves, None if it serves none.
+    """Return the resource in the first of these versions that the API server serves, None if it serves none.
 
-    Clusters that OpenYurt made serve NodePools in several. Raises what `Client.request` raises, but for 404.
+    Clusters that OpenYurt made serve NodePools in several. Raises what `Client.request` raises, except for 404.
     """
     for version in versions:
         try:
@@ -298,14 +297,14 @@ async def served_type(client: Client, resource: ResourceType, versions: Iterable
 
 
 class Informers:
-    """The informers of a process, one for each watched resource: client-go's SharedInformerFactory."""
+    """The informers of a process, one for each watched resource, like client-go's SharedInformerFactory."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._informers: dict[int, Informer[Any]] = {}
 
     def informer_for[F](self, resource: WatchedResource[F]) -> Informer[F]:
-        """The informer of a watched resource; the first call makes it."""
+        """Return the informer of a watched resource; the first call creates it."""
         if id(resource) not in self._informers:
             self._informers[id(resource)] = Informer(self._client, resource)
         return self._informers[id(resource)]
@@ -314,20 +313,22 @@ class Informers:
         return iter(self._informers.values())
 
     async def serves(self, resource: ResourceType) -> bool:
-        """Whether the API server serves a resource in this version. Raises as `served_type` does."""
+        """Whether the API server serves a resource in this version. Raises what `served_type` raises."""
         return await served_type(self._client, resource, [resource.version]) is not None
 
     async def user_name(self) -> str:
-        """The name by which the API server knows the manager. Raises as `kube.http.access_review.user_name`."""
+        """Return the user name by which the API server knows the manager. Raises what
+        `kube.http.access_review.user_name` raises."""
         return await user_name(self._client)
 
     async def user_of_leader(self, namespace: str) -> str:
-        """The user as whom the leader of the managers writes. Raises as `user_of_leader`."""
+        """Return the user name with which the leading manager writes. Raises what the function `user_of_leader`
+        raises."""
         return await user_of_leader(self._client, namespace)
 
     async def list_now(self, resource: ResourceType, namespace: str, **selectors: str) -> list[Json]:
-        """List objects that informers do not hold completely; `labelSelector` is a selector. Raises as
-        `Client.request`."""
+        """List objects that no informer holds completely; `selectors` are list parameters such as `labelSelector`.
+        Raises what `Client.request` raises."""
         answer = await self._client.request("GET", resource.path(namespace), query=selectors)
         try:
             listed = await answer.decoded(parse_object)
@@ -336,14 +337,14 @@ class Informers:
         return objects(listed.get("items"))
 
     def objects(self, group_resource: str) -> int:
-        """The number of cached objects of a resource, in all its informers."""
+        """Return the number of cached objects of a resource, in all its informers."""
         return sum(
             len(informer) for informer in self if informer.resource.type.group_resource == group_resource
         )
 
 
 class _TransformingStore(Store):
-    """A store that transforms each object before it keeps it."""
+    """A store that transforms each object before it stores it."""
 
     def __init__(self, transform: Callable[[Json], Json]) -> None:
         super().__init__()

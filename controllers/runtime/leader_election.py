@@ -1,8 +1,8 @@
 """Leader election by a Lease: at most one of several managers writes, and another takes over soon after it ends.
 
-The electors of the kubernetes package (read in versions 36 and 37) do not release the Lease, so a successor waits for
-the whole duration after a SIGTERM. They compare wall clocks and set no deadline for a single request, so they may
-write after the Lease has ended.
+The electors of the kubernetes package (versions 36 and 37) do not release the Lease, so a successor waits for the full
+duration after a SIGTERM. They compare wall clocks and set no deadline for a single request, so they may write after the
+Lease has expired.
 """
 
 from __future__ import annotations
@@ -26,29 +26,30 @@ LEASES = ResourceType("coordination.k8s.io", "v1", "leases")
 LEASE = "edgehub-manager"
 """The name of the managers' Lease."""
 USER = "edgehub.io/manager-user"
-"""The annotation of that Lease with the user as whom the leader writes: replicas may have several accounts."""
+"""The annotation of the Lease with the leader's user name, because replicas may have different accounts."""
 
 # Seconds, named as in client-go. A successor leads at most 12 s after a crash: the lease duration and two retry periods
 # after the last renewal.
 LEASE_DURATION = 10.0
-"""The other managers take the Lease after this time without a renewal, by their own clocks."""
+"""Other managers take the Lease after this time without a renewal, by their own clocks."""
 RENEW_DEADLINE = 7.0
-"""The leader stops writing after this time without a renewal, counted from before it sent the last one. The time is
-shorter than the lease duration, so that the leader never writes beside its successor."""
+"""The leader stops writing this long after the start of its last successful renewal. It is shorter than the lease
+duration, so that the leader never writes beside its successor."""
 RENEW_PERIOD = 2.0
 RETRY_PERIOD = 1.0
-"""Seconds between reads of the Lease by the other managers: one of them leads within this time after a release."""
+"""Seconds between two readings of the Lease by other managers: after a release one of them leads within this time."""
 REQUEST_TIMEOUT = 3.0
-"""Seconds for one request: two more fit before the renew deadline."""
+"""Timeout of one request: two more attempts fit before the renew deadline."""
 RELEASE_ATTEMPTS = 2
 INTERNAL_ERROR = 500
-"""From this status code on, the server may have accepted the write nevertheless."""
+"""From this status code on, the server may have accepted the write although it answered an error."""
 
 logger = logging.getLogger(__name__)
 
 
 class LeaderElector:
-    """`left` is the gate for writes. All times are read from the monotonic clock of this process."""
+    """Acquires and renews the Lease. `remaining` is the gate for writes. All times are this process's monotonic
+    clock."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class LeaderElector:
         clock: Callable[[], float] = time.monotonic,
         user: Callable[[], Awaitable[str]] | None = None,
     ) -> None:
-        """`user` asks for the name of the client's user, which the Lease then has."""
+        """`user` returns the user name of the client, which is written to the Lease."""
         self._client = client
         self._namespace = namespace
         self._name = name
@@ -70,13 +71,13 @@ class LeaderElector:
         self._writing: asyncio.Task[None] | None = None
         """The last write of the Lease."""
         self._in_doubt = False
-        """True if the server may have accepted a write whose answer was lost."""
+        """Whether the server may have accepted a write whose response was lost."""
         self._lease: Json = {}
         self._seen_version = ""
         self._seen_at = float("-inf")
 
     def remaining(self) -> float:
-        """Seconds for which this process may write."""
+        """Return the seconds for which this process may write."""
         return self._until - self._clock()
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
@@ -118,7 +119,7 @@ class LeaderElector:
             await asyncio.wait({work})
 
     async def _renew_in_time(self) -> bool:
-        """Renew the Lease, retrying until the renew deadline; False when the Lease is lost."""
+        """Renew the Lease, retrying until the renew deadline; False if the Lease is lost."""
         while self.remaining() > 0:
             began = self._clock()
             try:
@@ -184,7 +185,7 @@ class LeaderElector:
         return True
 
     async def _user_name(self) -> str:
-        """The name of the client's user; "" where the server does not give it."""
+        """Return the client's user name; "" if the server does not give it."""
         try:
             return await self._user() if self._user is not None else ""
         except (StatusError, Unreachable) as error:
@@ -192,7 +193,7 @@ class LeaderElector:
             return ""
 
     async def _release(self) -> None:
-        """Release the Lease if this process holds it, or may hold it by a write whose answer was lost."""
+        """Release the Lease if this process holds it, or may hold it because the response to a write was lost."""
         if self._writing is not None:
             await asyncio.wait({self._writing})
             self._writing.exception()
@@ -240,7 +241,8 @@ class LeaderElector:
 
 
 async def user_of_leader(client: Client, namespace: str) -> str:
-    """The user as whom the leader writes; "" where no Lease names one. Raises as `Client.request`."""
+    """Return the user name with which the leader writes; "" if no Lease names one. Raises what `Client.request`
+    raises."""
     try:
         answer = await client.request("GET", LEASES.path(namespace, LEASE), timeout=REQUEST_TIMEOUT)
     except StatusError as error:

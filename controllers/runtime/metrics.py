@@ -1,4 +1,4 @@
-"""The manager's metrics, one registry for the process."""
+"""The manager's metrics, in one registry for the process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REGISTRY = CollectorRegistry()
 
 
 def _parts(name: str, text: str) -> tuple[str, str, list[str]]:
-    """Name, text and labels, derived from the name."""
+    """Split a declaration into name, help text and labels."""
     bare, _, labels = name.rstrip("}").partition("{")
     return bare, text, labels.split(",") if labels else []
 

@@ -1,9 +1,10 @@
-"""Writes to the Kubernetes API, each behind a gate: only the leader starts a write.
+"""Writes to the Kubernetes API, behind a gate: only the leader starts a write.
 
 `WriteClient` checks the gate before it prepares a request. `refuse_unless_leading` checks it again when the connection
 is open, so that a process that was suspended between the two sends nothing when it wakes. A process that is suspended
-while it sends completes that one write. Such a write does no harm: it names the resourceVersion or uid that it is
-about, or changes a field that the new leader watches and corrects."""
+while it sends completes that one write, which does no harm: it names the resourceVersion or uid that it is about, or
+changes a field that the new leader watches and corrects.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +37,12 @@ type Gate = Callable[[], float]
 
 
 class NotLeading(Exception):
-    """The process does not hold the Lease, so it must not write."""
+    """This process does not hold the Lease, so it must not write."""
 
 
 def refuse_unless_leading(gate: Gate) -> Callable[[], None]:
-    """The second check, for `controllers.runtime.connection.AccountSession`; it raises NotLeading."""
+    """Check the gate again, as `before_sending` of `controllers.runtime.connection.AccountSession`; raise
+    NotLeading."""
 
     def check() -> None:
         if gate() <= 0:
@@ -72,10 +74,10 @@ class WriteClient:
         return await self._write("create", resource, "POST", path, obj)
 
     async def apply(self, resource: ResourceType, obj: Json, subresource: str = "") -> Json:
-        """Apply on the server side: take ownership of the given fields and leave other clients' fields unchanged.
+        """Send a server-side apply: own the given fields and leave other clients' fields unchanged.
 
-        The server removes fields that we applied before and no longer name. It creates a missing object, but not for a
-        subresource.
+        The server removes fields that were applied before and are no longer named. It creates a missing object, except
+        for a subresource.
         """
         path = resource.path(text(metadata(obj).get("namespace")), text(metadata(obj).get("name")))
         path += f"/{subresource}" if subresource else ""
@@ -103,7 +105,7 @@ class WriteClient:
         )
 
     async def delete(self, resource: ResourceType, namespace: str, name: str, uid: str) -> None:
-        """Delete the object with this uid, not a new one of the same name. A missing object is no error."""
+        """Delete the object with this uid, not a later one of the same name. A missing object is no error."""
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         with unless_gone():
             await self._write("delete", resource, "DELETE", resource.path(namespace, name), options)
@@ -141,7 +143,7 @@ class WriteClient:
 
 
 def parsed_answer(body: bytes) -> Json:
-    """The object in the API server's response; Unreachable if there is none."""
+    """Parse the object in the API server's response; Unreachable if there is none."""
     try:
         return parse_object(body)
     except ValueError as error:
@@ -150,11 +152,11 @@ def parsed_answer(body: bytes) -> Json:
 
 EVENTS = ResourceType("", "v1", "events")
 REPEAT_AFTER = 600.0
-"""Seconds in which an identical Event is not written again: a retry is no news."""
+"""Seconds in which an identical Event is not written again."""
 REMEMBERED = 1024
-"""The number of remembered Events, the newest ones."""
+"""Events that are remembered, the newest ones."""
 LONGEST_MESSAGE = 1024
-"""Characters; the API server refuses longer ones."""
+"""Characters of a message; the API server refuses longer ones."""
 
 logger = logging.getLogger(__name__)
 
@@ -171,7 +173,7 @@ class ObjectReference:
 
     @property
     def owner(self) -> Json:
-        """An ownerReference, by which garbage collection deletes dependents with this object."""
+        """Return an ownerReference, by which garbage collection deletes dependents with this object."""
         return {
             "apiVersion": self.api_version,
             "kind": self.kind,

@@ -1,1 +1,1 @@
-"""Controllers that annotate Endpoints and EndpointSlices, so that hubs of other makes filter them again."""
+"""Controllers that annotate Endpoints and EndpointSlices, so that OpenYurt's hubs filter them again."""

@@ -18,12 +18,13 @@ SERVICE_NAME = "kubernetes.io/service-name"
 HOSTNAME = "kubernetes.io/hostname"
 """The topology key by which an endpoint of a v1beta1 slice names its node."""
 LONGEST_SECONDS = 12
-"""Digits that a time in seconds may have: enough until the year 33658."""
+"""Digits of a time in seconds: enough until the year 33658."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backends:
-    """`triggered` is the time in the trigger annotation, in seconds since 1970; 0 without one."""
+    """The facts of an Endpoints or EndpointSlice object. `triggered` is the time in the trigger annotation, in seconds
+    since 1970; 0 without one."""
 
     service: Key
     nodes: frozenset[str]
@@ -32,13 +33,13 @@ class Backends:
 
 
 def endpoints_resource(annotation: str) -> WatchedResource[Backends]:
-    """Endpoints belong to the Service of the same name."""
+    """Describe the watch of Endpoints, which belong to the Service of the same name."""
     type_ = ResourceType("", "v1", "endpoints")
     return _watched(type_, "subsets", lambda meta: text(meta.get("name")), _endpoints_nodes, annotation)
 
 
 def endpoint_slices_resource(annotation: str) -> WatchedResource[Backends]:
-    """EndpointSlices belong to the Service that their label names."""
+    """Describe the watch of EndpointSlices, which belong to the Service in their label."""
     type_ = ResourceType("discovery.k8s.io", "v1", "endpointslices")
     return _watched(
         type_,
@@ -50,7 +51,7 @@ def endpoint_slices_resource(annotation: str) -> WatchedResource[Backends]:
 
 
 def triggered_at(value: str) -> float:
-    """The time in a trigger annotation that this manager or OpenYurt wrote; 0 for any other value."""
+    """Parse the time in a trigger annotation that this manager or OpenYurt wrote; 0 for any other value."""
     try:
         return (
             float(value)
@@ -68,7 +69,8 @@ def _watched(
     nodes_of: Callable[[Json], Iterator[str]],
     annotation: str,
 ) -> WatchedResource[Backends]:
-    """`service_of` returns the Service by an object's metadata, `nodes_of` the nodes in an element of list `part`."""
+    """Describe the watch. `service_of` returns the Service by an object's metadata, `nodes_of` the nodes in an element
+    of list `part`."""
 
     def read(obj: Json) -> Backends:
         meta = metadata(obj)
@@ -81,7 +83,7 @@ def _watched(
         )
 
     def transform(obj: Json) -> Json:
-        """Keep the node names only: a slice of a hundred endpoints shrinks to a few names."""
+        """Keep only the node names: a slice of a hundred endpoints shrinks to a few names."""
         meta = metadata(obj)
         fields = ("namespace", "name", "resourceVersion", "deletionTimestamp")
         label = texts(meta.get("labels")).get(SERVICE_NAME)
@@ -104,7 +106,7 @@ def _watched(
 
 
 def _endpoints_nodes(subset: Json) -> Iterator[str]:
-    """The nodes of all addresses, including not ready ones, which may be ready when the hub filters them."""
+    """Return the nodes of all addresses, including not ready ones, which may be ready when the hub filters them."""
     for addresses in ("addresses", "notReadyAddresses"):
         for address in objects(subset.get(addresses)):
             yield text(address.get("nodeName"))

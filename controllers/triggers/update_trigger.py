@@ -4,9 +4,9 @@ A change creates a demand for each object that it concerns: "annotated no earlie
 demand when the object's annotation fulfils it. A standby manager holds the same demands, so that a change which the
 leader saw but did not handle is not lost when the leader ends.
 
-A ConfigMap records, for the next manager, the state up to which hubs have been triggered: the topology of each
-Service, and the nodes of each pool. The manager writes it when all demands are fulfilled. The next manager creates
-demands for the differences: changes while no manager ran, and those still queued when the last one ended.
+A ConfigMap records, for the next manager, the state up to which hubs have been triggered: the topology of each Service,
+and the nodes of each pool. The manager writes it when all demands are fulfilled. The next manager creates demands for
+the differences: changes while no manager ran, and those still queued when the last one ended.
 
 Without the kind NodePool the nodes of pools are those of NodeBuckets, if the cluster has these.
 """
@@ -43,29 +43,30 @@ from kube.store.store import Key
 ENTRY = "seen"
 """The key of the ConfigMap's data."""
 MAX_RECORD = 512 * 1024
-"""Characters of a packed record; the API server takes ConfigMaps of 1 MiB. Fifty thousand Services fit."""
+"""Characters of a packed record, which fifty thousand Services fit into; the API server accepts ConfigMaps of 1 MiB."""
 MAX_UNPACKED = 32 * 1024 * 1024
-"""The most bytes of a decompressed record."""
+"""Bytes of a decompressed record."""
 LONGEST_TOPOLOGY = 32
-"""Characters of a topology that the record holds as text; the known ones have 22 at most. Longer ones become a
-digest: annotations of 256 KiB on four Services would exceed the record."""
+"""Characters of a topology that the record has as text; the known values have at most 22. Longer ones become a digest:
+otherwise annotations of 256 KiB on four Services would exceed the record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The topology annotation of each Service, `digested`, None without one, and the nodes of each pool."""
+    """The state up to which hubs have been triggered: the topology of each Service, as `digested` returns it or None,
+    and the nodes of each pool."""
 
     topologies: dict[Key, str | None] = field(default_factory=dict)
     pools: dict[str, frozenset[str]] = field(default_factory=dict)
 
 
 def record_name(controller: str) -> str:
-    """The name of the ConfigMap; manager-configmaps.yaml lets the manager write it."""
+    """Return the name of the ConfigMap; manager-configmaps.yaml lets the manager write it."""
     return f"edgehub-manager-{controller}"
 
 
 def digested(topology: str | None) -> str | None:
-    """A topology as the record holds it."""
+    """Return a topology, or its digest if it is long."""
     if topology is None or len(topology) <= LONGEST_TOPOLOGY:
         return topology
     return hashlib.blake2b(topology.encode(), digest_size=16).hexdigest()
@@ -87,7 +88,7 @@ def differences(before: Seen, now: Seen) -> tuple[set[Key], set[str]]:
 
 
 def pack(seen: Seen) -> str:
-    """The record as text: packed JSON, because names of Services repeat each other."""
+    """Pack the record as text: compressed JSON, because names of Services repeat each other."""
     topologies: dict[str, dict[str, str | None]] = {}
     for (namespace, name), topology in sorted(seen.topologies.items()):
         topologies.setdefault(namespace, {})[name] = topology
@@ -97,7 +98,7 @@ def pack(seen: Seen) -> str:
 
 
 def unpack(packed: str) -> Seen | None:
-    """Unpack a record of `pack`; None for anything else, so that garbage counts as no record."""
+    """Unpack a record of `pack`; None for any other text."""
     try:
         unpacked = zlib.decompressobj().decompress(base64.b64decode(packed, validate=True), MAX_UNPACKED)
         document: Json = mapping(orjson.loads(unpacked))
@@ -121,7 +122,7 @@ def read_record(obj: Json) -> Seen | None:
 
 
 def record(namespace: str, controller: str, packed: str) -> Json:
-    """The ConfigMap to apply."""
+    """Build the ConfigMap to apply."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -131,13 +132,13 @@ def record(namespace: str, controller: str, packed: str) -> Json:
 
 
 RATE = 200.0
-"""Writes a second for each kind: 1,000 slices of one change take 5 s. The cloud sends each written object to every node
-that watches it, so slices of 1 KB cost 200 KB/s on each link. At this rate a first start with 2,500 slices in pools
-finishes within 20 s."""
+"""Writes per second for each kind: 1,000 slices of one change take 5 s. The cloud sends each written object to every
+node that watches it, so slices of 1 KB cost 200 KB/s on each link. At this rate a first start with 2,500 slices in
+pools finishes within 20 s."""
 BURST = 10
-"""Writes before the rate applies."""
+"""Writes before the rate limit applies."""
 RECORD_INTERVAL = 10.0
-"""Seconds between checks whether the record is outdated: the shortest time between two writes."""
+"""Seconds between two checks of whether the record is outdated, and so the shortest time between two writes."""
 CONFIG_MAPS = ResourceType("", "v1", "configmaps")
 SKEW = 60.0
 """Seconds by which the clocks of two managers may differ."""
@@ -147,11 +148,11 @@ logger = logging.getLogger(__name__)
 
 
 class UpdateTrigger(Controller):
-    """Key: an Endpoints or EndpointSlice object."""
+    """Writes the trigger annotation. Key: an Endpoints or EndpointSlice object."""
 
     workers = 4
     resource: Callable[[str], WatchedResource[Backends]]
-    """The objects of a kind, by the name of their trigger annotation."""
+    """Describes the watch of the kind, given the name of the trigger annotation."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -250,7 +251,7 @@ class UpdateTrigger(Controller):
         self._demand_for(set(), nodes.union(*(bucket.nodes for bucket in (old, new) if bucket is not None)))
 
     def _demand_for(self, services: Set[Key], nodes: Set[str]) -> None:
-        """Demand a trigger for all objects of these Services, and for objects with an endpoint on these nodes if their
+        """Demand a trigger for all objects of these Services, and for objects with an endpoint on these nodes whose
         Service keeps traffic in the pool."""
         self._unresolved_services |= services
         self._unresolved_nodes |= nodes
@@ -280,9 +281,9 @@ def topology_changed(old: Service | None, new: Service | None) -> bool:
 def affected_nodes(old: NodePool | None, new: NodePool | None) -> frozenset[str]:
     """Return the nodes whose endpoints a change of a pool concerns; none if the pool's nodes are the same.
 
-    These are all old and all new nodes of the pool: a node that joins begins to see the endpoints of the others, and a
-    node that leaves ceases to. The first count of a new pool is such a change too, because hubs have seen the pool
-    without nodes.
+    These are all old and new nodes of the pool: a node that joins begins to see the endpoints of the others, and a node
+    that leaves ceases to. The first count of a new pool is such a change too, because hubs have seen the pool without
+    nodes.
     """
     before = frozenset(old.nodes) if old is not None else frozenset()
     after = frozenset(new.nodes) if new is not None else frozenset()
@@ -290,12 +291,12 @@ def affected_nodes(old: NodePool | None, new: NodePool | None) -> frozenset[str]
 
 
 def is_met(demand: float, triggered: float) -> bool:
-    """Whether the object was annotated since the demand. A time in the future is a mistake and meets no demand."""
+    """Whether the object was annotated since the demand. A time in the future is invalid and meets no demand."""
     return demand <= triggered <= time.time() + SKEW
 
 
 def trigger_value(moment: datetime) -> str:
-    """The annotation's value, with microseconds: two triggers within a second must differ."""
+    """Return the annotation's value, with microseconds: two triggers within a second must differ."""
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 

@@ -1,4 +1,4 @@
-"""Marks outdated pods of DaemonSets that have OpenYurt's annotation, and replaces them if it asks for that.
+"""Marks outdated pods of DaemonSets that have OpenYurt's update annotation, and replaces them where it requests that.
 
 With `OTA` the node replaces a pod: a hub's admin port deletes it. With `AdvancedRollingUpdate` the manager deletes the
 pod while its node is Ready.
@@ -19,7 +19,7 @@ from kube.errors import StatusError
 from kube.store.store import Key
 
 MISPLACED = "InvalidUpdateStrategy"
-"""Reason of the Event about invalid annotations."""
+"""Reason of the Event about an invalid annotation."""
 
 
 class DaemonPodUpdater(Controller):
@@ -35,7 +35,7 @@ class DaemonPodUpdater(Controller):
         self._pods = self.watch(PODS, self._set_of_pod)
         self._nodes = self.watch(NODES, self._sets_of_node)
         self._deleted: dict[Key, set[str]] = {}
-        """The uids of pods whose deletion the watch has not shown yet, by their DaemonSet."""
+        """By DaemonSet: uids of deleted pods whose deletion the watch has not shown yet."""
         self._outdated: dict[Key, int] = {}
         metrics.PODS_OUTDATED.set_function(lambda: sum(self._outdated.values()))
 
@@ -70,7 +70,7 @@ class DaemonPodUpdater(Controller):
         return None if current is None else Rollout(daemon_set, current, numbers)
 
     async def _mark(self, pods: list[Pod], rollout: Rollout | None) -> StatusError | None:
-        """The last error of a pod that could not be marked, which holds up no other pod."""
+        """Mark outdated pods; return the last error. A pod that cannot be marked delays no other pod."""
         refused = None
         for pod in pods:
             patch = need_upgrade_patch(pod.daemon, rollout) if pod.daemon and not pod.daemon.deleting else {}
@@ -129,6 +129,6 @@ class DaemonPodUpdater(Controller):
 
 
 def _changed(key: Key, old: DaemonSet | None, new: DaemonSet | None) -> Iterable[Key]:
-    """The DaemonSet, where it has or had a strategy."""
+    """MapFunc: the key of a DaemonSet that has or had an update strategy."""
     asks = any(daemon_set is not None and daemon_set.strategy is not None for daemon_set in (old, new))
     return (key,) if old != new and (asks or old is None) else ()

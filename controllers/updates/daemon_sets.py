@@ -1,4 +1,4 @@
-"""The facts that updates go by: a DaemonSet, its annotations and its template, and its ControllerRevisions."""
+"""The facts that decide updates: a DaemonSet with its annotations and template, and its ControllerRevisions."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from kube.requests.request_info import ResourceType
 
 STRATEGY = "apps.openyurt.io/update-strategy"
 UNAVAILABLE = "apps.openyurt.io/max-unavailable"
-"""A number, or a percentage of the DaemonSet's nodes."""
+"""The annotation with a number, or a percentage of the DaemonSet's nodes, that may be unavailable."""
 DEFAULT_UNAVAILABLE = "10%"
 """OpenYurt's default, also where the annotation is 0."""
 ON_DELETE = "OnDelete"
 
 
 class Strategy(StrEnum):
-    """Values of the annotation; upper and lower case are the same."""
+    """Values of the annotation, in any case."""
 
     OTA = "ota"
     ADVANCED = "advancedrollingupdate"
 
 
 OLDER_NAMES = {"auto": Strategy.ADVANCED}
-"""Names of older releases of OpenYurt."""
+"""Names of the strategies in older releases of OpenYurt."""
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonSet:
-    """A DaemonSet and its annotations; `error` has the reason why these are invalid.
+    """The facts of a DaemonSet and its annotations; `error` says why these are invalid.
 
     Without a strategy most fields are unset.
     """
@@ -55,7 +55,7 @@ class DaemonSet:
     template: str = ""
     """A digest of the template."""
     images: tuple[tuple[str, str], ...] = ()
-    """Container and image; init containers come last."""
+    """Pairs of container and image; init containers come last."""
     pull_secrets: tuple[str, ...] = ()
     deleting: bool = False
 
@@ -65,7 +65,7 @@ class DaemonSet:
 
     @property
     def unavailable(self) -> tuple[int, bool]:
-        """The most pods that may be unavailable, and whether that is a percentage."""
+        """Return how many pods may be unavailable, and whether that is a percentage."""
         given = self.max_unavailable
         return int(given.removesuffix("%")), given.endswith("%")
 
@@ -104,7 +104,7 @@ def read_daemon_set(obj: Json) -> DaemonSet:
 
 
 LONGEST_NUMBER = 6
-"""Digits that an annotation's number may have."""
+"""Digits of an annotation's number."""
 
 
 def _trimmed_daemon_set(obj: Json) -> Json:
@@ -129,20 +129,20 @@ DAEMON_SETS = WatchedResource(
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """A ControllerRevision of a DaemonSet: a template that it had, with the hash that pods of it carry."""
+    """A ControllerRevision of a DaemonSet: a template that it had, and the hash that its pods carry."""
 
     namespace: str
     owner: str
     owner_uid: str
     hash: str
     number: int
-    """The newest revision has the largest. A rollback to an old template gets a new number."""
+    """The revision number; the newest is the largest. A rollback to an old template gets a new number."""
     template: str
-    """The digest of the template, as the DaemonSet's."""
+    """The digest of the template, comparable with the DaemonSet's."""
 
 
 def read_revision(obj: Json) -> Revision:
-    """Parse a ControllerRevision; one of a StatefulSet has no owner here."""
+    """Parse a ControllerRevision; a StatefulSet's is read without an owner."""
     meta = metadata(obj)
     owner = controller_of(meta, "DaemonSet") or Owner("", "", "")
     labels = texts(meta.get("labels"))
@@ -187,6 +187,6 @@ def _with_values(template: Json) -> Json:
 
 
 def newest(daemon_set: DaemonSet, revisions: Iterable[Revision]) -> Revision | None:
-    """The revision of the DaemonSet's template; None until the DaemonSet controller has written it."""
+    """Return the revision of the DaemonSet's template; None until the DaemonSet controller has written it."""
     same = [revision for revision in revisions if revision.template == daemon_set.template]
     return max(same, key=lambda revision: revision.number, default=None)

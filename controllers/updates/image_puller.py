@@ -1,6 +1,6 @@
 """Pulls the images of a DaemonSet's newest template onto a node, by a Job, before its pod there is updated.
 
-A hub requests it: it sets the condition PodImageReady of the pod to False, with the revision in the message.
+A hub requests it by setting the pod's condition PodImageReady to False, with the revision in the message.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kube.store.store import Key
 DUTY = "image-pull"
 PREFIX = "image-pre-pull-"
 DEADLINE = 24 * 60 * 60
-"""Seconds that a pull may take: a link may be up for some hours a day."""
+"""Seconds that a pull may take: a link may be up for only some hours a day."""
 TTL = 300
 """Seconds for which a finished Job stays, so that people can see it."""
 NOBODY = 65534
@@ -31,7 +31,7 @@ ALREADY_EXISTS = 409
 
 
 def image_job(name: str, pod: Pod, uid: str, daemon_set: DaemonSet) -> Json:
-    """Build the Job: a container for each image, which ends at once, as user `nobody` and without a token.
+    """Build the Job: one container per image, which exits at once, as user `nobody` and without a token.
 
     An image without the program `true` cannot start, so the Job may fail although its images were pulled: the
     controller checks its pod.
@@ -68,7 +68,7 @@ def image_job(name: str, pod: Pod, uid: str, daemon_set: DaemonSet) -> Json:
 
 
 def asked_revision(pod: DaemonPod) -> str:
-    """The hash of the revision whose images a hub requested; "" if nothing is left to do."""
+    """Return the hash of the revision whose images a hub has requested; "" if nothing is left to do."""
     needs, _, wanted = pod.need_upgrade
     status, _, message = pod.image_ready
     is_asked = needs == "True" and status == "False" and message == wanted
@@ -76,7 +76,8 @@ def asked_revision(pod: DaemonPod) -> str:
 
 
 class ImagePuller(Controller):
-    """Key: a pod of a DaemonSet."""
+    """Creates the Jobs that pull requested images, and reports the result in the pod's condition. Key: a pod of a
+    DaemonSet."""
 
     name = "imagepull"
 
@@ -141,13 +142,13 @@ def has_all_images(pod: Json) -> bool:
 
 
 def _asking(key: Key, old: Pod | None, new: Pod | None) -> Iterable[Key]:
-    """The pod, if its conditions have changed and request images."""
+    """MapFunc: the key of a pod whose conditions have changed and request images."""
     was, now = (pod.daemon if pod is not None else None for pod in (old, new))
     return (key,) if now is not None and now != was and asked_revision(now) else ()
 
 
 def _pod_of(_key: Key, old: Job | None, new: Job | None) -> Iterable[Key]:
-    """The pod of a Job that has ended, or was deleted."""
+    """MapFunc: the key of the pod whose Job has ended or was deleted."""
     job = new or old
     is_due = job is not None and job.duty == DUTY and old != new and (new is None or bool(new.outcome))
     return ((job.namespace, job.pod),) if job is not None and is_due else ()

@@ -15,12 +15,12 @@ from kube.pod_conditions import IMAGE_READY, NEED_UPGRADE, VERSION_PREFIX
 PULLED, PULL_FAILED = "PullImageSuccess", "PullImageFail"
 """Reasons of the condition PodImageReady (OpenYurt)."""
 MAX_AT_ONCE = 250
-"""Pods that are deleted in one round: a registry could not serve more pulls at once."""
+"""Pods that are deleted in one reconcile: a registry could not serve more pulls at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """A DaemonSet with its newest revision, and the numbers of all, by their hashes."""
+    """A DaemonSet with its newest revision, and the numbers of all revisions by hash."""
 
     daemon_set: DaemonSet
     newest: Revision
@@ -31,9 +31,9 @@ class Rollout:
         return VERSION_PREFIX + self.newest.hash
 
     def is_outdated(self, pod: DaemonPod) -> bool | None:
-        """Whether the pod is of an older revision; None for one of a revision that is not known yet.
+        """Whether the pod has an older revision; None if its revision is not known yet.
 
-        Revision numbers decide: pods and revisions come by different watches, and a pod of a template that is not
+        Revision numbers decide: pods and revisions arrive by different watches, and a pod of a template that is not
         known yet must not count as outdated.
         """
         if not pod.revision or pod.revision == self.newest.hash:
@@ -42,14 +42,15 @@ class Rollout:
         return None if number is None else number < self.newest.number
 
     def waits_for_images(self, pod: DaemonPod) -> bool:
-        """Whether the newest images were requested first, and are not on the node yet, or cannot be pulled."""
+        """Whether the newest images were requested for this pod, and are not pulled yet or cannot be."""
         status, _, message = pod.image_ready
         return status not in ("", "True") and self.newest.hash in message
 
 
 @dataclass(frozen=True, slots=True)
 class Replacements:
-    """The pods to delete now, and the seconds until the next check, if a pod is not Ready for long enough; 0: never."""
+    """The pods to delete now, and the seconds until the next check if a pod has not been Ready for long enough; 0: no
+    check."""
 
     pods: tuple[Pod, ...]
     again: float = 0.0
@@ -64,8 +65,8 @@ def to_replace(
 ) -> Replacements:
     """Choose outdated pods on Ready nodes, as many as may be unavailable; unavailable pods first.
 
-    A node that is not Ready is skipped, and does not count. `deleted` are the uids of pods that were deleted and that
-    the watch has not shown as terminating yet.
+    A node that is not Ready is skipped, and does not count. `deleted` are the uids of deleted pods that the watch has
+    not shown as terminating yet.
     """
     daemon_set = rollout.daemon_set
     by_node: dict[str, list[Pod]] = {}
@@ -98,13 +99,13 @@ def to_replace(
 
 
 def max_unavailable(daemon_set: DaemonSet, nodes: int) -> int:
-    """The most pods on `nodes` that may be unavailable; a percentage is rounded up, as in Kubernetes."""
+    """Return how many pods on `nodes` may be unavailable; a percentage is rounded up, as in Kubernetes."""
     number, is_percentage = daemon_set.unavailable
     return -(-number * nodes // 100) if is_percentage else number
 
 
 def _seconds_to_available(pod: DaemonPod, min_ready: int, now: datetime) -> float | None:
-    """0 or less for an available pod; None for one that is not Ready."""
+    """Return the seconds until the pod counts as available, 0 or less if it does; None if it is not Ready."""
     if not pod.ready_since:
         return None
     try:
@@ -115,9 +116,9 @@ def _seconds_to_available(pod: DaemonPod, min_ready: int, now: datetime) -> floa
 
 
 def need_upgrade_patch(pod: DaemonPod, rollout: Rollout | None) -> Json:
-    """The status patch that sets whether the pod needs an upgrade; {} if its condition is right already.
+    """Return the status patch that sets whether the pod needs an upgrade; {} if its condition is right already.
 
-    `rollout` is None for a DaemonSet without such an update: then a pod needs none.
+    `rollout` is None for a DaemonSet without an update strategy: its pods need no upgrade.
     """
     status, _, message = pod.need_upgrade
     if rollout is None:
@@ -134,7 +135,7 @@ def image_ready_patch(pod: DaemonPod, *, reason: str, message: str) -> Json:
 
 
 def condition_patch(pod: DaemonPod, kind: str, status: str, reason: str, message: str) -> Json:
-    """A strategic merge patch of one condition, for this very pod and not a new one of its name."""
+    """Return a strategic merge patch of one condition that applies only to the pod with this uid."""
     since = {"lastTransitionTime": timestamp(datetime.now(UTC))}
     condition = {"type": kind, "status": status, "reason": reason, "message": message, **since}
     return {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}

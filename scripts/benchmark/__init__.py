@@ -1,1 +1,1 @@
-"""Loads that `scripts/bench` measures. `program` is the command; each other module is one load, or shared by loads."""
+"""The loads of `scripts/bench`. `program` is the command; each other module is one load, or shared by loads."""

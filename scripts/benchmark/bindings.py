@@ -28,7 +28,8 @@ PATCHES = [patch("add", "/volumes/-", {"name": "site", "hostPath": {"path": "/et
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Sizes: each set has a workload in each pool. `reviews` are sent in sequence, and by THREADS clients."""
+    """The size of the load. Each set has a workload in each pool. `reviews` are sent in sequence, and by THREADS
+    clients."""
 
     pools: int = 20
     sets: int = 50
@@ -37,7 +38,7 @@ class Size:
 
 
 def measure(size: Size) -> None:
-    """Measure each part after the other, on a control plane of its own, and print it."""
+    """Measure each part in sequence, on a control plane of its own, and print the figures."""
     port = free_port()
     with new_cloud() as (cloud, folder):
         fill(cloud, size, port)
@@ -75,7 +76,7 @@ def measure(size: Size) -> None:
 
 
 def fill(cloud: RealCloud, size: Size, port: int) -> None:
-    """Create the workloads of all sets, and have the API server call the webhook by URL: no kube-proxy runs here."""
+    """Create the workloads of all sets. The API server calls the webhook by URL, because no kube-proxy runs here."""
     cloud.apply(MANIFESTS)
     webhooks = cloud.admin.get(CONFIGURATION)["webhooks"]
     webhooks[0]["clientConfig"] = {"url": f"https://{LOOPBACK}:{port}/mutate-workload"}
@@ -85,7 +86,7 @@ def fill(cloud: RealCloud, size: Size, port: int) -> None:
 
 
 def deployment(number: int, pool: str) -> Json:
-    """A workload of a YurtAppSet, as OpenYurt makes it."""
+    """Return a workload of a YurtAppSet, as OpenYurt makes it."""
     owner = {
         "apiVersion": "apps.openyurt.io/v1beta1",
         "kind": "YurtAppSet",
@@ -111,7 +112,7 @@ def bind(cloud: RealCloud, number: int) -> None:
 
 
 def follow(cloud: RealCloud, size: Size, number: int) -> float:
-    """Seconds from a binding until the workloads of all pools have it."""
+    """Measure the seconds from a new binding until the workloads of all pools have it."""
     time.sleep(1.0)  # earlier writes no longer count against the rate at which the manager may write
     began = time.perf_counter()
     bind(cloud, number)
@@ -126,7 +127,7 @@ def follow(cloud: RealCloud, size: Size, number: int) -> float:
 
 
 def admissions(cloud: RealCloud, port: int, size: Size, clients: int) -> list[float]:
-    """Seconds of each review. A review asks about a change of a workload with bindings, on an open connection."""
+    """Measure the seconds of each review. A review changes a workload with bindings, on an open connection."""
     stored = cloud.admin.get(f"{DEPLOYMENTS}/app-0-pool-0")
     changed = {**stored, "spec": {**stored["spec"], "replicas": 7}}
     request = {
@@ -141,7 +142,8 @@ def admissions(cloud: RealCloud, port: int, size: Size, clients: int) -> list[fl
 
 
 async def _ask(url: str, body: bytes, reviews: int, clients: int) -> list[float]:
-    """Seconds of each review. One thread sends all: several would wait for each other, not for the manager."""
+    """Send reviews from concurrent clients and return the seconds of each. All run in one thread: several threads would
+    wait for each other, not for the manager."""
     seconds: list[float] = []
     left = iter(range(reviews + clients * 5))  # the first reviews of each client open its connection
 
@@ -161,7 +163,7 @@ async def _ask(url: str, body: bytes, reviews: int, clients: int) -> list[float]
 
 
 def writes(cloud: RealCloud, size: Size) -> list[float]:
-    """Seconds of a write of a workload, admission included."""
+    """Measure the seconds of each write of a workload, admission included."""
     seconds = []
     for number in range(size.reviews // 10):
         began = time.perf_counter()

@@ -1,7 +1,7 @@
-"""The tables of `scripts/bench --links` about copies: the bytes by which a hub verifies and refreshes them.
+"""The tables of `scripts/bench --links` about disk copies: the bytes with which a hub verifies and refreshes them.
 
-A recorder before kube-apiserver shows the parts of a restart. It requests a client's certificate, as kube-apiserver
-does, so that a handshake has the same parts.
+A recorder in front of kube-apiserver shows the parts of a restart. It requests a client certificate, as kube-apiserver
+does, so that a TLS handshake has the same parts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.cloud.real import RealCloud
 from tests.hub.support.process import Hub
 
 SIZES = (200, 1000)
-"""Services, and as many slices."""
+"""Numbers of Services; there are as many slices."""
 SERVICES, SLICES = "/api/v1/services", "/apis/discovery.k8s.io/v1/endpointslices"
 BREAK = 3.0
 """Seconds of an outage."""
@@ -44,7 +44,7 @@ def fill(cloud: RealCloud, first: int, count: int) -> None:
 
 
 def listed(hub: Hub, query: str) -> None:
-    """Read both kinds as kube-proxy does, to the end of the state."""
+    """Read both kinds as kube-proxy does, until the initial state is complete."""
     headers = {"User-Agent": "kube-proxy/v1", "Accept": PROTOBUF}
     with urllib3.PoolManager(retries=False, headers=headers, timeout=30) as client:
         for path in (SERVICES, SLICES):
@@ -57,7 +57,7 @@ def listed(hub: Hub, query: str) -> None:
 
 
 def measure(cloud: RealCloud, folder: Path, size: int) -> None:
-    """Print the bytes of both directions for each step, of a hub that begins with nothing."""
+    """Print the bytes in both directions for each step, for a hub that starts without copies."""
     folder.mkdir()
     with Recorder(cloud, NODE, folder / "recorder") as recorder, Link("127.0.0.1", recorder.port) as link:
         url = f"https://{link.host}:{link.port}"
@@ -70,7 +70,7 @@ def measure(cloud: RealCloud, folder: Path, size: int) -> None:
 
 
 def steps(cloud: RealCloud, hub: Hub, link: Link, recorder: Recorder, size: int) -> Counter[tuple[str, str]]:
-    """Print a line for each step. Return the parts of the last one."""
+    """Print a line for each step; return the bytes by cause of the last one."""
     print(f"\n{f'copies of {size} Services and slices':50}{'KB':>9}{'of it':>8}{'requests':>10}")
     table: dict[str, tuple[Callable[[], object], ...]] = {
         "started, and both listed": (hub.start, partial(listed, hub, "resourceVersion=0")),

@@ -1,5 +1,5 @@
-"""`scripts/bench --hostile`: all attacks at once; the hub's memory after them, its loop's longest pause, and kubelet's
-slowest answer."""
+"""`scripts/bench --hostile`: runs all attacks at once; measures the hub's memory afterwards, its loop's longest pause,
+and kubelet's slowest answer."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tests.hub.support.pauses import FILE
 from tests.hub.support.process import Hub
 
 SHARE = 1.5
-"""The hub's resident memory under attack, over that after the bench's load, at most."""
+"""The highest ratio of the hub's memory under attack to its memory after the bench's load."""
 WORST = 1.0
-"""Seconds within which kubelet must get each answer."""
+"""Seconds in which kubelet must get each answer."""
 LONGEST = 0.1
-"""Seconds of CPU that one callback may take in the hub's event loop: the most that one request or object costs."""
+"""CPU seconds that one callback in the hub's event loop may take: the most that one request or object may cost."""
 
 
 def measure(services: int, endpoints: int, seconds: float) -> tuple[float, Siege]:
-    """Resident megabytes after the bench's load, and the result of the attacks."""
+    """Return the resident megabytes after the bench's load, and the result of the attacks."""
     with hubs_cloud() as (cloud, root):
         fill(cloud, services, endpoints)
         folder, kubeconfig = root / "hub", cloud.node_kubeconfig("node-1")
@@ -39,7 +39,7 @@ def measure(services: int, endpoints: int, seconds: float) -> tuple[float, Siege
 
 
 def report(before: float, siege: Siege) -> None:
-    """Print the figures; exit status 1 when a bound does not hold."""
+    """Print the figures; exit status 1 if a bound is exceeded."""
     worst = max(siege.answers)
     pause = siege.pauses[0].cpu if siege.pauses else 0.0
     for name, value in (

@@ -11,7 +11,7 @@ from tests.hub.support.process import Hub
 REQUESTS = 10_000
 CLIENTS = 8
 LISTS = 50
-"""Large lists among them, which an interface stores as tables."""
+"""Large lists among the requests, which an interface stores as tables."""
 
 
 def measure(services: int, endpoints: int) -> None:

@@ -1,6 +1,6 @@
-"""The load of `scripts/bench --links`: a hub on slow links, from its cold start to an outage, and what crosses them.
+"""The load of `scripts/bench --links`: a hub on slow links, from its cold start to an outage, and the bytes on them.
 
-The link delays bytes, with jitter. It accepts connections at once, as a satellite's terminal does, so that TCP's own
+The link delays bytes, with jitter. It accepts connections at once, as a satellite terminal does, so that TCP's own
 handshake costs no round trip.
 """
 
@@ -29,23 +29,24 @@ from tests.hub.support.process import Hub
 
 NODE = "node-1"
 COLD = (0.05, 0.6, 1.0, 2.0, 3.0)
-"""Round trips, in seconds, of cold starts and of black holes; a link gets as bad as all but the first."""
+"""Round trips, in seconds, for cold starts and black holes; a link worsens to each of them but the first."""
 NEAR = 0.05
 TRIPS, BESIDES = 8, 10.0
 """Round trips, and seconds in addition, within which a hub must be ready."""
 STEADY = 20.0
-"""Seconds of a link as it is after a step, with a write every two."""
+"""Seconds measured after a link has changed, with a write every two seconds."""
 SPARE = 240.0
-"""Seconds. The third such period has a probe of a spare uplink, with its connection to the end; the second has none."""
+"""Seconds. The third such period has a probe of a spare uplink, including the close of its connection; the second has
+none."""
 DAY = 86400
 LONGEST = 120.0
-"""The longest wait, in seconds."""
+"""Seconds. The longest wait."""
 GETS = 10
 EVENTS = "/api/v1/namespaces/default/events"
 
 
 class Site:
-    """A cloud, and hubs behind links to it."""
+    """A cloud, and hubs connected to it by links."""
 
     def __init__(self, cloud: RealCloud, folder: Path) -> None:
         self._cloud, self._folder = cloud, folder
@@ -53,7 +54,7 @@ class Site:
 
     @contextmanager
     def hub(self, round_trip: float, *flags: str, launched: bool = True) -> Iterator[tuple[Hub, Link]]:
-        """A hub that begins to start where it is to be `launched`, on a link with these round trips."""
+        """Make a hub behind a link with these round trips, and start it if `launched`."""
         self._hubs += 1
         kubeconfig = self._cloud.node_kubeconfig(NODE)
         with Link(self._cloud.host, self._cloud.port) as link:
@@ -89,7 +90,7 @@ def outages(hub: Hub) -> int:
 
 
 def until(condition: Callable[[], bool]) -> float:
-    """Seconds until the condition holds; LONGEST if it does not in that time."""
+    """Return the seconds until the condition holds; LONGEST if it does not hold by then."""
     began = time.monotonic()
     while not condition() and time.monotonic() - began < LONGEST:
         time.sleep(0.02)
@@ -122,7 +123,7 @@ def steps(site: Site) -> None:
 
 
 def writes(hub: Hub) -> tuple[list[int], list[float]]:
-    """The answers to writes over a connection that clients keep, and the seconds of each."""
+    """Send writes over an open connection; return the answers, and the seconds of each."""
     http = urllib3.PoolManager(retries=False)
     statuses, seconds = [], []
     ends = time.monotonic() + STEADY
@@ -148,7 +149,7 @@ def black_holes(site: Site) -> None:
 
 
 def borrowed(folder: Path) -> None:
-    """Measure the lease of a node whose own link is cut, in networks that this process makes."""
+    """Measure the lease of a node whose own link is cut, in network namespaces that this process makes."""
     print(f"\n{'own link of a node in a pool':50}{'longest gap of its lease':>26}")
     folder.mkdir()
     scene = ["-m", "tests.hub.support.three_networks", str(folder)]
@@ -163,7 +164,7 @@ def borrowed(folder: Path) -> None:
 
 
 def spare_uplink(site: Site) -> int:
-    """The bytes of a probe in addition to those that the hub counts for the uplink in use."""
+    """Measure the bytes of a spare uplink's probe, in addition to those counted for the uplink in use."""
     with site.hub(NEAR, "--uplink", "127.0.0.2,127.0.0.3") as (hub, link):
         hub.wait_until_ready()
         counts = []
@@ -174,7 +175,7 @@ def spare_uplink(site: Site) -> int:
 
 
 def relayed_get(site: Site) -> None:
-    """Print the bytes on the link of a GET of the Node, by clients that open a connection for it each."""
+    """Print the bytes on the link of a GET of the Node by clients that each open a new connection."""
     with site.hub(NEAR) as (hub, link):
         hub.wait_until_ready()
         time.sleep(15)
@@ -190,7 +191,7 @@ def relayed_get(site: Site) -> None:
 
 
 def copies(cloud: RealCloud, folder: Path) -> None:
-    """Print the costs of copies, for a node and for a follower of a pool."""
+    """Print the cost of disk copies, for a node and for a follower of a pool."""
     made = 0
     for size in freshness.SIZES:
         freshness.fill(cloud, made, size)

@@ -1,4 +1,4 @@
-"""The load of `scripts/bench`: a cluster of EndpointSlices, and clients that measure the proxy between them and it."""
+"""The shared load of `scripts/bench`: a cluster of EndpointSlices, and clients that measure a proxy in front of it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def endpoint_slice(number: int, endpoints: int) -> Json:
 
 
 def slice_of(service: str, endpoints: list[Json], name: str = "") -> Json:
-    """Return a slice of a Service, with the Service's name by default."""
+    """Return a slice of a Service; by default it has the Service's name."""
     return {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
@@ -87,14 +87,14 @@ def slice_of(service: str, endpoints: list[Json], name: str = "") -> Json:
 
 @contextmanager
 def new_cloud() -> Iterator[tuple[RealCloud, Path]]:
-    """Start a separate control plane, with a folder for the programs that use it."""
+    """Start a separate control plane, and make a folder for the programs that use it."""
     with tempfile.TemporaryDirectory() as root, RealCloud(Path(root) / "cloud", ensure_binaries()) as cloud:
         yield cloud, Path(root)
 
 
 @contextmanager
 def hubs_cloud() -> Iterator[tuple[RealCloud, Path]]:
-    """Start a control plane that gives hubs their permissions, and a folder for hubs."""
+    """Start a control plane that grants hubs their permissions, and make a folder for hubs."""
     with new_cloud() as (cloud, folder):
         for manifest in (HUB_RBAC, HUB_NODES):
             cloud.apply(manifest)
@@ -102,21 +102,21 @@ def hubs_cloud() -> Iterator[tuple[RealCloud, Path]]:
 
 
 def fill(cloud: RealCloud, services: int, endpoints: int) -> None:
-    """Make the cluster that the bench measures on."""
+    """Create the objects that the bench reads."""
     cloud.admin.post("/api/v1/nodes", {"metadata": {"name": "node-1"}})
     post_all(cloud, SERVICES, map(service, range(services)))
     post_all(cloud, ENDPOINT_SLICES, (endpoint_slice(number, endpoints) for number in range(services)))
 
 
 def post_all(cloud: RealCloud, path: str, objects: Iterable[Json]) -> None:
-    """Create objects, several at once."""
+    """Create objects concurrently."""
     with ThreadPoolExecutor(THREADS) as threads:
         list(threads.map(partial(cloud.admin.post, path), objects))
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """The cost of a load: CPU seconds of the proxy for an operation, and the seconds of each operation."""
+    """The cost of a load: the proxy's CPU seconds per operation, and the seconds of each operation."""
 
     cpu: float
     seconds: list[float]
@@ -131,18 +131,18 @@ class Spent:
 
 
 def p99(values: Sequence[float]) -> float:
-    """The 99th percentile."""
+    """Return the 99th percentile."""
     return statistics.quantiles(values, n=100)[98]
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system seconds of a process so far."""
+    """Return the user and system seconds of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def resident_megabytes(pid: int, which: str = "VmRSS") -> float:
-    """Resident memory of one process now; with `VmHWM` the most that it ever was."""
+    """Return the resident memory of one process; with `VmHWM` its maximum so far."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(which):
             return int(line.split()[1]) / 1024
@@ -150,7 +150,7 @@ def resident_megabytes(pid: int, which: str = "VmRSS") -> float:
 
 
 def tree_megabytes(pid: int, which: str = "VmRSS") -> float:
-    """Resident megabytes as `resident_megabytes`, for a process with its descendants."""
+    """Return the resident megabytes of a process and its descendants, as `resident_megabytes` does for one."""
     total = 0.0
     for process in family(pid):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # ended meanwhile
@@ -159,7 +159,7 @@ def tree_megabytes(pid: int, which: str = "VmRSS") -> float:
 
 
 def family(pid: int) -> set[int]:
-    """A process and its descendants."""
+    """Return a process and its descendants."""
     parents: dict[int, int] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -172,7 +172,7 @@ def family(pid: int) -> set[int]:
 
 
 async def listed_slices(http: aiohttp.ClientSession, url: str) -> tuple[bytes, int]:
-    """A list of all slices in protobuf, as a hub passes it, and its version."""
+    """List all slices in protobuf, as a hub relays them; return the body and its resourceVersion."""
     async with http.get(f"{url}{SLICES}?resourceVersion=0", headers=HEADERS) as answer:
         body = await answer.read()
         assert answer.status == 200, body[:300]
@@ -187,7 +187,7 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 async def lists(url: str, pid: int, rounds: int) -> Spent:
-    """A client that lists all slices, one list after the other."""
+    """Measure one client that lists all slices repeatedly."""
     seconds: list[float] = []
     async with session() as http:
         for number in range(rounds + 2):
@@ -203,7 +203,7 @@ async def lists(url: str, pid: int, rounds: int) -> Spent:
 
 
 async def gets(url: str, pid: int, clients: int, each: int) -> tuple[Spent, float]:
-    """Clients that get one small object again and again. Also the rate of all clients, in requests a second."""
+    """Measure clients that get one small object repeatedly; also return the total rate, in requests per second."""
     path = "/api/v1/nodes/node-1"
     seconds: list[float] = []
 
@@ -258,8 +258,8 @@ async def watches(url: str, pid: int, cloud: RealCloud, watchers: int, updates: 
 
 
 async def events_alone(url: str, pid: int, cloud: RealCloud, updates: int) -> float:
-    """CPU seconds of the hub for an event of the cloud in a source that no client watches: Services, by which the hub
-    filters the slices that a client has listed."""
+    """Measure the hub's CPU seconds per event of a source without a watcher: Services, by which the hub filters the
+    slices that a client has listed."""
     async with session() as http:
         await listed_slices(http, url)
     await asyncio.sleep(REST)
@@ -276,7 +276,7 @@ async def events_alone(url: str, pid: int, cloud: RealCloud, updates: int) -> fl
 async def updates_of(
     answer: aiohttp.ClientResponse, sent: Mapping[str, float]
 ) -> AsyncIterator[tuple[float, float]]:
-    """The arrival and sending times of each watch event that one of our updates caused."""
+    """Return the arrival and sending times of each watch event that one of the bench's updates caused."""
     codec = codec_for(Encoding(answer.content_type))
     reader = codec.frames()
     async for chunk in answer.content.iter_any():
@@ -288,7 +288,7 @@ async def updates_of(
 
 
 def _update(cloud: RealCloud, updates: int, sent: dict[str, float], path_of: str = SLICE) -> None:
-    """At most one update every 20 ms: a rolling upgrade, not a burst."""
+    """Update slices, at most one every 20 ms, as in a rolling upgrade."""
     for number in range(updates):
         name = f"svc-{number}-abcde"
         path = path_of.format(number)
@@ -299,13 +299,13 @@ def _update(cloud: RealCloud, updates: int, sent: dict[str, float], path_of: str
 
 
 def print_rows(rows: Iterable[tuple[str, float]]) -> None:
-    """Print a load's figures, a name and a figure in each line; counts have no fraction."""
+    """Print a load's figures, a name and a figure on each line; counts without decimals."""
     for name, value in rows:
         print(f"{name:52}{value:10}" if isinstance(value, int) else f"{name:52}{value:10.2f}")
 
 
 def waiting(ready: Callable[[], bool], timeout: float = 60.0) -> float:
-    """Seconds until `ready` is true; TimeoutError when that takes too long."""
+    """Return the seconds until `ready` returns true; TimeoutError if that takes too long."""
     began = time.perf_counter()
     while not ready():
         if time.perf_counter() - began > timeout:

@@ -38,18 +38,18 @@ from tests.controllers.support.scene import (
 MANIFESTS = Path(__file__).parents[2] / "controllers" / "manifests"
 ENDPOINTS = 10
 QUIET = 1.0
-"""Seconds without work for any controller that count as a steady state."""
+"""Seconds without work in any controller that count as a steady state."""
 HEARTBEATS = 30.0
-"""Seconds of steady state, in which every node reports once."""
+"""Seconds of steady state to measure, in which every node reports once."""
 AWAY = 60.0
 """Seconds without an API server."""
 PATIENCE = 300.0
-"""Seconds to wait for anything."""
+"""Seconds. The longest wait for a step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Size of the cluster, and how many nodes the bench relabels, one after the other."""
+    """The size of the cluster, and the number of nodes that the bench relabels in sequence."""
 
     nodes: int = 1000
     pools: int = 50
@@ -59,7 +59,7 @@ class Size:
 
 
 class Watching(threading.Thread):
-    """A watch of the pools: the nodes in the status of each."""
+    """A watch of the pools that stores the nodes in the status of each."""
 
     def __init__(self, cloud: RealCloud) -> None:
         super().__init__(daemon=True)
@@ -83,7 +83,7 @@ class Watching(threading.Thread):
 
 
 def measure(size: Size) -> None:
-    """Measure each part after the other, on a control plane of its own, and print it."""
+    """Measure each part in sequence, on a control plane of its own, and print the figures."""
     with new_cloud() as (cloud, folder):
         fill(cloud, size)
         account = kubeconfig(cloud)
@@ -168,12 +168,12 @@ def endpoint_slice(number: int, size: Size) -> Json:
 
 
 def kubeconfig(cloud: RealCloud) -> Path:
-    """A kubeconfig of a service account with the rights that the manifests give."""
+    """Write the kubeconfig of a service account with the rights that the manifests grant."""
     return cloud.kubeconfig("account", token=cloud.token("kube-system", "edgehub-manager"))
 
 
 def steady(manager: ManagerProcess) -> float:
-    """When the last controller became idle, by time.perf_counter()."""
+    """Return when the last controller became idle, by time.perf_counter()."""
     manager.wait_until_leading()
     began = since = time.perf_counter()
     while time.perf_counter() - since < QUIET:
@@ -186,13 +186,13 @@ def steady(manager: ManagerProcess) -> float:
 
 
 def writes(cloud: RealCloud, mark: int) -> int:
-    """The number of the manager's writes since a mark of the audit log, except to its Lease."""
+    """Count the manager's writes since a position in the audit log, except to its Lease."""
     own = (event for event in cloud.audit(mark) if event.user == ACCOUNT and event.stage == "RequestReceived")
     return sum(event.verb in WRITES and "/leases" not in event.uri for event in own)
 
 
 def heartbeats(cloud: RealCloud, size: Size) -> int:
-    """The number of the manager's writes while nothing happens except nodes' heartbeats."""
+    """Count the manager's writes while only nodes' heartbeats happen."""
     mark, began = cloud.audit_mark(), time.perf_counter()
     for number in range(size.nodes):
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -203,7 +203,7 @@ def heartbeats(cloud: RealCloud, size: Size) -> int:
 
 
 def relabel(cloud: RealCloud, size: Size) -> list[float]:
-    """Seconds from a node's new label until its new pool lists it, node by node."""
+    """Measure, node by node, the seconds from a new pool label until the new pool lists the node."""
     watching = Watching(cloud)
     watching.start()
     seconds = []
@@ -217,7 +217,7 @@ def relabel(cloud: RealCloud, size: Size) -> list[float]:
 
 
 def away(cloud: RealCloud, manager: ManagerProcess) -> list[tuple[str, float]]:
-    """Kill the API server, and bring it back to a cluster in which nothing has changed."""
+    """Kill the API server, and restart it with an unchanged cluster."""
     cloud.stop_apiserver(crash=True)
     time.sleep(AWAY)
     resident = resident_megabytes(manager.process.pid)

@@ -1,4 +1,5 @@
-"""The load of `scripts/bench --offline`: the cost of the disk, a node that restarts without its cloud, an idle link."""
+"""The load of `scripts/bench --offline`: the cost of the disk, restarts without a cloud, and the bytes of an idle
+link."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ ROUNDS = 5
 WATCH_ROUNDS = 5
 """Repetitions of the watches, each with and without disk."""
 WATCH_UPDATES = 3
-"""Factor for the updates asked for. Of 100, the p99 would be the slowest, which differs by half between rounds."""
+"""Factor for the number of updates: with only 100, the p99 would be the slowest one, which varies by half."""
 ENTRY, SYNCS = 20_000, 50
 """Bytes of a node's status in the journal, and the number of its writes."""
 QUIET = 2.0
@@ -48,7 +49,7 @@ IDLE = 30.0
 
 @dataclass(slots=True)
 class Lateness:
-    """Measures the delay, in seconds, of a task that sleeps a millisecond."""
+    """Measures how many seconds late a sleep of one millisecond ends."""
 
     worst: float = 0.0
     wakes: list[float] = field(default_factory=list)
@@ -56,7 +57,7 @@ class Lateness:
 
 @asynccontextmanager
 async def lateness() -> AsyncIterator[Lateness]:
-    """Watches the event loop while the block runs."""
+    """Measure the event loop's delay while the block runs."""
     pauses = Lateness()
 
     async def watch() -> None:
@@ -73,7 +74,7 @@ async def lateness() -> AsyncIterator[Lateness]:
 
 
 class TimedDisk(Disk):
-    """A disk that notes when it has written, and how long that took."""
+    """A disk that records when each write ended, and how long it took."""
 
     spent = 0.0
 
@@ -89,7 +90,7 @@ class TimedDisk(Disk):
 
 
 async def write_list(body: bytes, folder: Path) -> tuple[float, float]:
-    """Seconds that the writer needs for a list of the cloud, and the longest pause of the loop from list to disk."""
+    """Measure the seconds to write a list from the cloud to disk, and the loop's longest pause meanwhile."""
     list_watch = ListWatch(ResourceType("discovery.k8s.io", "v1", "endpointslices"))
     codec = codec_for(Encoding.PROTOBUF)
     disk = TimedDisk(folder)
@@ -107,7 +108,7 @@ async def write_list(body: bytes, folder: Path) -> tuple[float, float]:
 
 
 def write_entries(folder: Path, *, is_durable: bool) -> float:
-    """Seconds for a node's status in the journal, the median of SYNCS."""
+    """Measure the seconds to append a node's status to the journal; the median of SYNCS writes."""
     disk, entry, spent = Disk(folder), b"x" * ENTRY, []
     disk.open()
     for number in range(SYNCS):
@@ -119,7 +120,7 @@ def write_entries(folder: Path, *, is_durable: bool) -> float:
 
 
 async def listed(http: aiohttp.ClientSession, url: str, count: int) -> bool:
-    """Whether the hub's answers are complete: all services and all slices."""
+    """Whether the hub's answers have all services and all slices."""
     with contextlib.suppress(aiohttp.ClientError):
         for path in (SERVICES, SLICES):
             async with http.get(f"{url}{path}?resourceVersion=0", headers=HEADERS) as answer:
@@ -142,14 +143,14 @@ async def until_listed(url: str, count: int, timeout: float = 60.0) -> None:
 
 
 async def slices(url: str) -> bytes:
-    """The cloud's list of slices in protobuf, as the hub passes it."""
+    """List the cloud's slices in protobuf, as the hub relays them."""
     async with session() as http:
         return (await listed_slices(http, url))[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """The link's traffic: all bytes, the bytes of bodies, and connections, each with a TLS handshake."""
+    """Traffic of a link: all bytes, the bytes of bodies, and connections, each with a TLS handshake."""
 
     bytes: int = 0
     bodies: int = 0
@@ -157,8 +158,8 @@ class Carried:
 
 
 async def measure_link(hub: Hub, link: Link, count: int) -> tuple[Carried, Carried, list[float], float]:
-    """Measure traffic of a first start and a restart online, seconds of restarts offline, and bytes a second of
-    idleness."""
+    """Measure the traffic of a first start and of a restart online, the seconds of restarts offline, and the bytes per
+    second of an idle link."""
 
     def moved() -> int:
         return link.traffic.up + link.traffic.down
@@ -200,7 +201,7 @@ def measure_watches(
     """Measure the p99 of watches of two hubs, with and without a disk, alternately; each round starts with the other
     hub.
 
-    Also return the list of slices that the hub with a disk has.
+    Also return the list of slices from the hub with a disk.
     """
     kubeconfig = cloud.node_kubeconfig("node-1")
     with (
@@ -219,7 +220,7 @@ def measure_watches(
 
 
 def measure(services: int, endpoints: int, watchers: int, updates: int) -> None:
-    """Measure all, and print it."""
+    """Measure everything, and print the figures."""
     with hubs_cloud() as (cloud, folder):
         fill(cloud, services, endpoints)
         on_disk, in_memory, body = measure_watches(cloud, folder, services, watchers, updates)

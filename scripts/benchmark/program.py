@@ -1,6 +1,6 @@
-"""`scripts/bench`: the hub and bare mitmdump with streaming on, for the same real kube-apiserver.
+"""`scripts/bench`: measures the hub, and bare mitmdump with streaming on, in front of the same real kube-apiserver.
 
-Only ratios are comparable between machines: figures are comparable within one run. The two proxies alternate for
+Figures are comparable within one run; only ratios are comparable between machines. The two proxies alternate for
 several rounds, so that other work of the machine disturbs both. A ratio is the median over the rounds.
 """
 
@@ -49,9 +49,9 @@ def responseheaders(flow):
     flow.response.stream = True
 """
 FIRST = "/readyz"
-"""A small request that both proxies relay to kube-apiserver, which answers everybody."""
+"""A small request that both proxies relay to kube-apiserver, which answers it without credentials."""
 SETTLING = 1.0
-"""Seconds from mitmdump's open port to its first request. A request that comes before its addons run ends it."""
+"""Seconds from mitmdump's open port to its first request. A request that arrives before its addons run would end it."""
 
 
 class Started(NamedTuple):
@@ -62,7 +62,7 @@ class Started(NamedTuple):
     seconds: float
     """Seconds until the first answer."""
     cpu: float
-    """CPU seconds until then. What is polled later, the hub's readiness for one, is not among them."""
+    """CPU seconds until then, without later polls such as those of the hub's readiness."""
 
 
 type Figures = dict[str, list[float]]
@@ -102,7 +102,7 @@ def bare(cloud: RealCloud, folder: Path) -> Iterator[Started]:
 
 @contextmanager
 def hub(cloud: RealCloud, folder: Path, server: str) -> Iterator[Started]:
-    """The hub, as `scripts/hub` starts it, when it is ready."""
+    """Start the hub as `scripts/hub` does, and wait until it is ready."""
     made = Hub(folder, server, kubeconfig=cloud.node_kubeconfig("node-1"))
     http = urllib3.PoolManager(retries=False)
     try:
@@ -118,7 +118,8 @@ def hub(cloud: RealCloud, folder: Path, server: str) -> Iterator[Started]:
 def measure(
     cloud: RealCloud, folder: Path, arguments: argparse.Namespace
 ) -> tuple[Figures, Figures, list[float]]:
-    """The figures of the hub and of mitmdump; and the hub's CPU seconds for an event of a source without a watch."""
+    """Return the figures of the hub and of mitmdump, and the hub's CPU seconds per event of a source without a
+    watcher."""
     figures: tuple[Figures, Figures] = {}, {}
     alone = []
     for number in range(arguments.rounds):
@@ -163,7 +164,7 @@ def measure_round(url: str, pid: int, cloud: RealCloud, arguments: argparse.Name
 
 
 def first_copy(cloud: RealCloud, folder: Path) -> float:
-    """Megabytes over the cloud link until a client has the first filtered list."""
+    """Measure the megabytes on the cloud link until a client has its first filtered list."""
     with (
         Link(cloud.host, cloud.port) as link,
         hub(cloud, folder, f"https://{LOOPBACK}:{link.port}") as started,
@@ -185,7 +186,7 @@ def measure_topology(slices: int) -> None:
 
 
 def options() -> argparse.ArgumentParser:
-    """The sizes of the load by default, and an option for each load of its own."""
+    """Build the parser: the sizes of the default load, and an option for each other load."""
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     for name, default in (
         ("services", 1000),
@@ -237,7 +238,7 @@ def options() -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    """Run the load that the options name, and print what it measured."""
+    """Run the load that the options name, and print its figures."""
     arguments = options().parse_args()
     if arguments.hostile:
         hostile.report(*hostile.measure(arguments.services, arguments.endpoints, arguments.hostile))
@@ -287,7 +288,7 @@ LOADS: Mapping[str, tuple[str, Callable[[argparse.Namespace], None]]] = {
         lambda _: pool_rollout.measure(),
     ),
 }
-"""The loads without a value, by option: the text in `--help`, and the function."""
+"""The loads whose option has no value, by option: the help text, and the function."""
 
 
 def report(mine: Figures, bare_: Figures, alone: list[float], copied: float) -> None:

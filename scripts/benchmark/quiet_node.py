@@ -1,7 +1,7 @@
-"""A table of `scripts/bench --links`: the use of each byte of a quiet node, with a real kubelet and kube-proxy.
+"""A table of `scripts/bench --links`: what each byte of a quiet node is for, with a real kubelet and kube-proxy.
 
-A recorder between hub and kube-apiserver reads the frames of HTTP/2. It ends the hub's TLS, opens its own with the
-node's certificate, and forwards the bytes unchanged. A record of TLS counts with its size on the wire.
+A recorder between hub and kube-apiserver terminates the hub's TLS, connects with the node's certificate, and forwards
+the HTTP/2 frames unchanged while it counts them. A TLS record counts with its size on the wire.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from tests.support.relay import end, exchange
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEAD = 9
-"""Bytes of a frame's head."""
+"""Bytes of an HTTP/2 frame header."""
 RECORD = 22
-"""Bytes that a record of TLS 1.3 adds: its head, the type within, the tag."""
+"""Bytes that a TLS 1.3 record adds: its header, the inner type, the tag."""
 TYPES = {
     0: "data",
     1: "headers",
@@ -48,7 +48,7 @@ UP, DOWN = "up", "down"
 
 
 class Recorder:
-    """Counts bytes by their cause, for each direction, from `start` on."""
+    """Counts bytes by cause and direction, after `start`."""
 
     def __init__(self, cloud: RealCloud, node: str, folder: Path) -> None:
         authority = cloud.authority
@@ -117,7 +117,7 @@ class Frames:
     """The frames of one direction of a connection."""
 
     def __init__(self, recorder: Recorder, direction: str, streams: dict[int, str], spoken: str) -> None:
-        """`streams` has the cause of each stream, by its number; both directions share it."""
+        """`streams` has the cause of each stream, by its id; both directions share it."""
         self._recorder, self._direction, self._streams = recorder, direction, streams
         self._left = bytearray()
         self._decoder = Decoder(max_header_list_size=2**20)
@@ -125,7 +125,7 @@ class Frames:
         self._is_http1 = spoken != "h2"
 
     def read(self, data: bytes) -> None:
-        """Parse one record."""
+        """Parse the content of one TLS record."""
         self._recorder.add("TLS records", self._direction, RECORD)
         if self._is_http1:
             if match := REQUEST_LINE.match(data):
@@ -178,22 +178,22 @@ def cause_of(method: str, target: str) -> str:
 
 NODE = "quiet-1"
 OTHERS = 999
-"""Nodes of which a program writes the statuses, one in five minutes each."""
+"""Other nodes, whose statuses the bench writes, each one every five minutes."""
 STATUS_EVERY = 300.0
 FIRST = 45.0
 """Seconds from the hub's start until kubelet, kube-proxy and the hub have finished their first reads."""
 SETTLING = 120.0
-"""Seconds until a small watch has got its first bookmark and continues without further ones."""
+"""Seconds until a small watch has got its first bookmark."""
 WINDOW = 600.0
-"""Seconds that are counted: the node's own status is among them twice, and each bookmark that comes ten times."""
+"""Seconds of the measurement: two statuses of the node, and ten bookmarks of each watch."""
 DAY = 86400
 LEAST = 0.02
-"""Megabytes a day; all smaller parts share one line."""
+"""Megabytes a day. Causes with fewer share one line."""
 RULES = {"metadata": {"name": "yurt-hub-cfg"}, "data": {"cache_agents": "hollow-kubelet,hollow-proxy"}}
 
 
 def measure(cloud: RealCloud, folder: Path) -> None:
-    """Print the table. The cloud has no NodeLabels: no Service has a topology."""
+    """Print the table. The cloud has no NodeLabels, because no Service has a topology."""
     folder.mkdir()
     cloud.admin.post("/api/v1/namespaces/kube-system/configmaps", RULES)
     for number in range(OTHERS):
@@ -236,7 +236,7 @@ def write_statuses(cloud: RealCloud, ends: threading.Event) -> None:
 
 
 def report(counts: Counter[tuple[str, str]], up: int, down: int) -> None:
-    """The causes, largest first, and the sum as the link counts it."""
+    """Return the causes, largest first, and the sum that the link counted."""
     print(f"\n{'quiet node, with kubelet and kube-proxy':60}{'up':>9}{'down':>9}{'MB a day':>10}")
     causes = Counter[str]()
     for (cause, _), size in counts.items():

@@ -1,4 +1,4 @@
-"""The load of `scripts/bench --topology`: the cost of a changed input of filters for the hub of a big node."""
+"""The load of `scripts/bench --topology`: the cost of a changed filter input for the hub of a big node."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from tests.hub.support.node_pools import POOL_CRD, POOLS
 from tests.hub.support.process import Hub
 
 COMPONENTS = ("kube-proxy", "coredns", "nginx-ingress-controller", "reader-1", "reader-2")
-"""Components with a view each, the last two by a rule."""
+"""Components with a view each, the last two because of a rule."""
 RULES = {"filter_servicetopology": "reader-1/endpointslices,reader-2/endpointslices"}
 WATCHERS = 10
 """Watchers of each view."""
 KEYED = 100
-"""Slices, each with a Service whose topology is this node's zone."""
+"""Slices with a Service of their own, whose topology is this node's zone."""
 PER_SERVICE = 100
 """Slices of each other Service, whose topology is this node's pool."""
 POOL_NODES = 500
 ENDPOINTS = 10
 QUIET = 0.3
-"""Seconds without an event after which a change counts as done."""
+"""Seconds without an event after which a change counts as complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Cost:
 
 @dataclass(slots=True)
 class Counting:
-    """Counts the watchers' events, and notes when the last one came."""
+    """Counts the watchers' events, and records when the last one came."""
 
     events: int = 0
     last: float = field(default_factory=time.monotonic)
@@ -117,7 +117,7 @@ def set_pool(cloud: RealCloud, nodes: int) -> None:
 
 
 async def topology(hub: Hub, cloud: RealCloud, slices: int) -> dict[str, Cost]:
-    """The cost of each kind of change, by its name."""
+    """Measure the cost of each kind of change, by its name."""
     admin, watched = cloud.admin, len(COMPONENTS) * WATCHERS
 
     def relabel(zone: str) -> Callable[[], object]:
@@ -145,7 +145,7 @@ async def topology(hub: Hub, cloud: RealCloud, slices: int) -> dict[str, Cost]:
 
 @asynccontextmanager
 async def watchers(hub: Hub, http: aiohttp.ClientSession, slices: int) -> AsyncIterator[Counting]:
-    """Open all watches. They have their first state."""
+    """Open all watches, and wait for their initial state."""
     counting = Counting()
 
     async def watch(component: str) -> None:
@@ -191,7 +191,7 @@ async def measure(hub: Hub, counting: Counting, change: Callable[[], object]) ->
 
 
 def _evaluations(hub: Hub) -> int:
-    """Evaluations of all projections. Views with the same filters share one; all views here have the same filters."""
+    """Count the evaluations of all projections. Views with the same filters, as all views here, share a projection."""
     views = cast(list[dict[str, Any]], hub.debug("views"))
     return max((view["evaluations"] for view in views if view["path"] == SLICES), default=0)
 

@@ -1,1 +1,1 @@
-"""Builds of `scripts/image`, `scripts/render` and `scripts/release` from the sources."""
+"""Builds the products of `scripts/image`, `scripts/render` and `scripts/release` from the sources."""

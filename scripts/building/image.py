@@ -1,8 +1,8 @@
-"""`scripts/image`: the images of hub and manager by buildah, on a base of Debian's packages by mmdebstrap.
+"""`scripts/image`: builds the images of hub and manager with buildah, on a base of Debian packages by mmdebstrap.
 
-Base and layers with the locked packages are made once for each user, so a build after a change of the sources takes
-seconds. Two builds of the same sources on the same packages are equal, byte for byte: all dates are one. pip
-within the build uses the proxy, the mirror and the CA that pip of this machine uses.
+The base and the layers with locked packages are cached for each user, so a build after a change of the sources takes
+seconds. Two builds of the same sources and packages are equal, byte for byte, because all files have one date. pip
+within the build uses the proxy, mirror and CA of this machine's pip.
 """
 
 from __future__ import annotations
@@ -21,23 +21,22 @@ from kube.option import VERSION
 
 ROOT = Path(__file__).parents[2]
 TARGETS = {"hub": "edgehub", "manager": "edgehub-manager"}
-"""Target of the Containerfile: the name of its image."""
+"""Name of the image by target of the Containerfile."""
 SUITE = "trixie"
-"""Debian's release with Python 3.13."""
+"""The Debian release with Python 3.13."""
 PACKAGES = ("python3", "python3-venv")
 BASE = f"localhost/edgehub-base:{SUITE}-1980"
 DATE = 315532800
 """The date of all files, in seconds since 1970: the first second of 1980.
 
-Base and cached layers outlive the commit that they are made for, so a commit's date would be in some layers of its
-images only.
+It cannot be the commit's date: base and cached layers are shared by the images of several commits.
 """
 MOST_LAYERS = 30
-"""Kept layers without a name. A build adds two or three, of some MB each."""
+"""Cached layers without a name. A build adds two or three, of some MB each."""
 NO_INDEX = ("Retrying (Retry(", "Temporary failure in name resolution", "ReadTimeoutError")
-"""Messages of pip when no index answers."""
+"""Messages of pip when no package index answers."""
 OF_THE_MACHINE = ("/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt")
-"""Files of this machine by which pip within the build finds its index."""
+"""Files of this machine by which pip within the build finds its package index."""
 
 
 class CannotBuildError(Exception):
@@ -45,14 +44,14 @@ class CannotBuildError(Exception):
 
 
 class BuildError(Exception):
-    """The Containerfile failed; the message has buildah's last lines."""
+    """The build of a target failed; the message has buildah's last lines."""
 
 
 class Builder:
     """buildah with a storage of its own, in a folder that outlasts the build."""
 
     def __init__(self, folder: Path) -> None:
-        """CannotBuildError where this machine has no tools for it."""
+        """CannotBuildError if this machine lacks the tools."""
         missing = [name for name in ("buildah", "mmdebstrap") if shutil.which(name) is None]
         if missing:
             raise CannotBuildError(
@@ -67,10 +66,10 @@ class Builder:
         self._driver = "overlay" if can_overlay(folder) else "vfs"
 
     def build(self, target: str) -> str:
-        """Build a target; the name of its image.
+        """Build a target; return the name of its image.
 
-        CannotBuildError where no base can be made, or the package index does not answer; BuildError where the
-        Containerfile fails.
+        CannotBuildError if no base can be made or no package index answers; BuildError if a step of the Containerfile
+        fails.
         """
         self._prune_layers()
         self.make_base()
@@ -99,9 +98,9 @@ class Builder:
             self.run("rmi", "--prune", "--force")
 
     def write(self, image: str, file: Path) -> None:
-        """Write an image as an OCI archive, which `ctr image import` and `podman load` accept.
+        """Write an image as an OCI archive for `ctr image import` and `podman load`.
 
-        buildah's own archives have the files in the folder's order, and with the current time.
+        buildah's own archives would have files in the folder's order, with the current time.
         """
         with tempfile.TemporaryDirectory(dir=self._folder) as temporary:
             self.run("push", "--quiet", image, f"oci:{temporary}/image")
@@ -179,7 +178,7 @@ def write_images(folder: Path, targets: Sequence[str] = tuple(TARGETS)) -> list[
 
 
 def main() -> int:
-    """Build the images that the command line names; status 1 if this machine cannot."""
+    """Build the images that the command line names; exit status 1 if this machine cannot."""
     parser = argparse.ArgumentParser(prog="scripts/image", description=__doc__)
     parser.add_argument("target", nargs="*", help=f"{' or '.join(TARGETS)}. Default: both.")
     parser.add_argument("--to", type=Path, default=ROOT / "dist", help="Folder of the files. Default: dist/.")

@@ -1,7 +1,6 @@
-"""The fields that filters, selectors and codecs read or write, and `cut`, which extracts them from the published
-schema.
+"""The message fields that filters, selectors and codecs read or write, and `cut`, which extracts them from the schema.
 
-A filter that reads another field needs its name here, and `scripts/schemas --minimal --write`.
+A filter that reads another field needs its name here, and a run of `scripts/schemas --minimal --write`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ MINIMAL_FILE = Path(__file__).parents[2] / "kube" / "wire" / "messages.txt"
 CORE = "api.core.v1"
 RUNTIME = "apimachinery.pkg.runtime"
 WIRE = "wire"
-"""The package of messages that are not the API's: views of its messages, for a codec that does not parse the rest."""
+"""The package of partial messages that are not the API's own: a codec parses only the fields that they have."""
 
 _SLICE = "metadata endpoints ports addressType"
 _CONDITIONS = "ready serving terminating"
@@ -74,7 +73,7 @@ NEEDED: Mapping[str, str] = {
     "api.coordination.v1.LeaseSpec": "holderIdentity leaseDurationSeconds leaseTransitions",
     "api.events.v1.Event": "metadata reportingController action reason regarding note type",
 }
-"""The JSON names of the needed fields, by a message's full name; `typeMeta=` names the field without a JSON name."""
+"""JSON names of the needed fields by full message name; `typeMeta=` names the field without a JSON name."""
 
 VIEWS: Mapping[str, tuple[str, str]] = {
     "AnyList": (f"{CORE}.ServiceList", "metadata items:[y"),
@@ -83,16 +82,16 @@ VIEWS: Mapping[str, tuple[str, str]] = {
     "PeekMeta": (f"{META}.ObjectMeta", "name namespace resourceVersion labels"),
     "Nothing": (f"{META}.PartialObjectMetadata", ""),
 }
-"""The message and fields of each view, by name; a field may have another kind: `items:[y` is a list of bytes."""
+"""The API message and the fields of each partial message, by name. `items:[y` declares `items` as a list of bytes."""
 
 KINDS = frozenset({f"{META}.Status"})
-"""Kinds of `meta.k8s.io` that come as objects."""
+"""Kinds of `meta.k8s.io` that are objects."""
 
 
 def cut(
     published: str, needed: Mapping[str, str] = NEEDED, views: Mapping[str, tuple[str, str]] = VIEWS
 ) -> Iterator[str]:
-    """Return the needed lines of a text, in its order; ValueError for a name that it lacks."""
+    """Return the needed lines of the schema, in its order; ValueError for a name that the schema lacks."""
     lines: dict[str, str] = {}
     package = group = ""
     waiting: list[str] = []
@@ -129,6 +128,6 @@ def _fields(message: str, published: str, needed: str, package: str = "") -> Ite
 
 
 def _with_package(kind: str, package: str) -> str:
-    """A kind as it is written in another package."""
+    """Qualify a kind with its package, as another package writes it."""
     bare = kind.lstrip("[{").rstrip("*?!")
     return kind.replace(bare, f"{package}.{bare}") if package and len(bare) > 1 and "." not in bare else kind

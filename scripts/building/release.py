@@ -1,8 +1,8 @@
 """`scripts/release`: builds the files of a release, reproducibly.
 
 The wheel is built from a copy of the sources with fixed modes, so that neither stray files nor the builder's umask
-affect it. Dates come from SOURCE_DATE_EPOCH. Completion for bash and zsh and the man pages of `edgehub` and
-`edgehub-manager` are generated from the parsers behind `--help`, and are in the wheel below `share`.
+affect it. Dates come from SOURCE_DATE_EPOCH. Completion for bash and zsh, and the man pages of `edgehub` and
+`edgehub-manager`, are generated from the parsers behind `--help`, and are in the wheel below `share`.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from scripts.building.image import CannotBuildError, write_images
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "edgehub", "addons", "kube", "controllers")
-"""The sources of the wheel."""
+"""Files and folders of the wheel's sources."""
 MANIFESTS = ("controllers/manifests", "configmaps")
 CHART = ROOT / "deploy" / "chart"
 LOCKS = {"edgehub": "hub", "edgehub-manager": "manager"}
-"""The lock of each command's dependencies."""
+"""By command: the lock file of its dependencies."""
 PINNED = re.compile(r"^(?P<name>[\w.-]+)==(?P<version>[^ ;\\]+)")
 DIGEST = re.compile(r"--hash=sha256:(?P<hex>[0-9a-f]{64})")
 
 
 def command_files() -> dict[Path, str]:
-    """The text of each file, by its path below `share`."""
+    """Return the completion and man page files, by their paths below `share`."""
     files = {}
     for parser, summary in parsers():
         name = parser.prog
@@ -77,7 +77,7 @@ def parsers() -> Iterator[tuple[argparse.ArgumentParser, str]]:
 
 
 def complete_files(parser: argparse.ArgumentParser) -> None:
-    """Complete paths as files, in the subcommands too."""
+    """Set file completion for paths, in the subcommands too."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for choice in action.choices.values():
@@ -123,7 +123,7 @@ def main() -> None:
 
 
 def build_packages(folder: Path, address: str = "") -> None:
-    """Build wheel and source archive. `address` is where the project is published, "" for nowhere yet."""
+    """Build wheel and source archive. `address` is the project's URL, "" if it is not published."""
     with tempfile.TemporaryDirectory() as temporary:
         copy = Path(temporary) / "sources"
         copy_sources(copy)
@@ -143,7 +143,7 @@ def build_packages(folder: Path, address: str = "") -> None:
 
 
 def with_urls(project: str, address: str) -> str:
-    """The text of pyproject.toml with the project's URLs; as it is without an address."""
+    """Return pyproject.toml with the project's URLs; unchanged without an address."""
     urls = f"[project.urls]\nHomepage = {json.dumps(address)}\nSource = {json.dumps(address)}\n\n"
     return project.replace("[project.scripts]\n", f"{urls}[project.scripts]\n", 1) if address else project
 
@@ -169,7 +169,7 @@ def write_command_files(copy: Path) -> None:
 
 
 def chart(address: str = "") -> dict[str, bytes]:
-    """The files of the chart by their paths; links are followed. `address` as of `build_packages`."""
+    """Return the files of the chart by path, with links resolved. `address` as in `build_packages`."""
     paths = (path for path in CHART.rglob("*") if path.is_file())
     files = {path.relative_to(CHART).as_posix(): path.read_bytes() for path in paths}
     if address:
@@ -192,7 +192,7 @@ def read(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
 
 
 def write_archive(path: Path, folder: str, contents: dict[str, bytes]) -> None:
-    """Write a .tar.gz of files, in one order and with one date, mode and owner."""
+    """Write a .tar.gz of files in a fixed order, with one date, mode and owner."""
     date = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
@@ -204,7 +204,7 @@ def write_archive(path: Path, folder: str, contents: dict[str, bytes]) -> None:
 
 
 def sbom(lock: str, command: str, of: str) -> Json:
-    """A CycloneDX document of the locked dependencies: each with its version and the digests of its files."""
+    """Return a CycloneDX document of the locked dependencies, each with its version and the digests of its files."""
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
@@ -214,7 +214,7 @@ def sbom(lock: str, command: str, of: str) -> Json:
 
 
 def entries(lock: str) -> Iterable[str]:
-    """The packages of a lock, each with the indented lines of its digests."""
+    """Return the packages of a lock, each with the indented lines of its digests."""
     return re.findall(r"^[\w.-]+==.*(?:\n +.*)*", lock, re.MULTILINE)
 
 

@@ -19,7 +19,7 @@ CHART = ROOT / "deploy" / "chart"
 MANIFESTS = ROOT / "controllers" / "manifests"
 NAMESPACE = "kube-system"
 LEFT_OUT = frozenset({"rules-admission.yaml"})
-"""Templates whose manifest has another source: `configmaps/`."""
+"""Templates without a manifest here, because theirs are in `configmaps/`."""
 HEAD = """\
 # Rendered by scripts/render: change deploy/chart/templates/{name}. A cluster has these or the chart (docs/packages.md).
 """
@@ -27,7 +27,7 @@ SOURCE = re.compile(r"\A# Source: edgehub/templates/(?P<name>[\w.-]+)\n")
 
 
 def main() -> int:
-    """Write the manifests that differ, or name them and end with status 1."""
+    """With `--write`, write the manifests that differ; otherwise print their names and exit with status 1."""
     parser = argparse.ArgumentParser(prog="scripts/render", description=__doc__)
     parser.add_argument("--write", action="store_true", help="Write the manifests that differ.")
     write: bool = parser.parse_args().write
@@ -42,7 +42,7 @@ def main() -> int:
 
 
 def render(helm: Path) -> dict[str, str]:
-    """The text of each plain manifest, by the name of its file."""
+    """Return the text of each plain manifest, by file name."""
     rendered = subprocess.run(
         [helm, "template", "edgehub", CHART, "--namespace", NAMESPACE, "--set", "labels=false"],
         check=True,

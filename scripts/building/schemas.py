@@ -1,4 +1,4 @@
-"""`scripts/schemas`: writes the messages of Kubernetes' own kinds, from the published sources, as one packed text.
+"""`scripts/schemas`: writes the protobuf messages of Kubernetes' own kinds, from the published sources, as packed text.
 
 A `generated.proto` gives the layout on the wire; the struct tags of the Go types give the JSON names, and when JSON
 omits a field. `kube.message_table` documents the lines of the text. The minimal schema is cut out of that text.
@@ -39,7 +39,7 @@ _GROUP = re.compile(r'^const GroupName = "([\w.]*)"', re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A field in the struct of a message.
+    """A field of the Go struct of a message.
 
     `name` is its JSON name: "" if inlined, None in a type that writes its JSON itself.
     """
@@ -85,7 +85,7 @@ def source_folders() -> list[Path]:
 
 
 def lines_of(module: Path) -> Iterator[str]:
-    """The lines of all packages of a Go module."""
+    """Return the lines of all packages of a Go module."""
     for path in sorted(module.glob("**/generated.proto")):
         proto = path.read_text()
         match = _PACKAGE.search(proto)
@@ -102,9 +102,9 @@ def _go_texts(folder: Path) -> str:
 
 
 def package_lines(package: str, proto: str, go: str) -> Iterator[str]:
-    """`@` and the package, `=` and an apiVersion that has kinds in it, and then a line for each message.
+    """Return a package's lines: `@` and the package, `=` and its apiVersion if it has kinds, then one line per message.
 
-    ValueError for a field whose struct does not name it.
+    ValueError for a field that the message's struct lacks.
     """
     yield f"@{package}"
     group = _GROUP.search(go)

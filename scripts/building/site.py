@@ -27,7 +27,7 @@ OTHERS = {
     "CHANGELOG.md": "changelog.md",
     "deploy/chart/README.md": "chart.md",
 }
-"""The pages outside `docs/`, by the names that they have in the site."""
+"""Pages outside `docs/`, and their names on the site."""
 NAVIGATION = {
     "Use": [
         "README.md",
@@ -75,14 +75,14 @@ NAVIGATION = {
 }
 """All pages, under headings by use."""
 LINK = re.compile(r"(?P<before>\]\()(?P<path>[^)#\s:]+)(?P<rest>(?:#[^)\s]*)?\))")
-"""A link of Markdown to a file of the tree."""
+"""Matches a Markdown link to a file of the tree."""
 RUNBOOK = re.compile(r"(?<= )runbook: ")
-"""Before a page, among the annotations of an alert."""
+"""The prefix of a page's path in the runbook annotation of an alert."""
 LOADED = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=["']?(https?://[^"'\s>]+)""")
 
 
 def site_path(path: str) -> str:
-    """Return the path of a tree's page in the site."""
+    """Return a page's path on the site."""
     return OTHERS.get(path, Path(path).name)
 
 
@@ -102,7 +102,7 @@ def rewritten(page: str, text: str) -> str:
 def lay_out(folder: Path, address: str = "") -> None:
     """Write the pages of the site, and their pictures, below a folder.
 
-    `address` is the published URL of the site: links in alerts use it.
+    `address` is the site's URL, for the links in alerts.
     """
     for source in DOCS.iterdir():
         shutil.copy(source, folder)
@@ -114,7 +114,8 @@ def lay_out(folder: Path, address: str = "") -> None:
 
 
 def configuration(pages: Path, output: Path) -> str:
-    """Return the settings of mkdocs: no external font or script. Only the search needs a web server."""
+    """Return the settings of mkdocs: no external fonts or scripts. The pages work without a web server, except
+    search."""
     return yaml.safe_dump(
         {
             "site_name": "Edgehub",
@@ -138,13 +139,12 @@ def configuration(pages: Path, output: Path) -> str:
 
 
 def external(html: str) -> list[str]:
-    """Find resources that a browser would fetch from other hosts to show a page; links that a person follows do not
-    count."""
+    """Return resources of other hosts that a browser would fetch to show a page; links to follow do not count."""
     return LOADED.findall(html)
 
 
 def main() -> int:
-    """Build the site, or serve it; mkdocs' exit status."""
+    """Build the site, or serve it; return mkdocs' exit status."""
     parser = argparse.ArgumentParser(prog="scripts/site", description=__doc__)
     parser.add_argument("--serve", action="store_true", help="Show the site at http://127.0.0.1:8000.")
     parser.add_argument(

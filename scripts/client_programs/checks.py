@@ -1,4 +1,4 @@
-"""Checks of the client programs, one after the other, with all programs running."""
+"""Checks of the client programs. Each runs with all clients at once."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from scripts.client_programs.client import Client, settle
 from scripts.client_programs.site import PLAIN, STRAIGHT, TLS, Site
 
 SETTLED = 90.0
-"""Seconds until each client has what it should: the longest pause of a client library between two tries, twice."""
+"""Seconds until each client must know the expected Services: twice the longest retry delay of a client library."""
 STARTED = 300.0
-"""Seconds until each program has begun: a dozen JVMs on busy cores."""
+"""Seconds until each program must have started: a dozen JVMs on busy cores."""
 CHANGES = 200
 FEWER = 20
-"""Changes while something is away."""
+"""Changes made while something is away."""
 RELAYED, CACHED, FILTERED = "relayed", "cached", "filtered"
 FILTER = {"discardcloudservice": "*"}
 ROUTES: Mapping[str, Mapping[str, str]] = {
@@ -21,7 +21,7 @@ ROUTES: Mapping[str, Mapping[str, str]] = {
     CACHED: {"cache_agents": "*"},
     FILTERED: {"cache_agents": "*", **FILTER},
 }
-"""The rules by which all clients go a way."""
+"""The rules that put all clients on one route, by the route's name."""
 
 type Clients = Mapping[tuple[str, str], Client]
 type Wrong = dict[tuple[str, str], str]
@@ -38,7 +38,7 @@ def listed(site: Site, clients: Clients, _route: str) -> Wrong:
 
 
 def watched(site: Site, clients: Clients, _route: str) -> Wrong:
-    """Check that each change is an event, and no event comes twice."""
+    """Check that each change arrives as one event."""
     before = {key: client.events for key, client in clients.items()}
     site.change(CHANGES)
     wrong = settled(site, clients)
@@ -50,7 +50,7 @@ def watched(site: Site, clients: Clients, _route: str) -> Wrong:
 
 
 def edited(site: Site, clients: Clients, route: str) -> Wrong:
-    """A filter comes into force, or ends, and then the rules are as before."""
+    """Check that clients follow when a filter comes into force, and when it is removed again."""
     rules = dict(ROUTES[route])
     other = (
         {key: value for key, value in rules.items() if key not in FILTER}
@@ -79,7 +79,7 @@ def killed(site: Site, clients: Clients, _route: str) -> Wrong:
 
 
 def killed_alone(site: Site, clients: Clients, route: str) -> Wrong:
-    """The hub starts without a cloud, from what it has on disk."""
+    """Check that clients go on when the hub restarts without a cloud, from its disk."""
     site.refuse()
     site.hub.kill()
     site.hub.start(ready=False)
@@ -90,7 +90,7 @@ def killed_alone(site: Site, clients: Clients, route: str) -> Wrong:
 
 
 def compacted(site: Site, clients: Clients, _route: str) -> Wrong:
-    """No server has the versions any more that the clients know."""
+    """Check that clients recover when no server has their resourceVersions any more."""
     site.refuse()
     site.change(FEWER)
     site.cloud.compact()
@@ -99,7 +99,7 @@ def compacted(site: Site, clients: Clients, _route: str) -> Wrong:
 
 
 def _begin_now(site: Site, what: str) -> Wrong:
-    """Clients that begin at the hub while the cloud is away."""
+    """Check clients that start at the hub while the cloud is away."""
     with site.clients((PLAIN, TLS), what) as clients:
         return {
             key: f"begun without a cloud: {wrong}" for key, wrong in settled(site, clients, STARTED).items()
@@ -118,5 +118,5 @@ CHECKS: Mapping[str, Callable[[Site, Clients, str], Wrong]] = {
 
 
 def differs(wrong: Wrong, ecosystem: str, door: str) -> bool:
-    """True if a client is wrong at a hub's port but right directly at kube-apiserver."""
+    """Whether a client is wrong at one of the hub's ports but right at kube-apiserver."""
     return (ecosystem, door) in wrong and (ecosystem, STRAIGHT) not in wrong

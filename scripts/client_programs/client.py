@@ -1,4 +1,4 @@
-"""A running client program, and what it knows, according to the lines that it prints."""
+"""A running client program, and the Services that it knows according to its output."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.cloud.processes import Process
 LOOK = 0.05
 """Seconds between two reads of a program's output."""
 NAMES_SHOWN = 3
-"""The most names in a difference."""
+"""Names in the text of a difference."""
 
 
 class Client:
-    """A program, and the Services that it believes in: version by name."""
+    """A program, and the Services that it knows: version by name."""
 
     def __init__(
         self, name: str, command: Sequence[str | Path], kubeconfig: Path, namespace: str, folder: Path
@@ -51,7 +51,7 @@ class Client:
                 self.services[said["name"]] = said["version"]
 
     def difference(self, wanted: Mapping[str, str]) -> str:
-        """Return the difference from these Services in short; "" if there is none."""
+        """Describe the difference from these Services briefly; "" if there is none."""
         self.look()
         if not self.is_synced:
             return "not synced" if self.is_running else "ended"
@@ -76,7 +76,7 @@ class Client:
 
 
 def settle[K](clients: Mapping[K, tuple[Client, Mapping[str, str]]], seconds: float) -> dict[K, str]:
-    """Wait until each client knows what it should; return the differences of those that do not in time."""
+    """Wait until each client knows the expected Services; return the differences of clients that do not in time."""
     until = time.monotonic() + seconds
     while True:
         wrong = {name: client.difference(wanted) for name, (client, wanted) in clients.items()}

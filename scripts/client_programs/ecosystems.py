@@ -24,17 +24,17 @@ ERROR_LINES = 30
 
 @dataclass(frozen=True, slots=True)
 class Ecosystem:
-    """A client library."""
+    """A client library, and how its program is built and run."""
 
     name: str
     folder: str
     """The folder in `tests/clients`."""
     needs: tuple[str, ...]
-    """The programs without which it cannot be built or run here."""
+    """Programs that must be installed to build and run it."""
     build: tuple[tuple[str, ...], ...]
     """The commands that build it in a copy of its folder."""
     run: Callable[[Path], Sequence[str | Path]]
-    """The command of the program in that folder, before its arguments: a kubeconfig and a namespace."""
+    """The command that runs it in that folder; its arguments are a kubeconfig and a namespace."""
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -94,7 +94,7 @@ class BuildError(Exception):
 
 
 def ensure_built(ecosystem: Ecosystem) -> Sequence[str | Path]:
-    """The command of the program, which is built first where that is missing. BuildError where it cannot be."""
+    """Return the command of the program; build it first if needed. BuildError if that fails."""
     source = SOURCES / ecosystem.folder
     files = sorted(path for path in source.iterdir() if path.is_file())
     made_of = b"\0".join([repr(ecosystem.build).encode(), *(path.read_bytes() for path in files)])

@@ -1,7 +1,7 @@
-"""`scripts/clients`: client programs of six ecosystems, straight at kube-apiserver and through a hub.
+"""`scripts/clients`: runs client programs of six ecosystems at kube-apiserver and through a hub, and compares them.
 
-For each way of a request (relayed, cached, filtered) it prints client by check, and what is wrong where something is. A
-client that is wrong at the hub and right straight at kube-apiserver is a difference. What a machine lacks is left out.
+For each route (relayed, cached, filtered) it prints a table of clients and checks, and the errors. A client that is
+wrong at the hub and right at kube-apiserver is a difference. Clients that this machine cannot build are skipped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def verdict(wrong: Wrong, ecosystem: str, door: str) -> str:
 
 
 def table(route: str, ecosystems: Sequence[str], outcomes: Outcomes) -> str:
-    """A row for each client at each door, with what is wrong below it."""
+    """Format a row for each client at each door, with its errors below."""
     width = max(map(len, (*CHECKS, "as straight")))
     lines = [f"{route:<10} {'':<8} " + "  ".join(f"{check:<{width}}" for check in outcomes)]
     for name in ecosystems:
@@ -61,7 +61,7 @@ def run(here: Site, route: str, checks: Sequence[str]) -> dict[str, Wrong]:
 
 
 def programs_of(wanted: Sequence[str]) -> dict[str, Sequence[str | Path]]:
-    """The commands of the chosen programs; those that the machine cannot build are printed and skipped."""
+    """Return the commands of the chosen programs; print and skip those that the machine cannot build."""
     commands = {}
     for ecosystem in chosen(wanted):
         if ecosystem.missing:
@@ -79,7 +79,7 @@ def chosen(names: Sequence[str]) -> list[Ecosystem]:
 
 
 def main() -> int:
-    """Exit status 1 where a client differs, 2 where a program cannot be built."""
+    """Run the command; exit status 1 if a client differs, 2 if a program cannot be built."""
     parser = argparse.ArgumentParser(prog="scripts/clients", description=__doc__)
     parser.add_argument("--client", nargs="+", choices=[each.name for each in ECOSYSTEMS], default=[])
     parser.add_argument("--route", nargs="+", choices=[*ROUTES], default=[*ROUTES])

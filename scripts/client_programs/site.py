@@ -1,4 +1,4 @@
-"""A control plane, a hub before it, and the client programs at each door: straight, the plain port, the TLS port."""
+"""A control plane, a hub in front of it, and the client programs at each door: kube-apiserver, plain port, TLS port."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DOORS = (STRAIGHT, PLAIN, TLS)
 NAMESPACE = "clients"
 SERVICES = f"/api/v1/namespaces/{NAMESPACE}/services"
 HIDDEN = "cloud-"
-"""The prefix of Services that the filter hides: those of type LoadBalancer."""
+"""The name prefix of Services that the filter hides: those of type LoadBalancer."""
 NODE = "edge-clients"
 ACCOUNT: Sequence[Json] = (
     {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
@@ -51,20 +51,20 @@ class Site:
     cloud: RealCloud
     hub: Hub
     links: Mapping[str, Link]
-    """The direct clients' link, and the hub's."""
+    """The link of direct clients, and the hub's."""
     folder: Path
     commands: Mapping[str, Sequence[str | Path]]
     """The command of each ecosystem's program, by name."""
     token: str
-    """The token of the clients; none at the plain port."""
+    """The clients' token; the plain port needs none."""
     hides: bool = False
-    """The rules in force hide Services from everybody at the hub."""
+    """Whether the current rules hide Services from every client of the hub."""
     _changes: int = 0
     _stays: str = "made"
-    """The Service that remains after the last changes."""
+    """The Service that the last changes created and left."""
 
     def kubeconfig(self, door: str) -> Path:
-        """Return a client's kubeconfig. For the plain port it is the output of `edgehub kubeconfig`."""
+        """Return a client's kubeconfig; for the plain port, the output of `edgehub kubeconfig`."""
         path = self.folder / f"{door}.kubeconfig"
         if door == PLAIN:
             if not path.exists():
@@ -82,7 +82,7 @@ class Site:
         self.hides = "discardcloudservice" in data
 
     def refuse(self) -> None:
-        """Take the cloud away from everybody, and return when the hub has noticed."""
+        """Refuse connections to the cloud for all, and wait until the hub has noticed."""
         for link in self.links.values():
             link.refuse()
         self.hub.wait_for_metric("edgehub_server_up", 0, 60)
@@ -92,7 +92,8 @@ class Site:
             link.carry()
 
     def change(self, count: int) -> None:
-        """So many changes of Services: as many made as deleted, and two updates of each. One that is made stays."""
+        """Change this many Services: create as many as are deleted, and update each twice. One of the new ones
+        stays."""
         admin = self.cloud.admin
         names = [f"made-{self._changes}-{number}" for number in range(count // 4)]
         for name in names:
@@ -106,7 +107,7 @@ class Site:
         self._changes += 1
 
     def wanted(self, door: str) -> dict[str, str]:
-        """The Services that a client at a door is to see: version by name."""
+        """Return the Services that a client at a door must see: version by name."""
         found = {
             each["metadata"]["name"]: each["metadata"]["resourceVersion"]
             for each in self.cloud.admin.get(SERVICES)["items"]
@@ -138,7 +139,7 @@ def service(name: str) -> Json:
 def site(
     programs: Mapping[str, Path], commands: Mapping[str, Sequence[str | Path]], folder: Path
 ) -> Iterator[Site]:
-    """A site that runs, with Services of both kinds."""
+    """Run a site, with Services of both kinds."""
     with ExitStack() as stack:
         cloud = stack.enter_context(RealCloud(folder / "cloud", programs))
         cloud.apply(ACCOUNT)

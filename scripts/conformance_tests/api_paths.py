@@ -1,4 +1,4 @@
-"""The paths to the API: straight to kube-apiserver, and through a hub in each of the modes."""
+"""The paths to the API: directly to kube-apiserver, and through a hub in each mode."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FORBIDDEN: dict[str, tuple[tuple[str, ...], str]] = {
         NO_VERSIONS,
     ),
 }
-"""Specs that cannot pass in some modes: the modes and the reason. If such a spec passes, this table is wrong."""
+"""Specs that cannot pass in some modes: the modes and the reason. A listed spec that passes is reported as an error."""
 
 KEEP = """
 from addons.filters.verdict import kept
@@ -45,11 +45,11 @@ class KeepAll:
 
 FILTERS = (KeepAll(),)
 """
-"""A file of filters with one that understands `resources` and keeps every object as it is."""
+"""The source of a filter module that supports `resources` and keeps every object unchanged."""
 
 
 def add_node(cloud: RealCloud) -> None:
-    """Create a ready node without pods. Some specs name one in the objects that they write."""
+    """Create a ready node without pods. Some specs name a node in the objects that they write."""
     cloud.admin.post("/api/v1/nodes", {"metadata": {"name": NODE}})
     status = {"conditions": [{"type": "Ready", "status": "True"}]}
     cloud.admin.patch(f"/api/v1/nodes/{NODE}/status", {"status": status})
@@ -58,7 +58,7 @@ def add_node(cloud: RealCloud) -> None:
 
 @contextmanager
 def through_hub(cloud: RealCloud, mode: str, folder: Path) -> Iterator[Path]:
-    """A hub in a process of its own; the kubeconfig with which an administrator comes through it."""
+    """Run a hub; yield the kubeconfig of an administrator who uses it."""
     folder.mkdir(parents=True)
     for manifest in (HUB_RBAC, HUB_NODES):
         cloud.apply(manifest)
@@ -81,7 +81,7 @@ def through_hub(cloud: RealCloud, mode: str, folder: Path) -> Iterator[Path]:
 
 
 def _admin_token(cloud: RealCloud) -> str:
-    """A token with all rights, for clients of the TLS port."""
+    """Create a token with all rights, for clients of the TLS port."""
     binding = {
         "metadata": {"name": "conformance"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
@@ -92,7 +92,7 @@ def _admin_token(cloud: RealCloud) -> str:
 
 
 def _listable(cloud: RealCloud) -> set[tuple[str, str]]:
-    """The (group, resource) of all that the cloud lists."""
+    """Return (group, resource) of everything that the cloud can list."""
     versions = [
         (group["name"], f"/apis/{version['groupVersion']}")
         for group in cloud.admin.get("/apis")["groups"]

@@ -1,4 +1,4 @@
-"""Runs specs with containers on a real node of `scripts/node`: before the node has a hub, behind it, and through it.
+"""Runs specs with containers on a real node of `scripts/node`: without a hub, with a hub, and as clients of the hub.
 
 The hub is installed by the commands of docs/install.md, with the default configuration.
 """
@@ -17,7 +17,7 @@ from tests.cloud.kubeconfig import write_kubeconfig
 from tests.node.support import hub
 
 MODES = ("behind", "through")
-"""The client asks the cloud, and the node has a hub; the client asks the hub, too."""
+"""The modes with a hub on the node: the test client uses the cloud, or the hub as well."""
 ADMINISTRATOR = "conformance"
 ACCOUNT = ("--namespace=kube-system", "serviceaccount", ADMINISTRATOR)
 TLS_PORT = "https://127.0.0.1:10268"
@@ -25,7 +25,7 @@ AUTHORITY = "/var/lib/edgehub/pki/ca.crt"
 
 
 def outcomes(programs: Mapping[str, Path], names: Sequence[str], folder: Path) -> list[dict[str, str]]:
-    """Run the specs by `specs.run` without a hub, and in each mode."""
+    """Run the specs with `specs.run` without a hub, and in each mode."""
     with lifecycle.running(own()) as instance:
         node, clouds = Machine(instance, "edge-1"), Machine(instance, CLOUD)
         # Clients ask from the node, where the hub's ports are.
@@ -49,7 +49,7 @@ def outcomes(programs: Mapping[str, Path], names: Sequence[str], folder: Path) -
 
 
 def _at_hub(node: Machine, clouds: Machine, folder: Path) -> Path:
-    """The kubeconfig of an administrator with a token, who asks the hub."""
+    """Write the kubeconfig of an administrator with a token, for the hub."""
     cloud.kubectl(clouds, "create", *ACCOUNT)
     role = ("--clusterrole=cluster-admin", f"--serviceaccount=kube-system:{ADMINISTRATOR}")
     cloud.kubectl(clouds, "create", "clusterrolebinding", ADMINISTRATOR, *role)

@@ -1,6 +1,6 @@
-"""`scripts/conformance`: runs Kubernetes' own end-to-end tests, directly at kube-apiserver and through a hub.
+"""`scripts/conformance`: runs Kubernetes' own end-to-end tests at kube-apiserver and through a hub.
 
-Only specs count that pass directly at this control plane: etcd, kube-apiserver and kube-controller-manager, and no
+Only specs count that pass directly on this control plane: etcd, kube-apiserver and kube-controller-manager, without
 kubelet. docs/conformance.md describes each mode.
 """
 
@@ -21,13 +21,13 @@ from tests.cloud.real import RealCloud
 
 DIRECT = "direct"
 WATCHES_NODES = "node-lifecycle-controller"
-"""This controller would notice that nothing runs on the node."""
+"""The controller that is disabled, because it would notice that nothing runs on the node."""
 COMPACTION = "--etcd-compaction-interval=1m"
-"""One spec waits for a compaction of etcd, every five minutes by default."""
+"""The interval of etcd's compaction, for a spec that waits for one; the default is five minutes."""
 
 
 def outcomes(programs: Mapping[str, Path], names: Sequence[str], mode: str, folder: Path) -> dict[str, str]:
-    """Run the specs in a mode by `specs.run`, on a control plane of its own."""
+    """Run the specs in a mode with `specs.run`, on a control plane of its own."""
     controllers = ["*", f"-{WATCHES_NODES}"]
     with RealCloud(
         folder / "cloud", programs, controllers=controllers, apiserver_flags=[COMPACTION]
@@ -42,7 +42,8 @@ def outcomes(programs: Mapping[str, Path], names: Sequence[str], mode: str, fold
 
 
 def verdict(name: str, mode: str, why: str | None) -> str:
-    """Return the table's cell of a spec in a mode: `why` is as in `specs.run`, None where it was not run there."""
+    """Return the table's cell of a spec in a mode. `why` is an outcome of `specs.run`, None if the spec was not run
+    there."""
     if why is None:
         return "-"
     modes, _ = api_paths.FORBIDDEN.get(name, ((), ""))
@@ -52,7 +53,7 @@ def verdict(name: str, mode: str, why: str | None) -> str:
 
 
 def table(direct: Mapping[str, str], modes: Mapping[str, Mapping[str, str]]) -> str:
-    """Return a row for each spec, with its message if it fails; then the sums."""
+    """Return a row for each spec, with its message if it fails; then the totals."""
     columns = {DIRECT: direct, **modes}
     lines = ["  ".join([*(f"{mode:9}" for mode in columns), "spec"])]
     sums = {mode: Counter[str]() for mode in columns}

@@ -12,19 +12,19 @@ from xml.etree import ElementTree
 CANDIDATES = Path(__file__).with_name("specs.txt")
 """The names of upstream's specs that need no container to run."""
 ON_NODE = Path(__file__).with_name("specs_on_node.txt")
-"""The names of [Conformance] specs with containers that need only the images of a node of `scripts/node`."""
+"""Names of [Conformance] specs with containers that need only the images of a node of `scripts/node`."""
 PROCESSES = 8
 """Concurrent processes of e2e.test. Its specs mostly wait."""
 ALONE = "[Serial]"
-"""Marks a spec that must run alone."""
+"""The label of specs that must run alone."""
 SLOW = "60s"
 """Time after which the log shows what a spec waits for."""
 LONGEST = "30m"
-"""The most time of one process: one spec waits for a compaction of etcd, every five minutes."""
+"""Timeout of one process: one spec waits for a compaction of etcd, every five minutes."""
 
 
 def chosen(focus: str, candidates: Path = CANDIDATES) -> list[str]:
-    """The candidates whose name matches a regular expression."""
+    """Return the candidates whose name matches a regular expression."""
     return [name for name in candidates.read_text().splitlines() if re.search(focus, name)]
 
 
@@ -35,9 +35,9 @@ def run(
     folder: Path,
     enter: Sequence[str] = (),
 ) -> dict[str, str]:
-    """Run specs, and return the outcome of each: "" if it passed, else the failure.
+    """Run specs; return the outcome of each: "" if it passed, else the failure.
 
-    `folder` gets the logs; `enter` is a command that runs another one in its environment.
+    `folder` gets the logs; `enter` is a command prefix that runs another command in its environment.
     """
     together = [name for name in specs if ALONE not in name]
     parts = [together[number::PROCESSES] for number in range(PROCESSES)]
@@ -87,7 +87,7 @@ def _run_part(
 
 
 def read_report(report: bytes) -> dict[str, str]:
-    """The outcomes in a JUnit report of e2e.test, by the names of the specs that ran."""
+    """Return the outcomes in a JUnit report of e2e.test, by the names of the specs that ran."""
     outcomes = {}
     for case in ElementTree.fromstring(report).iter("testcase"):  # noqa: S314  # made by a program that we built
         name, status = case.get("name", "").removeprefix("[It] "), case.get("status", "")

@@ -1,4 +1,4 @@
-"""The cloud of `scripts/demo`: one Service over two node pools, in an embedded cloud or in the real control plane."""
+"""The cloud of `scripts/demo`: one Service with endpoints in two node pools, embedded or in the real control plane."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tests.hub.support.process import Hub
 
 OBJECTS = Path(__file__).with_name("objects.yaml")
 NODES = {"node-1": "harbour", "node-2": "airport"}
-"""The nodes, and the pool of each."""
+"""By node: the name of its pool."""
 
 
 class Cluster(Protocol):
-    """The demo's interface to a cloud."""
+    """The demo's interface to its cloud."""
 
     url: str
     authorization: str
@@ -60,12 +60,13 @@ def slice_of_web() -> Json:
 
 
 def objects() -> list[Json]:
-    """Nodes, Services and a pod with all that a real one has, and the slice of a Service for the nodes of a pool."""
+    """Return Nodes, Services and a pod with complete fields, and the EndpointSlice of a Service with the nodes of both
+    pools."""
     return [*yaml.safe_load(OBJECTS.read_text())["items"], slice_of_web()]
 
 
 def managed(document: Json, manager: str = "demo") -> Json:
-    """Add managedFields to a document, as the API server writes them for a client that sends all of it."""
+    """Add managedFields to a document, as the API server writes them for the client that created it."""
     parts: Json = {
         name: document[name] for name in ("spec", "data", "endpoints", "status") if name in document
     }
@@ -88,13 +89,13 @@ def _fields(value: Json) -> Json:
 
 
 def pools() -> list[Json]:
-    """The pools. The real control plane here does not have their kind, so hubs go by the nodes' labels there."""
+    """Return the NodePools. The real control plane here lacks their kind, so hubs use the nodes' labels there."""
     kind = {"apiVersion": "apps.openyurt.io/v1beta2", "kind": "NodePool"}
     return [{**kind, "metadata": {"name": pool}, "status": {"nodes": [node]}} for node, pool in NODES.items()]
 
 
 class EmbeddedCluster:
-    """The small API server of the tests, in this process. It lets everybody do everything."""
+    """The small API server of the tests, in this process. It allows every request."""
 
     authorization = ""
 
@@ -152,7 +153,7 @@ class RealCluster:
         await asyncio.to_thread(self._cloud.admin.post, path, document)
 
     def show_components(self, hub: Hub, say: Callable[[str], None]) -> None:
-        """A kubelet that becomes Ready, and a kube-proxy that reads all it needs."""
+        """Run a hollow kubelet until it is Ready, and a hollow kube-proxy until it has read everything."""
         programs = ensure_binaries()
         kubeconfig = write_kubeconfig(self._folder / "component.kubeconfig", hub.url)
         with (
@@ -167,14 +168,14 @@ class RealCluster:
 
 @asynccontextmanager
 async def embedded_cluster(folder: Path) -> AsyncIterator[Cluster]:
-    """Ready in milliseconds; needs no Go."""
+    """Start the embedded cloud, which needs no Go and is ready in milliseconds."""
     async with ScriptableCloud() as cloud:
         yield EmbeddedCluster(cloud, folder)
 
 
 @asynccontextmanager
 async def real_cluster(folder: Path) -> AsyncIterator[Cluster]:
-    """Start the real control plane; first build missing programs, in minutes, with progress shown."""
+    """Start the real control plane. Missing programs are built first, which takes minutes and prints progress."""
     programs = await asyncio.to_thread(ensure_binaries)
     cloud = RealCloud(folder / "cloud", programs)
     await asyncio.to_thread(cloud.start)

@@ -1,4 +1,4 @@
-"""`scripts/demo --ui web|console`: a node to look at, with an interface of mitmproxy, until a person ends it."""
+"""`scripts/demo --ui web|console`: runs a node with an interface of mitmproxy until a person ends it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NODE = "node-1"
 WEB_PORT = 8081
 """The port of mitmweb."""
 CHANGE_INTERVAL = 10.0
-"""Seconds between two changes in the cloud, so that open watches have something to show."""
+"""Seconds between two changes in the cloud, so that open watches show events."""
 RULES = {"filter_servicetopology": "flanneld/endpointslices#list;watch", "cache_agents": "inventory"}
 INTRODUCTION = """\
 A node with kube-proxy, kubelet, flanneld and a program `inventory`, behind its hub.
@@ -44,22 +44,22 @@ PROTOBUF = f"{Encoding.PROTOBUF},{Encoding.JSON}"
 """The Accept header of Kubernetes' components."""
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 STATUS_INTERVAL = 5.0
-"""Seconds between two statuses of the node; kubelet's own are ten."""
+"""Seconds between two statuses of the node; kubelet's own interval is ten."""
 READ_INTERVAL = 7.0
-"""Seconds between two lists of a program that only lists."""
+"""Seconds between two lists of a program that never watches."""
 AGAIN = 1.0
 """Seconds until a component retries."""
 
 
 class Components:
-    """kube-proxy, kubelet, flanneld and a program with a list of its own, as one node has them."""
+    """kube-proxy, kubelet, flanneld and a program that only lists, as an edge node runs them."""
 
     def __init__(self, hub: str, node: str) -> None:
         """`hub` is the URL of the plain port."""
         self._hub, self._node = hub, node
 
     def all(self) -> list[Coroutine[None, None, None]]:
-        """Return the endless coroutine of each component."""
+        """Return a coroutine for each component; none of them ends."""
         return [
             self._follow("kube-proxy", SERVICES, PROTOBUF),
             self._follow("kube-proxy", SLICES, PROTOBUF),
@@ -71,7 +71,7 @@ class Components:
         ]
 
     async def _follow(self, component: str, path: str, accept: str = Encoding.JSON) -> None:
-        """A list and then a watch, and both again when the watch ends."""
+        """List, then watch; repeat when the watch ends."""
         mark = "&" if "?" in path else "?"
         async with self._session(component, accept) as session:
             while True:
@@ -86,7 +86,7 @@ class Components:
                 await asyncio.sleep(AGAIN)
 
     async def _live(self) -> None:
-        """kubelet's signs of life, in its forms: the node's status is a patch of JSON, the lease a PUT of protobuf."""
+        """Send kubelet's heartbeats in its forms: the node's status as a JSON patch, the lease as a protobuf PUT."""
         node, lease = f"/api/v1/nodes/{self._node}", f"{LEASES}/{self._node}"
         async with self._session("kubelet", PROTOBUF) as session:
             await self._send(session, "GET", lease)
@@ -132,7 +132,7 @@ def _status(now: str) -> Json:
 
 
 def _lease(node: str, now: str) -> bytes:
-    """The body of a renewal."""
+    """Return the body of a lease renewal."""
     api_version, kind = "coordination.k8s.io/v1", "Lease"
     spec = {
         "holderIdentity": node,
@@ -169,7 +169,7 @@ async def show(interface: str) -> int:
 
 
 def _web_port() -> int:
-    """Return mitmweb's own port, or a free one if that is taken: mitmweb prints its address."""
+    """Return mitmweb's default port, or a free one if that is taken: mitmweb prints its address."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -185,7 +185,8 @@ def _end(process: asyncio.subprocess.Process) -> None:
 
 
 def extras() -> list[tuple[str, Json]]:
-    """The rules, ConfigMaps that the program reads, and the node's lease; each with the path of its collection."""
+    """Return the rules, ConfigMaps that the program reads, and the node's lease; each with the path of its
+    collection."""
     rules: Json = {"metadata": {"name": "yurt-hub-cfg", "namespace": "kube-system"}, "data": RULES}
     lease: Json = {
         "apiVersion": "coordination.k8s.io/v1",
@@ -205,7 +206,7 @@ def extras() -> list[tuple[str, Json]]:
 
 
 async def change(cluster: Cluster) -> None:
-    """Services come to the cloud, every other one of a type that kube-proxy on a node of the edge does not need."""
+    """Create Services in the cloud; every second one has a type that kube-proxy on an edge node does not need."""
     number = 0
     while True:
         await asyncio.sleep(CHANGE_INTERVAL)

@@ -1,8 +1,8 @@
 """`scripts/demo`: shows the hub's functions on a terminal in under a minute.
 
-Two nodes of two pools, each with its own hub, before one cloud: the same list as each kube-proxy sees it, a rule edited
-in the ConfigMap while a watch is open, and a write on its path to the cloud. `--real` uses the real control plane and
-adds a hollow kubelet and a hollow kube-proxy. `--ui` runs one node until a person ends it.
+Two nodes of two pools have a hub each, with one cloud. The demo shows a list as each kube-proxy sees it, a rule that is
+edited in the ConfigMap while a watch is open, and the path of a write to the cloud. `--real` uses the real control
+plane, and adds a hollow kubelet and a hollow kube-proxy. `--ui` runs one node until a person ends it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Done. What to look at next:
 
 
 async def get_list(url: str, component: str) -> list[Json]:
-    """List slices; return the Service's."""
+    """List slices; return that of the Service."""
     async with (
         aiohttp.ClientSession() as session,
         session.get(
@@ -71,7 +71,7 @@ async def watch(url: str, component: str) -> AsyncIterator[AsyncIterator[tuple[s
 
 
 async def send(method: str, url: str, document: Json, authorization: str) -> int:
-    """Send a write; the status of its answer."""
+    """Send a write; return the status code."""
     headers = {"Authorization": authorization} if authorization else {}
     async with (
         aiohttp.ClientSession() as session,
@@ -103,7 +103,7 @@ def endpoints(obj: dict[str, Any]) -> str:
 
 @asynccontextmanager
 async def hubs(cluster: Cluster, folder: Path) -> AsyncIterator[dict[str, Hub]]:
-    """A hub for each node, as `scripts/hub` runs it."""
+    """Run a hub for each node, as `scripts/hub` does."""
     made = {
         node: Hub(folder / node, cluster.url, node=node, kubeconfig=cluster.kubeconfig(node))
         for node in NODES
@@ -181,7 +181,8 @@ async def run(*, real: bool) -> None:
 
 
 async def until_ended(work: Coroutine[Any, Any, None]) -> int:
-    """Return a shell's status for the end of `work`: by a signal, by a reader of the output, or by itself."""
+    """Run `work`; return the shell's exit status for its end: by itself, by a signal, or because the reader of the
+    output closed it."""
     shown = asyncio.create_task(work, name="demo")
 
     def end() -> None:

@@ -1,4 +1,4 @@
-"""`scripts/pictures`: takes the pictures of `docs/` of the demo's node, in a headless Chromium."""
+"""`scripts/pictures`: takes the pictures of `docs/`, of the demo's node in a headless Chromium."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.hub.support.process import ROOT
 from tests.support.browser import Browser
 
 SETTLED = 75.0
-"""Seconds after which the node has something to show: events in the cloud, and a minute for the timeline."""
+"""Seconds until the node has something to show: events in the cloud, and a minute of timeline."""
 PAGE, WEB = re.compile(r"The hub's page: +(\S+)"), re.compile(r"edgehub: open (\S+)")
 EDIT = "filter_servicetopology: flanneld/endpointslices#list;watch\ndiscardcloudservice: inventory\n"
 
 
 @asynccontextmanager
 async def demo() -> AsyncIterator[tuple[str, str]]:
-    """The addresses of the hub's page and of mitmproxy's interface."""
+    """Run the demo; yield the addresses of the hub's page and of mitmproxy's interface."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(ROOT / "scripts/demo", "--ui", "web", stdout=pipe)
     assert process.stdout is not None

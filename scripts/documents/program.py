@@ -1,7 +1,7 @@
-"""`scripts/docs`: writes generated parts into the pages; with `--check`, fails if a page differs.
+"""`scripts/docs`: writes generated parts into the pages; with `--check`, exits with status 1 if a page differs.
 
-A table is between `<!-- scripts/docs: NAME -->` and `<!-- end -->`. In `docs/bounds.md` the number of a bound comes
-before its unit and its constant: ``4 MiB (`module.NAME`)``.
+A table is between `<!-- scripts/docs: NAME -->` and `<!-- end -->`. In `docs/bounds.md` the number of a bound precedes
+its unit and its constant: ``4 MiB (`module.NAME`)``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def bounds(text: str) -> Iterator[str]:
 
 
 def stale() -> dict[Path, str]:
-    """The pages that are not as the code wants them, with the text that it wants."""
+    """Return the pages that differ from the code, with the generated text."""
     texts = ((page, page.read_text()) for page in (*sorted(DOCS.glob("*.md")), CHART))
     return {page: wanted for page, text in texts if (wanted := fresh(page, text)) != text}
 

@@ -23,7 +23,7 @@ KEY = re.compile(r"^(?P<indent> *)(?P<name>\w+):(?P<rest>.*)$")
 
 
 def values() -> Iterator[tuple[str, str, str]]:
-    """Yield name, default and meaning of each value, from the comment above or after it."""
+    """Yield name, default and meaning of each value, from the comment before or after it."""
     tree = yaml.safe_load(VALUES.read_text())
     path: list[str] = []
     above: list[str] = []
@@ -52,7 +52,7 @@ def _at(tree: Any, path: list[str]) -> Any:
 
 
 def options(own: Sequence[Option]) -> Iterator[str]:
-    """A table for each group."""
+    """Format a table of options for each group."""
     for heading, those in grouped(own):
         yield f"### {heading}\n"
         rows = (
@@ -67,14 +67,14 @@ def _flags(text: str) -> str:
 
 
 def _default_cell(default: str) -> str:
-    """A value as code; a rule as it is."""
+    """Format a default value as code; a rule as it is."""
     return (
         f"`{default}`" if re.fullmatch(r"[\w./*-]+", default) and "hub_" not in default else _flags(default)
     )
 
 
 def samples(registry: CollectorRegistry) -> dict[str, set[str]]:
-    """Every name of a registry's samples, with its labels."""
+    """Return every sample name of a registry, with its labels."""
     return {
         name: set(getattr(collector, "_labelnames", ()))
         for name, collector in registry._names_to_collectors.items()
@@ -82,7 +82,7 @@ def samples(registry: CollectorRegistry) -> dict[str, set[str]]:
 
 
 def shown_names(registry: CollectorRegistry) -> dict[str, str]:
-    """The help text of each metric, by its name in Prometheus."""
+    """Return the help text of each metric, by its name in Prometheus."""
     return {
         family.name + ("_total" if family.type == "counter" else ""): family.documentation
         for family in registry.collect()
@@ -120,4 +120,4 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "manager metrics": lambda: measured(controllers.runtime.metrics.REGISTRY),
     "chart values": chart_values,
 }
-"""The tables, by their names in pages."""
+"""The functions that make the tables, by their names in pages."""

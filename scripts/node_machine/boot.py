@@ -1,7 +1,7 @@
-"""Becomes a machine's PID 1: `python -m scripts.node_machine.boot PLAN`, in the namespaces that unshare made for it.
+"""Boots a machine as its PID 1: `python -m scripts.node_machine.boot PLAN`, in the namespaces that unshare made.
 
-Lays the machine's root out (an overlay over the userland, with the programs and folders that the plan binds), waits
-until its network is there, which is when its standard input ends, and becomes systemd.
+It mounts the machine's root (an overlay over the userland, with the programs and folders of the plan), waits until
+standard input is closed, which means that the network is ready, and becomes systemd.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ OWN_SYSCTLS = (
     "kernel/keys/root_maxkeys",
     "kernel/keys/root_maxbytes",
 )
-"""Kernel settings that kubelet writes. The kernel is this machine's, too: the machine has files of its own instead."""
+"""Kernel settings that kubelet writes. The kernel is shared with this machine, so the machine gets files of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The layout of a machine. `layers` are folders, the uppermost first; `binds` are pairs of a source and its
-    path in the machine, `persistent` folders of the machine that cannot lie on an overlay."""
+    """The mounts of a machine. `layers` are folders, uppermost first; `binds` are pairs of a source and its path in the
+    machine; `persistent` are folders of the machine that cannot be on an overlay."""
 
     folder: str
     hostname: str
@@ -46,7 +46,7 @@ class Plan:
 
 
 def main(plan: Plan) -> None:
-    """Lay the machine out, enter it, and become systemd."""
+    """Mount the machine's root, enter it, and become systemd."""
     _run("mount", "--make-rprivate", "/")
     root = _overlay(plan)
     _mount_kernel(root, plan)

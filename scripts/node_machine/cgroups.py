@@ -1,4 +1,4 @@
-"""The control groups of machines: one in each hierarchy that this machine has, removed with all that is in it."""
+"""The control groups of machines: one in each hierarchy of this machine. Ending a group kills its processes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from scripts.node_machine.commands import FailedError
 
 PARENT = "edgehub-node"
 WEIGHTS = {"cpu.shares": 8192, "cpu.weight": 800}
-"""Eight times the default, in either version."""
+"""By version: the CPU weight, eight times the default."""
 END_TIMEOUT = 30.0
-"""Seconds until killed processes have ended."""
+"""Seconds to wait until killed processes have ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Hierarchy:
 
 
 def hierarchies(mounts: str) -> list[Hierarchy]:
-    """The hierarchies of a machine in its /proc/mounts; if it has both versions, those of version 1."""
+    """Return the hierarchies in a /proc/mounts; if it has both versions, those of version 1."""
     found = [
         Hierarchy(Path(mount_point), kind, options)
         for _, mount_point, kind, options, *_ in map(str.split, mounts.splitlines())
@@ -50,12 +50,12 @@ def here() -> list[Hierarchy]:
 
 
 def groups(instance: str, machine: str = "") -> list[Path]:
-    """The groups of an instance, or of one of its machines, whether they exist or not."""
+    """Return the groups of an instance, or of one of its machines, whether they exist or not."""
     return [each.mount_point / PARENT / instance / machine for each in here()]
 
 
 def make(instance: str, machine: str) -> list[Path]:
-    """Make the groups of a machine."""
+    """Create the groups of a machine."""
     made = groups(instance, machine)
     for each in here():
         folder = each.mount_point
@@ -77,14 +77,14 @@ def make(instance: str, machine: str) -> list[Path]:
 
 
 def _give_weight(parent: Path) -> None:
-    """Set the CPU share of all machines together on a busy machine: the default is that of one process."""
+    """Raise the CPU weight of all machines together: the default is that of one process."""
     for name, weight in WEIGHTS.items():
         if (parent / name).exists():
             (parent / name).write_text(f"{weight}")
 
 
 def end(instance: str, machine: str = "") -> None:
-    """Kill each process in the groups of an instance or of a machine, and remove the groups."""
+    """Kill all processes in the groups of an instance or a machine, and remove the groups."""
     deadline = time.monotonic() + END_TIMEOUT
     tops = groups(instance, machine)
     while any(top.exists() for top in tops):

@@ -1,4 +1,4 @@
-"""The cloud of an instance: a control plane with kubeadm's layout, as systemd units, and how nodes join."""
+"""The cloud of an instance: a control plane laid out by kubeadm, as systemd units, and the join of nodes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ FASTER = {"etcd": ["--unsafe-no-fsync"]}
 
 
 def programs(paths: Mapping[str, Path]) -> dict[Path, list[str]]:
-    """The cloud's programs: sources and target folders."""
+    """Return the cloud's programs: sources and target folders."""
     return {paths[name]: [f"/usr/bin/{name}"] for name in PROGRAMS}
 
 
@@ -106,7 +106,7 @@ def configuration(*, legacy_cgroups: bool) -> str:
 
 
 def lay_out(cloud: Machine, *, legacy_cgroups: bool) -> None:
-    """Make certificates, kubeconfigs and manifests by kubeadm, and start the control plane by them."""
+    """Write certificates, kubeconfigs and manifests with kubeadm, and start the control plane from them."""
     cloud.write("/etc/kubeadm.yaml", configuration(legacy_cgroups=legacy_cgroups))
     _kubeadm(cloud, "certs", "all")
     _kubeadm(cloud, "kubeconfig", "all")
@@ -134,13 +134,13 @@ def lay_out(cloud: Machine, *, legacy_cgroups: bool) -> None:
 
 
 def command(manifest: Json) -> list[str]:
-    """The command line of the container in a manifest of kubeadm's."""
+    """Return the command line of the container in a manifest of kubeadm."""
     own: list[str] = manifest["spec"]["containers"][0]["command"]
     return [f"/usr/bin/{own[0]}", *own[1:], *FASTER.get(own[0], [])]
 
 
 def is_ready(cloud: Machine) -> bool:
-    """True if kube-apiserver reports that it is ready."""
+    """Whether kube-apiserver reports that it is ready."""
     return cloud.try_run("kubectl", f"--kubeconfig={KUBECONFIG}", "get", "--raw=/readyz").returncode == 0
 
 
@@ -150,7 +150,7 @@ def kubectl(cloud: Machine, *arguments: str, stdin: str = "") -> str:
 
 
 def wait_until_ready(cloud: Machine, nodes: Sequence[str]) -> None:
-    """Wait until these nodes are Ready, and all pods of the cluster are."""
+    """Wait until these nodes, and all pods of the cluster, are Ready."""
     try:
         for node in nodes:
             # kubeadm may be through with a join before kubelet has registered the node.
@@ -165,7 +165,7 @@ def wait_until_ready(cloud: Machine, nodes: Sequence[str]) -> None:
 
 
 def pods_are_ready(cloud: Machine) -> bool:
-    """Whether there are pods, and each is ready."""
+    """Whether pods exist, and each is ready."""
     pods = json.loads(kubectl(cloud, "get", "pods", "--all-namespaces", "--output=json"))["items"]
     return bool(pods) and all(is_true(pod, condition="Ready") for pod in pods)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 PACKAGES = {"debootstrap": "debootstrap", "ip": "iproute2", "nsenter": "util-linux", "unshare": "util-linux"}
-"""Name of a program that the machine must have: the package of Debian that brings it."""
+"""By required program: the Debian package that has it."""
 INTERVAL = 0.1
 """Seconds between polls of a state that sends no notification."""
 
@@ -25,7 +25,7 @@ class FailedError(Exception):
 
 
 def say(text: str) -> None:
-    """Tell a person how far it is."""
+    """Print the progress."""
     print(f"node: {text}", file=sys.stderr, flush=True)
 
 
@@ -45,7 +45,7 @@ def run(*command: str | Path, stdin: str = "", timeout: float = 600.0) -> str:
 
 
 def until(what: str, holds: Callable[[], object], timeout: float, interval: float = INTERVAL) -> None:
-    """Look until the condition holds. Raises FailedError."""
+    """Poll until the condition holds. Raises FailedError at the timeout."""
     deadline = time.monotonic() + timeout
     while not holds():
         if time.monotonic() > deadline:
@@ -54,7 +54,7 @@ def until(what: str, holds: Callable[[], object], timeout: float, interval: floa
 
 
 def require_machine(programs: Sequence[str] = tuple(PACKAGES)) -> None:
-    """Install missing packages by apt if possible, and raise LackError for those still missing."""
+    """Install missing packages with apt if possible; raise LackError for those still missing."""
     if os.geteuid() != 0:
         raise LackError("root is needed, for namespaces and mounts")
     missing = _missing(programs)

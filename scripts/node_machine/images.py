@@ -1,4 +1,4 @@
-"""Images of containers, made of programs that are there: docker archives that `ctr images import` takes."""
+"""Container images made of local programs, as docker archives for `ctr images import`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from scripts.node_machine.userland import locked
 AGNHOST_TAGS = ("2.63.0", "2.55")
 BUSYBOX_TAG = "1.37.0-1"
 GLIBC_DNS_TAG = "2.0.0"
-"""The tags that Kubernetes' end-to-end tests use."""
+"""The tag of the DNS test image with glibc, as Kubernetes' end-to-end tests name it."""
 TOOLS = ("xtables-nft-multi", "conntrack")
 """Programs of the userland that kube-proxy runs."""
 CLIENTS = {
@@ -30,7 +30,7 @@ CLIENTS = {
     "/bin/curl": "usr/bin/curl",
     "/bin/getent": "usr/bin/getent",
 }
-"""Programs for the tests of DNS and Services in agnhost and its twin with glibc, by their files in the userland.
+"""Programs of the userland for the DNS and Service tests in agnhost and its glibc variant, by their files.
 
 busybox' shell would run its own nc, which knows few options.
 """
@@ -38,7 +38,7 @@ LIBRARIES = ("libnss_files.so.2", "libnss_dns.so.2", "libresolv.so.2")
 """Libraries that glibc loads at run time, in addition to the linked ones."""
 TMP = "/tmp"  # noqa: S108 - of the images
 FORMAT = "5"
-"""Change this number to rebuild all images."""
+"""Version of the archive's layout; a new number rebuilds all images."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Image:
 
 
 def images(programs: Mapping[str, Path], base: Path) -> list[Image]:
-    """Return the images of a node, made of the programs and the userland."""
+    """Return a node's images, made of the programs and the userland."""
     named = kubeadm_images(programs["kubeadm"])
     registry = named["pause"].rpartition("/")[0]
     tests = f"{registry}/e2e-test-images"
@@ -106,7 +106,7 @@ def images(programs: Mapping[str, Path], base: Path) -> list[Image]:
 def _agnhost(
     registry: str, program: Path, base: Path, files: Mapping[str, Path], links: Mapping[str, str]
 ) -> Image:
-    """Return the image of most tests, also of the DNS tests with glibc: it has the programs of both."""
+    """Return the image of most tests, including the DNS tests with glibc: it has the programs of both."""
     clients = {name: base / path for name, path in CLIENTS.items()}
     return Image(
         [
@@ -121,13 +121,13 @@ def _agnhost(
 
 
 def kubeadm_images(kubeadm: Path) -> dict[str, str]:
-    """The images that kubeadm's manifests name, by the last part of the name without its tag."""
+    """Return the images that kubeadm's manifests name, by the last part of the name without its tag."""
     listed = run(kubeadm, "config", "images", "list", "--kubernetes-version", kubernetes_version())
     return {name.rpartition("/")[2].partition(":")[0]: name for name in listed.split()}
 
 
 def ensure_images(programs: Mapping[str, Path], base: Path) -> Path:
-    """The archive of all images, for `ctr images import`; it is made when a program is new."""
+    """Return the archive of all images for `ctr images import`; rebuild it if a program has changed."""
     made_of = [FORMAT, base.name, *(f"{name} {path.parent.name}" for name, path in sorted(programs.items()))]
     archive = (
         cache_folder(os.environ)
@@ -144,7 +144,7 @@ def ensure_images(programs: Mapping[str, Path], base: Path) -> Path:
 
 
 def write_archive(file: Path, wanted: Sequence[Image]) -> None:
-    """Write a docker archive: a layer and a configuration for each image, and a list of them."""
+    """Write a docker archive: a layer and a configuration for each image, and a manifest."""
     listed = []
     with tarfile.open(file, "w") as archive:
         for image in wanted:
@@ -213,12 +213,12 @@ def _tables() -> list[str]:
 
 
 def linked(said: str) -> list[str]:
-    """Return the files that a program is linked to, by the output of `ldd`."""
+    """Parse the output of `ldd`; return the files that a program is linked to."""
     return re.findall(r"(?:=> |^\s+)(/\S+) \(0x", said, re.MULTILINE)
 
 
 def _libraries(base: Path, programs: Sequence[Path]) -> dict[str, Path]:
-    """Find the libraries that these programs load, by their paths; a static program needs none."""
+    """Return the libraries that these programs load, by path; none for static programs."""
     wanted: dict[str, Path] = {}
     for program in programs:
         try:
@@ -242,4 +242,4 @@ touch "$1/mnt/program"
 mount --bind "$2" "$1/mnt/program"
 exec chroot "$1" ldd /mnt/program
 """
-"""Asks the userland's loader, not this machine's."""
+"""Runs the userland's dynamic loader, not this machine's."""

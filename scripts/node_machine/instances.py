@@ -26,14 +26,14 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
 
 
 def default_name(checkout: Path) -> str:
-    """Return the name of a checkout's own instance, so that checkouts do not share one."""
+    """Return the name of this checkout's own instance, so that checkouts do not share one."""
     slug = re.sub(r"[^a-z0-9]+", "-", checkout.name.lower()).strip("-")[:20]
     return "-".join(filter(None, (slug, hashlib.sha256(str(checkout).encode()).hexdigest()[:6])))
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """An instance: its folder, and its booted machines."""
+    """An instance: its state folder, and the PIDs of its booted machines."""
 
     name: str
 
@@ -49,7 +49,7 @@ class Instance:
 
     @property
     def machines(self) -> list[str]:
-        """The names of the machines that have a disk: cloud and nodes."""
+        """Return the names of the machines that have a disk: cloud and nodes."""
         return sorted(path.parent.name for path in self.folder.glob("*/machine.json"))
 
     @property
@@ -57,26 +57,26 @@ class Instance:
         return [name for name in self.machines if name != CLOUD]
 
     def mark_up(self) -> None:
-        """Write down that all of it has been brought up."""
+        """Record that the instance has been brought up completely."""
         (self.folder / "up").touch()
 
     @property
     def is_up(self) -> bool:
-        """Whether all of it has been brought up, and runs."""
+        """Whether the instance has been brought up completely and runs."""
         return (self.folder / "up").exists() and all(self.pid(name) for name in self.machines)
 
     def disk(self, machine: str) -> Path:
         return self.folder / machine
 
     def remember(self, machine: str, pid: int) -> None:
-        """Write down which process is PID 1 of a machine."""
+        """Record which process is PID 1 of a machine."""
         record = self.disk(machine) / "machine.json"
         beside = record.with_suffix(".new")
         beside.write_text(json.dumps({"pid": pid, "started": started(pid)}))
         beside.replace(record)
 
     def pid(self, machine: str) -> int | None:
-        """Return PID 1 of a machine, as this machine numbers it; None if it has ended."""
+        """Return a machine's PID 1 as this machine numbers it; None if it has ended."""
         try:
             record = json.loads((self.disk(machine) / "machine.json").read_text())
         except (FileNotFoundError, ValueError):
@@ -90,14 +90,13 @@ class Instance:
 
 
 def own() -> Instance:
-    """Return this checkout's instance, or the one in the environment variable."""
+    """Return the instance that the environment variable names, by default this checkout's own."""
     return Instance(os.environ.get(NAME_VARIABLE) or default_name(ROOT))
 
 
 def started(pid: int) -> str:
-    """Return the start time of a process by the kernel's clock, which distinguishes it from a later one with its
-    number; "".
-    """
+    """Return a process's start time by the kernel's clock, which tells it from a later process with the same PID; "" if
+    it has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Brings an instance up, ends it, and boots a node again, with a clock that has been moved."""
+"""Brings an instance up and down, and reboots its nodes, with their clocks moved if requested."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from scripts.node_machine.userland import CHECKOUT, ensure_userland, locked
 
 @dataclass(frozen=True, slots=True)
 class Materials:
-    """The materials of machines."""
+    """The programs, userland and images that machines are made of."""
 
     layers: Sequence[Path]
     programs: dict[str, Path]
@@ -41,9 +41,8 @@ def names_of_nodes(count: int) -> list[str]:
 
 
 def up(instance: Instance, nodes: int) -> None:
-    """Start cloud and nodes, and wait until each node and all its pods are ready; a running instance gets its missing
-    nodes.
-    """
+    """Start cloud and nodes, and wait until each node and all its pods are ready; add missing nodes to a running
+    instance."""
     made = materials()
     with locked(instance.folder):
         if instance.is_up:
@@ -102,12 +101,12 @@ def _lay_out_node(instance: Instance, name: str, made: Materials) -> None:
 
 
 def has_legacy_cgroups() -> bool:
-    """Whether the machine's control groups are of the first version."""
+    """Whether machines have control groups of version 1."""
     return any(each.kind == "cgroup" for each in cgroups.here())
 
 
 def boot(instance: Instance, name: str, made: Materials) -> None:
-    """Boot a machine with the disk that it has, and return when systemd is up."""
+    """Boot a machine with its existing disk, and wait until systemd is up."""
     machine, clouds = Machine(instance, name), Machine(instance, CLOUD)
     binds = {ROOT: [CHECKOUT]}
     binds |= cloud.programs(made.programs) if name == CLOUD else node.programs(made.programs, made.images)
@@ -121,7 +120,7 @@ def boot(instance: Instance, name: str, made: Materials) -> None:
 
 
 def down(instance: Instance) -> None:
-    """End an instance, also the remains of a crash, and remove its state."""
+    """End an instance, or clean up after a crash, and remove its state."""
     with locked(instance.folder):
         _down(instance)
 
@@ -158,7 +157,7 @@ def reboot(instance: Instance, name: str, *, offline: bool, later: str) -> None:
 
 
 def _move_clocks(node: Machine, clouds: Machine, later: str) -> None:
-    """Move the clocks of an ended node and of its cloud on; `0s` has both see the machine's time again."""
+    """Move the clocks of an ended node and of its cloud on; `0s` resets both to the machine's time."""
     units.require_x86()
     more = units.seconds(later)
     moved = more and clouds.moved + more

@@ -1,4 +1,4 @@
-"""Boots a machine of an instance, ends it, and runs commands on it."""
+"""Boots and ends a machine of an instance, and runs commands on it."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ echo $! >"$pid"
 """
 """A shell script that starts the machine as its only child, in the machine's control groups."""
 RUNNING = ("running", "degraded")
-"""systemd's states of a machine that is up."""
+"""The states in which systemd is up."""
 FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
 
 
 def faked(moved: int) -> tuple[str, ...]:
-    """The environment variables with which programs that use the C library see a time `moved` seconds ahead."""
+    """Return the environment in which programs that use the C library see a time `moved` seconds ahead."""
     # The fix has each wait of a thread, for a time by the other clock, keep a processor busy.
     clocks = ("DONT_FAKE_MONOTONIC=1", "FAKETIME_FORCE_MONOTONIC_FIX=0")
     return f"LD_PRELOAD={FAKETIME}", f"FAKETIME=+{moved}s", *clocks
@@ -45,7 +45,7 @@ def faked(moved: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The cloud or a node: an instance, and the name there, which is its host name, too."""
+    """The cloud or a node of an instance; its name there is also its host name."""
 
     instance: Instance
     name: str
@@ -56,7 +56,7 @@ class Machine:
 
     @property
     def pid(self) -> int:
-        """The machine's PID 1, as numbered on this machine. FailedError if it does not run."""
+        """Return the machine's PID 1 as this machine numbers it. FailedError if it does not run."""
         pid = self.instance.pid(self.name)
         if pid is None:
             raise FailedError(f"{self.name} of {self.instance.name} does not run; scripts/node up starts it")
@@ -67,7 +67,7 @@ class Machine:
         return self.instance.pid(self.name) is not None
 
     def start(self, layers: Sequence[Path], binds: Mapping[Path, Sequence[str]]) -> IO[bytes]:
-        """Make the namespaces; the machine boots when the caller closes the result."""
+        """Make the namespaces; the machine boots when the caller closes the returned pipe."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._give_identity()
         plan = self.folder / "plan.json"
@@ -96,7 +96,7 @@ class Machine:
         return shell.stdin
 
     def _child(self, unshare: int) -> int:
-        """PID 1 of the machine, once unshare has made it; 0 before."""
+        """Return the machine's PID 1, or 0 until unshare has made it."""
         try:
             children = Path(f"/proc/{unshare}/task/{unshare}/children").read_text().split()
         except FileNotFoundError as error:
@@ -119,7 +119,7 @@ class Machine:
         return self.try_run("systemctl", "is-system-running").stdout.strip() in RUNNING
 
     def end(self) -> None:
-        """End it as a power cut does, and remove its control groups; its disk stays."""
+        """End the machine as a power cut does, and remove its control groups; its disk stays."""
         pid = self.instance.pid(self.name)
         if pid is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -129,23 +129,24 @@ class Machine:
 
     @property
     def moved(self) -> int:
-        """The seconds by which its clock has been moved on."""
+        """Return the seconds by which its clock is ahead."""
         offset = self.folder / "later"
         return int(offset.read_text()) if offset.exists() else 0
 
     def enter(self, *command: str) -> list[str]:
-        """The command line that runs a command on the machine, with root's environment and the machine's clock."""
+        """Return the command line that runs a command on the machine, with root's environment and the machine's
+        clock."""
         namespaces = ("--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup")
         environment = (f"PATH={PATH}", "HOME=/root", f"TERM={os.environ.get('TERM', 'dumb')}", "LANG=C.UTF-8")
         clock = faked(self.moved) if self.moved else ()
         return ["nsenter", f"--target={self.pid}", *namespaces, "env", "-i", *environment, *clock, *command]
 
     def run(self, *command: str, stdin: str = "") -> str:
-        """Run a command on the machine, and return its output. Raises FailedError."""
+        """Run a command on the machine; return its output. Raises FailedError."""
         return run(*self.enter(*command), stdin=stdin)
 
     def try_run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """Run a command on the machine, whatever comes of it."""
+        """Run a command on the machine, ignoring failures."""
         return subprocess.run(
             self.enter(*command),
             stdin=subprocess.DEVNULL,
@@ -156,9 +157,9 @@ class Machine:
         )
 
     def write(self, path: str, text: str) -> None:
-        """Write a file of the machine while it runs."""
+        """Write a file of the running machine."""
         self.run("sh", "-c", 'mkdir -p "${1%/*}" && cat >"$1"', "sh", path, stdin=text)
 
     def in_network(self, *command: str) -> str:
-        """Run a command of this machine in the network of the other."""
+        """Run a command of this machine in the other machine's network namespace."""
         return run("nsenter", f"--target={self.pid}", "--net", *command)

@@ -1,6 +1,7 @@
-"""The network of an instance: a bridge at the cloud, a veth to each node, and faults that cut a node from its cloud.
+"""The network of an instance: a bridge at the cloud, a veth to each node, and faults that disconnect a node.
 
-Nodes reach each other over the bridge also when the cloud is cut off. The network is invisible outside the instance.
+Nodes reach each other over the bridge even when they are cut from the cloud. The network is invisible outside the
+instance.
 """
 
 from __future__ import annotations
@@ -35,27 +36,27 @@ RULES = {
 
 
 def number(node: str) -> int:
-    """The number of a node by its name, as in `edge-1`."""
+    """Return the number in a node's name, such as `edge-1`."""
     return int(node.rpartition("-")[2])
 
 
 def address(node: str) -> str:
-    """The address of a node."""
+    """Return the IP address of a node."""
     return f"10.77.0.{10 + number(node)}"
 
 
 def pods(node: str) -> str:
-    """The range of the addresses of a node's pods."""
+    """Return the address range of a node's pods."""
     return f"10.244.{number(node)}.0/24"
 
 
 def table(node: str) -> str:
-    """The name of the nft table, on the cloud's machine, that cuts off a node."""
+    """Return the name of the nft table, on the cloud's machine, that cuts off a node."""
     return f"cut-{node}"
 
 
 def rules(node: str, cut: Cut) -> str:
-    """The nft table that cuts a node: one statement a line."""
+    """Return the nft table that cuts off a node, one statement a line."""
     lines = [f"table ip {table(node)} {{"]
     for hook, direction in (("input", "saddr"), ("output", "daddr")):
         lines += [f"chain {hook} {{", f"type filter hook {hook} priority -10"]
@@ -65,7 +66,7 @@ def rules(node: str, cut: Cut) -> str:
 
 
 def lay_cloud(cloud: Machine) -> None:
-    """Set the cloud's address on the bridge."""
+    """Set up the bridge, with the cloud's address."""
     _ip(cloud, "link set lo up")
     _ip(cloud, f"link add {BRIDGE} type bridge")
     _ip(cloud, f"addr add {CLOUD_ADDRESS}/24 dev {BRIDGE}")
@@ -104,7 +105,7 @@ def cut_of(cloud: Machine, node: str) -> Cut | None:
 
 
 def cut(cloud: Machine, node: str, how: Cut) -> None:
-    """Cut a node from its cloud; it stays cut over reboots of the node."""
+    """Cut a node off from its cloud; it stays cut off over reboots."""
     heal(cloud, node)
     if how is Cut.DOWN:
         _ip(cloud, f"link set {node} down")

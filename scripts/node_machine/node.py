@@ -1,4 +1,4 @@
-"""A node: containerd, the CNI plugins and kubelet as a person sets them up for kubeadm, and how it joins."""
+"""A node: containerd, CNI plugins and kubelet, set up as a person does for kubeadm, and its join."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROGRAMS = {
     **{name: f"/opt/cni/bin/{name}" for name in ("bridge", "loopback", "host-local", "portmap")},
 }
 IMAGES = "/srv/images.tar"
-"""The archive of a node's images, on the node."""
+"""The path on the node of the archive of its images."""
 START_TIMEOUT = 60.0
 CONTAINERD_CONFIGURATION = """\
 version = 3
@@ -87,12 +87,12 @@ ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELE
 
 
 def programs(paths: Mapping[str, Path], archive: Path) -> dict[Path, list[str]]:
-    """A node's programs and images: sources and target folders."""
+    """Return a node's programs and images: sources and target folders."""
     return {archive: [IMAGES], **{paths[name]: [target] for name, target in PROGRAMS.items()}}
 
 
 def network_configuration(node: str) -> str:
-    """The pods' network of a node: a bridge. Addresses of pods are known to all of the instance."""
+    """Return the CNI configuration of a node's pods: a bridge. The instance routes the pods' addresses."""
     plugins = [
         {
             "type": "bridge",
@@ -137,7 +137,7 @@ def join_configuration(node: str) -> str:
 
 
 def lay_out(node: Machine, pause: str, *, legacy_cgroups: bool) -> None:
-    """Set containerd, the network and kubelet up, and import the images; kubelet waits for kubeadm."""
+    """Set up containerd, the network and kubelet, and import the images; kubelet waits for kubeadm."""
     systemd_cgroup = "false" if legacy_cgroups else "true"
     files = {
         "/etc/containerd/config.toml": CONTAINERD_CONFIGURATION.format(

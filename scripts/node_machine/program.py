@@ -1,4 +1,4 @@
-"""`scripts/node`: a real kubeadm node and its cloud in namespaces of this machine, by one command."""
+"""`scripts/node`: runs a real kubeadm node and its cloud in namespaces of this machine, by one command."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(instance: Instance, given: argparse.Namespace) -> int:
-    """Run one command of the parser."""
+    """Run one parsed command."""
     clouds = Machine(instance, CLOUD)
     match given.command:
         case "up":
@@ -92,7 +92,7 @@ def _command(given: Sequence[str]) -> list[str]:
 
 
 def become(command: Sequence[str]) -> None:
-    """Replace this process by a command."""
+    """Replace this process with a command."""
     os.chdir("/")
     os.execvp(command[0], [*command])  # noqa: S606 - a person speaks to it
 

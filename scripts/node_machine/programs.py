@@ -1,4 +1,4 @@
-"""Programs of a node and its cloud: recipes that the test control plane lacks, built once per user."""
+"""The programs of a node and its cloud that the test control plane lacks: how they are built, once per user."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl",
 
 
 def stamped(module: str, variable: str, prefix: str = "") -> Callable[[str], tuple[str, ...]]:
-    """The flags that write the version of a module into a variable of the program."""
+    """Return the linker flags that write a module's version into the program."""
     return lambda go_mod: build.stamped([f"{variable}={prefix}{build.required_version(go_mod, module)}"])
 
 
@@ -69,5 +69,5 @@ def ensure_programs() -> dict[str, Path]:
 
 
 def kubernetes_version() -> str:
-    """The Kubernetes of node and cloud, as in `v1.36.3`."""
+    """Return the Kubernetes version of node and cloud, such as `v1.36.3`."""
     return build.required_version(KUBERNETES.go_mod)

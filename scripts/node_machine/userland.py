@@ -40,7 +40,7 @@ MASKED = (
     *("e2scrub_all.timer", "fstrim.timer", "systemd-random-seed.service", "systemd-update-utmp.service"),
     *("sys-kernel-debug.mount", "sys-kernel-tracing.mount", "sys-kernel-config.mount", "dev-hugepages.mount"),
 )
-"""Units that a machine without a kernel of its own has no use for, or that would change this machine's."""
+"""Units that are useless on a machine without its own kernel, or that would change this machine's."""
 CHECKOUT, WHEELS = "/srv/edgehub", "/srv/wheels"
 """Paths on each machine: the checkout, read-only, and the wheels of the hub's dependencies."""
 HUB, MANAGER = "/srv/hub", "/srv/manager"
@@ -63,7 +63,7 @@ command() {{
 command {HUB}/bin/python hub edgehub
 command {MANAGER}/bin/python manager edgehub-manager
 """
-"""Makes the environments, and the commands `edgehub` and `edgehub-manager`, of the checkout."""
+"""Shell script that makes the Python environments of the checkout, and its commands `edgehub` and `edgehub-manager`."""
 NETWORK_FILES = ("/etc/resolv.conf", "/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt")
 """The files by which this machine reaches the package index."""
 
@@ -77,9 +77,8 @@ def ensure_userland() -> list[Path]:
 
 
 def _ensure(kind: str, made_of: Sequence[str], make: Callable[[Path], None]) -> Path:
-    """Return the folder of this kind for these inputs. It is made under another name and renamed, so that it is never
-    incomplete.
-    """
+    """Return the folder of this kind for these inputs. A missing one is made under another name and renamed, so that no
+    folder is incomplete."""
     digest = hashlib.sha256("\0".join(made_of).encode()).hexdigest()[:16]
     folder = cache_folder(os.environ) / f"{kind}-{digest}"
     if not folder.exists():
@@ -95,7 +94,7 @@ def _ensure(kind: str, made_of: Sequence[str], make: Callable[[Path], None]) -> 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep other runs from making the same."""
+    """Hold a lock, so that no other run makes the same folder."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_suffix(".lock").open("w") as lock:
         try:
@@ -165,7 +164,7 @@ exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root chroot "$4" sh
 
 
 def _script() -> str:
-    """The installation as a script that brings its files along."""
+    """Return the installation as a script that contains its files."""
     files = {f"/locks/{name}.lock": ROOT / "requirements" / f"{name}.lock" for name in ("hub", "manager")}
     files |= {name: Path(name) for name in NETWORK_FILES if Path(name).exists()}
     written = [

@@ -1,2 +1,1 @@
-"""Rendering of bindings into a workload: one pure function, the record by which it is undone, and the fields it
-sets."""
+"""Rendering of bindings into a workload: one pure function, the record that undoes it, and the fields that it sets."""

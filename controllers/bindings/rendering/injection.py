@@ -61,10 +61,10 @@ from kube.requests.label_syntax import key_faults, value_faults
 from kube.wire.json_fields import write_json
 
 MAX_WORK = 32 * 1024 * 1024
-"""Bytes of a pod spec and its items, times the slots and recorded fields to find in it. At most a rendering takes a
-third of a second; 300 variables in a pod spec of 50 KB take half of that."""
+"""The most work of one rendering: bytes of a pod spec and its items, times the slots and recorded fields to find in it.
+This much takes a third of a second; 300 variables in a pod spec of 50 KB are half of it."""
 SCAN = 16
-"""The cost factor of an element that a record identifies by value, for which a list must be searched."""
+"""Cost factor of a recorded list element that is identified by its value: finding it scans the list."""
 
 VOLUMES = {
     "configMap": ("configmap", ("configMapClaim", "configMapSource"), "configMapTarget"),
@@ -84,7 +84,7 @@ class BindingItem:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The surroundings of a workload: its pool, and whether a HorizontalPodAutoscaler sets its replicas."""
+    """The workload's environment: its pool, and whether a HorizontalPodAutoscaler sets its replicas."""
 
     pool: str = ""
     autoscaled: bool = False
@@ -92,7 +92,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A slot of a binding that the workload does not have."""
+    """An item that is not injected, because the workload lacks its slot."""
 
     binding: str
     slot: str
@@ -104,7 +104,7 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Overridden:
-    """A slot that a later binding also set, to another value."""
+    """A slot to which a later binding gave another value."""
 
     binding: str
     slot: str
@@ -113,7 +113,8 @@ class Overridden:
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """`workload` is the rendered object, `record` its annotation; the rest is for the status of bindings."""
+    """The result: `workload` is the rendered object, `record` its annotation; the rest is for the status of
+    bindings."""
 
     workload: Json
     record: Record
@@ -124,7 +125,7 @@ class Rendering:
 def render(incoming: Json, record: Record, items: Iterable[BindingItem], target: Target) -> Rendering:
     """Return the workload with the items injected in order; a later item wins. `incoming` is not changed.
 
-    If the record or the items cost too much to render, they count as absent, and the items are skipped.
+    A record, or items, beyond MAX_WORK are ignored: the items are then reported as skipped.
     """
     items = list(items)
     size = len(write_json(pod_spec(incoming)))
@@ -155,7 +156,7 @@ def render(incoming: Json, record: Record, items: Iterable[BindingItem], target:
 def _refused(
     incoming: Json, record: Record, skipped: tuple[Skipped, ...], overridden: tuple[Overridden, ...] = ()
 ) -> Rendering:
-    """The base, without any item."""
+    """Return the base without any items, each of which is skipped for the same reason."""
     workload = copied(incoming)
     _restore(workload, record)
     _annotate(workload, "")
@@ -163,7 +164,7 @@ def _refused(
 
 
 def _too_much(items: list[BindingItem], size: int) -> str:
-    """Return why these items are not injected into a pod spec of this size; "" if they are."""
+    """Return why rendering these items into a pod spec of this size costs too much; "" if it does not."""
     slots, patching = 0, set[str]()
     for item in items:
         size += len(write_json(item.fields))
@@ -217,7 +218,7 @@ class _Injections:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A field that a patch had set, and its live value, which the API server may have completed by defaults."""
+    """A field that a patch had set, and its live value, to which the API server may have added defaults."""
 
     injected: Value
     live: Value
@@ -258,7 +259,7 @@ def _inject(workload: Json, wishes: _Injections) -> tuple[dict[Slot, RecordEntry
 def _patch(
     workload: Json, wishes: _Injections, target: Target, held: Mapping[Slot, _Held]
 ) -> dict[Slot, RecordEntry]:
-    """Apply the patches; return the changed fields. `held` is the result of `_restore`."""
+    """Apply the patches; return the changed fields. `held` comes from `_restore`."""
     spec = pod_spec(workload)
     before = copied(spec)
     for binding, patches in itertools.groupby(wishes.patches, key=lambda patch: patch.binding):
@@ -306,7 +307,7 @@ def _annotate(workload: Json, note: str) -> None:
 
 
 def _holds(slot: Slot, live: Value, injected: Value) -> bool:
-    """Whether a slot still has the injected value. The API server may have completed a strategy by further fields."""
+    """Whether a slot still has the injected value. The API server may have added defaults to a strategy."""
     if slot == STRATEGY and isinstance(injected, dict) and isinstance(live, dict):
         inner, wanted = mapping(live.get("rollingUpdate")), mapping(injected.get("rollingUpdate"))
         return live.get("type") == injected.get("type") and wanted.items() <= inner.items()
@@ -314,14 +315,14 @@ def _holds(slot: Slot, live: Value, injected: Value) -> bool:
 
 
 def _satisfies(slot: Slot, base: Value, wanted: Value) -> bool:
-    """Whether the base already has an item's value. Of a strategy only the type counts."""
+    """Whether the base already has an item's value. Strategies are compared by type only."""
     if slot == STRATEGY and isinstance(base, dict) and isinstance(wanted, dict):
         return bool(base.get("type") == wanted["type"])
     return base == wanted
 
 
 def _wish(workload: Json, item: BindingItem, target: Target, wishes: _Injections) -> None:
-    """Record an item's wish. An unknown item, which the schema refuses, has none."""
+    """Add an item's value, or the reason why it is skipped, to `wishes`. An unknown item adds none."""
     kind, value = next(iter(item.fields.items()), ("", None))
     if kind == "replicas" and isinstance(value, int):
         if target.autoscaled:
@@ -354,7 +355,7 @@ def _wish_to_wait(workload: Json, binding: str, seconds: int, wishes: _Injection
 
 
 def _wish_of_pods(binding: str, kind: str, claims: Mapping[str, str], pool: str, wishes: _Injections) -> None:
-    """The labels or annotations to set. An invalid one is skipped: the API server would refuse the workload."""
+    """Add the labels or annotations of pods. Invalid ones are skipped: the API server would refuse the workload."""
     for key, claim in claims.items():
         slot, value = Slot(POD_LABEL if kind == "podLabels" else POD_ANNOTATION, key), _filled(claim, pool)
         if slot.kind == POD_LABEL and (key_faults(key) or value_faults(value)):
@@ -395,5 +396,5 @@ def _wish_of_volume(
 
 
 def _filled(value: object, pool: str) -> str:
-    """Replace the placeholders in an item's text by the pool's name."""
+    """Replace the placeholders in an item's text with the pool's name."""
     return text(value).replace("{{nodepool-name}}", pool).replace("{{nodepool}}", pool)

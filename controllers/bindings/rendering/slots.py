@@ -1,8 +1,8 @@
-"""The fields of a workload that a binding may set. Each is a slot: it has a name, can be read and can be written. Pure.
+"""The fields of a workload that a binding may set. Each is a slot, with a name, a reader and a writer. Pure.
 
 A slot's name is its key in the record on the workload: `replicas`, `strategy`, `minreadyseconds`, `image/<container>`,
 `env/<container>/<variable>`, `configmap/<volume>`, `secret/<volume>`, `pvc/<volume>`, and of the pod template
-`label/<key>` and `annotation/<key>`. Changes by patches are in the record as `field/<path>` (`template_fields`).
+`label/<key>` and `annotation/<key>`. Changes by patches are recorded as `field/<path>` (`template_fields`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DEPLOYMENT = "Deployment"
 STATEFUL_SET = "StatefulSet"
 DAEMON_SET = "DaemonSet"
 PROGRESS_DEADLINE = 600
-"""Seconds: the default of a Deployment's progressDeadlineSeconds, below which minReadySeconds must be."""
+"""Seconds: the default progressDeadlineSeconds of a Deployment. minReadySeconds must be less."""
 STRATEGIES: dict[tuple[str, str], Json] = {
     (DEPLOYMENT, "Recreate"): {"type": "Recreate"},
     (DEPLOYMENT, "RollingUpdate"): {
@@ -36,20 +36,20 @@ STRATEGIES: dict[tuple[str, str], Json] = {
         "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1},
     },
 }
-"""The strategies by kind and type, with the defaults that the API server adds: its stored form must equal the record.
-"""
+"""Strategies by kind and type, with the API server's defaults, so that the record equals the stored form."""
 
 type Value = str | int | Json | None
 """The value of a slot: a number, a strategy, an image, an env entry, a name, a label. None: the field is absent."""
 
 
 class SlotUnavailable(Exception):
-    """The workload has no place for a slot. The argument is the reason, as a condition names it."""
+    """The workload lacks a slot. The argument is the reason that the binding's condition reports."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Slot:
-    """`part` is the container, the volume or the key of a label, `variable` the name of an environment variable."""
+    """A field that a binding may set. `part` is the container, volume or label key, `variable` an environment
+    variable."""
 
     kind: str
     part: str = ""
@@ -60,7 +60,7 @@ class Slot:
 
 
 FIELD = "field"
-"""The kind of slots that are fields of the pod spec. `part` is the path."""
+"""The kind of slots that are fields of the pod spec; their `part` is the path."""
 REPLICAS = Slot("replicas")
 STRATEGY = Slot("strategy")
 MIN_READY = Slot("minreadyseconds")
@@ -69,7 +69,7 @@ POD_ANNOTATION = "annotation"
 
 
 def parse_slot(name: str) -> Slot:
-    """The slot of a name in a record; ValueError if there is none of this name."""
+    """Parse the name of a slot in a record; ValueError for any other name."""
     match name.split("/", 2):
         case ["replicas" | "strategy" | "minreadyseconds" as kind]:
             return Slot(kind)
@@ -85,7 +85,7 @@ def parse_slot(name: str) -> Slot:
 
 
 def read_slot(workload: Json, slot: Slot) -> Value:
-    """The value of a slot; SlotUnavailable if the workload has none."""
+    """Return the value of a slot; SlotUnavailable if the workload lacks the slot."""
     parent, key = _location(workload, slot)
     if slot.kind == "env":
         index = _env_index(parent, slot.variable)
@@ -97,10 +97,8 @@ def read_slot(workload: Json, slot: Slot) -> Value:
 
 
 def write_slot(workload: Json, slot: Slot, value: Value) -> None:
-    """Set a slot, or by None remove it. A new environment variable goes to the end.
-
-    SlotUnavailable as in `read_slot`.
-    """
+    """Set a slot; None removes it. A new environment variable is appended. SlotUnavailable if the workload lacks the
+    slot."""
     parent, key = _location(workload, slot)
     if slot.kind == "env":
         _write_env(parent, slot.variable, value)
@@ -113,12 +111,13 @@ def write_slot(workload: Json, slot: Slot, value: Value) -> None:
 
 
 def pod_spec(workload: Json) -> Json:
-    """The spec of a workload's pod template; an empty object if it has none."""
+    """Return the spec of a workload's pod template; an empty object if it has none."""
     return mapping(_template(workload).get("spec"))
 
 
 def fits(slot: Slot, value: object) -> bool:
-    """Whether a value from a record has the type of the slot: any editor of the workload may have written it."""
+    """Whether a value from a record has the slot's type. Anyone who may edit the workload may have written the
+    record."""
     if value is None:
         return True
     if slot in (REPLICAS, MIN_READY):
@@ -131,7 +130,7 @@ def fits(slot: Slot, value: object) -> bool:
 
 
 def normal(value: Json) -> Json:
-    """An env entry as the API server stores it: without an empty value."""
+    """Return an env entry as the API server stores it: without an empty value."""
     return {key: field for key, field in value.items() if (key, field) != ("value", "")}
 
 
@@ -142,7 +141,7 @@ def mounts(container: Json, volume: str) -> bool:
 
 
 def find_container(workload: Json, name: str) -> Json:
-    """The container or, if there is none, the init container of this name; SlotUnavailable without one."""
+    """Return the container or, failing that, the init container of this name; SlotUnavailable if there is neither."""
     spec = pod_spec(workload)
     for container in [*objects(spec.get("containers")), *objects(spec.get("initContainers"))]:
         if container.get("name") == name:
@@ -155,7 +154,7 @@ def _template(workload: Json) -> Json:
 
 
 def _location(workload: Json, slot: Slot) -> tuple[Json, str]:
-    """The object that holds a slot, and the key in it; SlotUnavailable if the workload has none."""
+    """Return the object that holds a slot, and the key in it; SlotUnavailable if the workload lacks the slot."""
     spec, pod_metadata = mapping(workload.get("spec")), mapping(_template(workload).get("metadata"))
     match slot.kind:
         case "replicas":
@@ -196,7 +195,7 @@ def _volume_source(workload: Json, name: str, source: str) -> Json:
 
 
 def _env_index(container: Json, variable: str) -> int | None:
-    """The index of the last entry with a name, which kubelet uses if there are several."""
+    """Return the index of the last entry with a name, which kubelet uses if there are several."""
     names = [variable.get("name") for variable in objects(container.get("env"))]
     return len(names) - 1 - names[::-1].index(variable) if variable in names else None
 
@@ -232,12 +231,12 @@ def _write_env(container: Json, variable: str, value: Value) -> None:
 RECORD = "apps.openyurt.io/config-bindings"
 """The annotation of a workload that holds the record."""
 LARGEST_RECORD = 128 * 1024
-"""Bytes, half of the API server's limit for all annotations of an object. A longer record is not the manager's."""
+"""Bytes of a record, half of the API server's limit for an object's annotations. The manager writes no longer one."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordEntry:
-    """The record's entry of a slot: its base and the injected value. `at` is the index of a list's element."""
+    """A slot in the record: its base value and the injected one. `at` is the index of a list element."""
 
     base: Value
     injected: Value
@@ -248,7 +247,7 @@ type Record = Mapping[Slot, RecordEntry]
 
 
 def read_record(workload: Json) -> Record:
-    """The record of a workload, empty without one."""
+    """Parse the record of a workload; empty if it has none."""
     note = texts(metadata(workload).get("annotations")).get(RECORD, "").encode()
     if len(note) > LARGEST_RECORD:
         reached("record of a binding")
@@ -268,7 +267,7 @@ def read_record(workload: Json) -> Record:
 
 
 def format_record(record: Record) -> str:
-    """The annotation's value, "" for an empty record."""
+    """Format the record for the annotation; "" for an empty record."""
     entries = {
         str(slot): {"was": entry.base, "set": entry.injected, **({"at": entry.at} if entry.at else {})}
         for slot, entry in record.items()

@@ -1,7 +1,7 @@
 """The differences of two pod specs, field by field, so that each can be undone independently. Pure.
 
 The patches of a binding may change anything in a pod spec. The record stores their changes as fields: a value in an
-object, an element of a list, or a whole list. A change to one container leaves the record of the others valid.
+object, an element of a list, or a complete list. A change to one container leaves the records of the others valid.
 
 A field's path names elements as strategic merge patches do: `containers/name=app/env/name=SITE/value`. An element of a
 list without a merge key is named by its JSON, as in `tolerations/{"operator":"Exists"}`. A list whose elements have
@@ -35,7 +35,7 @@ MERGE_KEYS: Mapping[str, str] = {
     "topologySpreadConstraints": "topologyKey",
     "items": "key",
 }
-"""The field that names an element of a list, by the list's name (patchMergeKey, listMapKey of k8s.io/api/core/v1)."""
+"""The field that identifies an element, by the list's name (patchMergeKey, listMapKey in k8s.io/api/core/v1)."""
 
 NAMING_KEYS = frozenset(MERGE_KEYS.values())
 
@@ -56,13 +56,13 @@ type Path = tuple[str, ...]
 
 
 class NoField(Exception):
-    """A path leads through an object or element that is not there."""
+    """A path leads through an object or element that does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """The value of a field before and after a change; None if absent. `at` is the index of an element where it is
-    present."""
+    """The value of a field before and after a change; None if absent. `at` is the index of a list element, from the
+    side that has it."""
 
     before: Any
     after: Any
@@ -73,7 +73,7 @@ type Changes = Mapping[Path, FieldChange]
 
 
 def format_path(path: Path) -> str:
-    """A path as a JSON pointer without its first slash."""
+    """Format a path as a JSON pointer without its first slash."""
     return "/".join(part.replace("~", "~0").replace("/", "~1") for part in path)
 
 
@@ -82,7 +82,7 @@ def parse_path(text: str) -> Path:
 
 
 def differences(before: Json, after: Json) -> dict[Path, FieldChange]:
-    """The fields in which two pod specs differ. Fields are never nested."""
+    """Return the fields in which two pod specs differ. No field contains another."""
     changes: dict[Path, FieldChange] = {}
     _compare_objects(before, after, (), changes)
     return changes
@@ -123,7 +123,7 @@ def restore(spec: Json, changes: Changes) -> dict[Path, Any]:
 
 
 def complete(spec: Json, live: Mapping[Path, Any]) -> None:
-    """Set fields of a pod spec to their live values. Missing ones stay missing."""
+    """Set fields of a pod spec to their live values. Fields that the pod spec lacks stay absent."""
     fields = _Fields(spec)
     for path, value in live.items():
         with contextlib.suppress(NoField):
@@ -148,7 +148,7 @@ class _FieldLocation:
         return self.holder.get(self.key) if isinstance(self.holder, dict) else self.holder[self.key]
 
     def set(self, value: Any) -> None:
-        """Set a member, or by None remove it, or set an element that is there."""
+        """Set or, with None, remove a member of an object; or replace an existing element of a list."""
         if isinstance(self.key, str) and value is None:
             self.holder.pop(self.key, None)
         elif self.key is not None and value is not None:
@@ -156,16 +156,16 @@ class _FieldLocation:
 
 
 class _Fields:
-    """Finds the fields of a pod spec. It indexes each list once: a record may name thousands of its elements."""
+    """An index of a pod spec's fields. It scans each list once, because a record may name thousands of its elements."""
 
     def __init__(self, spec: Json) -> None:
         self._spec = spec
         self._indexes: dict[tuple[int, str], dict[str, int]] = {}
 
     def find(self, path: Path, *, exact: bool) -> _FieldLocation:
-        """The location of a field; NoField if its parent is missing.
+        """Return the location of a field; NoField if its parent does not exist.
 
-        An element that is named by its value may have been completed by the API server, unless `exact`.
+        Unless `exact`, an element that is named by its value also matches one to which the API server added defaults.
         """
         above: Any = None
         holder: Any = self._spec
@@ -182,7 +182,8 @@ class _Fields:
         return name if isinstance(holder, dict) else self._index(holder, name, exact=exact)
 
     def _index(self, elements: list[Any], name: str, *, exact: bool) -> int | None:
-        """The index of the element of a name; of one named by its value the same one before one that was completed."""
+        """Return the index of the element with a name. For a name that is a value, an equal element precedes one with
+        added defaults."""
         try:
             wanted = orjson.loads(name)
         except orjson.JSONDecodeError:
@@ -195,7 +196,8 @@ class _Fields:
         return index
 
     def _indexed(self, elements: list[Any], key: str) -> dict[str, int]:
-        """The first index of each element by its name: by a merge key, or by its value where `key` is empty."""
+        """Return the first index of each element by its name: a merge key's value or, if `key` is empty, the element's
+        JSON."""
         index = self._indexes.get((id(elements), key))
         if index is None:
             index = self._indexes[id(elements), key] = {}
@@ -208,7 +210,8 @@ class _Fields:
 
 
 def covers(live: Any, wanted: Any, path: Path) -> bool:
-    """Whether a live value is the wanted one as the API server stores it.
+    """Whether `live` is `wanted` as the API server stores it: with defaults, without empty values, with normalised
+    quantities.
 
     The API server adds defaults to objects, leaves out empty, false and 0 values, and writes quantities its own way.
     """
@@ -268,7 +271,7 @@ def _compare_lists(before: list[Any], after: list[Any], path: Path, changes: dic
 
 
 def _naming(name: str, before: list[Any], after: list[Any]) -> Callable[[Any], str] | None:
-    """Unique names of the elements of a list; None if it has none."""
+    """Return unique names of the elements of a list; None if there are none."""
     key = MERGE_KEYS.get(name, "")
 
     def by_key(element: Any) -> str:
@@ -292,7 +295,7 @@ def _unique(elements: list[Any], name_of: Callable[[Any], str]) -> bool:
 
 
 def same_quantity(left: Any, right: Any, path: Sequence[str]) -> bool:
-    """True if two values of a pod spec's field are the same quantity. False for fields that are not quantities.
+    """Whether two values of a pod spec's field are the same quantity; False for fields that are not quantities.
 
     The API server stores `0.5` as `500m`; the rules are those of apimachinery's pkg/api/resource/quantity.go.
     """
@@ -303,7 +306,7 @@ def same_quantity(left: Any, right: Any, path: Sequence[str]) -> bool:
 
 
 def parse_quantity(value: Any) -> Decimal | None:
-    """A quantity as a number, None for other text."""
+    """Parse a quantity; None if the text is not one."""
     match = _QUANTITY.fullmatch(str(value)) if isinstance(value, str | int | float) else None
     if match is None or not any(map(str.isdigit, match[1])):
         return None
@@ -311,15 +314,15 @@ def parse_quantity(value: Any) -> Decimal | None:
 
 
 ROOT = "/spec/template/spec"
-"""The prefix of all paths in patches."""
+"""The prefix of all paths in JSON patches."""
 OPERATIONS = frozenset({"add", "remove", "replace"})
 MAX_DEPTH = 64
-"""Objects and lists in each other in a patch's value. A pod spec has a dozen; the API server takes hundreds, on which
-every recursion here would fail."""
+"""Nesting depth of a patch's value. A pod spec has a dozen levels; the API server accepts hundreds, which would exceed
+Python's recursion limit here."""
 
 
 def depth(value: Any) -> int:
-    """The nesting depth of objects and lists."""
+    """Return the nesting depth of objects and lists."""
     depth, level = 0, [value]
     while level := [node for node in level if isinstance(node, dict | list)]:
         depth += 1
@@ -328,9 +331,9 @@ def depth(value: Any) -> int:
 
 
 def patch_pod_spec(spec: Json, patch: Json, fill: Callable[[str], str]) -> str:
-    """Apply one patch to a pod spec, which changes. Returns why the pod spec has no place for it, or "".
+    """Apply one patch to a pod spec in place. Return why it cannot be applied, or "".
 
-    `fill` puts the pool's name into the texts of the value.
+    `fill` replaces the pool's placeholders in the texts of the value.
     """
     path, operation = text(patch.get("path")), text(patch.get("operation"))
     pointer = path.removeprefix(ROOT)
@@ -349,7 +352,8 @@ def patch_pod_spec(spec: Json, patch: Json, fill: Callable[[str], str]) -> str:
 
 
 def _filled(value: Any, fill: Callable[[str], str]) -> Any:
-    """A copy of a value with its texts filled. Members that are null go: the API server does not store them."""
+    """Copy a value with its texts filled in and its null members removed, because the API server does not store
+    those."""
     match value:
         case str():
             return fill(value)
@@ -362,9 +366,9 @@ def _filled(value: Any, fill: Callable[[str], str]) -> Any:
 
 
 def _is_repeated(spec: Json, pointer: str, value: Any) -> bool:
-    """Whether an element is added to a list that has one of this name. The API server refuses such lists.
+    """Whether a list already has an element with the name of an added one. The API server refuses such lists.
 
-    Of ports and mounts the API server takes several with one key, so only names count.
+    Ports and mounts may share their merge key, so only elements with a `name` count.
     """
     *parents, _ = pointer[1:].split("/")
     location: Any = spec

@@ -1,4 +1,4 @@
-"""The load of one node: its writers' writes, the lives of its hub, and the checks between."""
+"""The load of one node: the writes to it, the kills of its hub, and the checkpoints."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ from tests.hub.support.process import Hub
 from tests.support.background import beside
 
 LABEL = "node.kubernetes.io/instance-type"
-"""A label that a kubelet may change with its status."""
+"""A label that a kubelet may change together with its status."""
 
 
 @dataclass(slots=True)
 class Written:
-    """The writes of one object, by their numbers."""
+    """The writes of one object, by number."""
 
     accepted: int = 0
     last: int = 0
-    """The last that was sent, accepted or not."""
+    """The last number sent, accepted or not."""
     seen: int = 0
-    """The last that the cloud showed."""
+    """The last number that the cloud showed."""
     wrong: list[str] = field(default_factory=list)
-    """The findings since the last checkpoint."""
+    """The errors since the last checkpoint."""
 
 
 @dataclass(slots=True)
 class Figures:
-    """The counts of a run, and its faults."""
+    """The counts of a run, and its errors."""
 
     kills: int = 0
     accepted: int = 0
     offline: int = 0
-    """Accepted while the link was refused."""
+    """Writes accepted while the link was refused."""
     unknown: int = 0
     replayed: int = 0
     refused: int = 0
     excused: int = 0
-    """Faults of objects of which a hub had logged that the disk took longer than a second."""
+    """Errors of objects for which a hub had logged that the disk took longer than a second."""
     waits: list[float] = field(default_factory=list)
     """Seconds to each answer."""
     faults: list[str] = field(default_factory=list)
@@ -60,7 +60,7 @@ class Figures:
 
 
 def flips(number: int) -> str:
-    """A state that follows from a write's number, and returns to earlier values."""
+    """Derive a condition's state from a write's number; it returns to earlier values."""
     return "True" if number * 2654435761 % 7 < 4 else "False"
 
 
@@ -82,7 +82,7 @@ def event(node: str, name: str, count: int) -> Json:
 
 
 def found_in(obj: Json) -> tuple[int, bool]:
-    """The number of the write that an object shows, and whether its other fields follow from it."""
+    """Return the number of the write that an object shows, and whether its other fields agree with it."""
     status = obj.get("status", {})
     match obj["kind"]:
         case "Event":
@@ -99,7 +99,7 @@ def found_in(obj: Json) -> tuple[int, bool]:
 
 
 def path_of(obj: Json) -> str:
-    """The path of a node, pod or event."""
+    """Return the API path of a node, pod or event."""
     metadata = obj["metadata"]
     scope = f"namespaces/{metadata['namespace']}/" if "namespace" in metadata else ""
     return f"/api/v1/{scope}{obj['kind'].lower()}s/{metadata['name']}"
@@ -111,18 +111,18 @@ STRATEGIC = "application/strategic-merge-patch+json"
 CHECK_EVERY = 10
 """Kills between two checkpoints."""
 SETTLED = 180.0
-"""Seconds in which everything that waits must reach the cloud, on busy cores."""
+"""Seconds in which all pending writes must reach the cloud, on busy cores."""
 TAIL = 20
-"""Lines of the hub's log that report an entry that stays."""
+"""Lines of the hub's log that a report quotes about a pending write."""
 DISK_IS_LATE = re.compile(rb"answers before a write of (\S+) is on disk|keeps an older write of (\S+):")
-"""The hub's log line about an object when the disk takes longer than a second: then a kill may lose the write."""
+"""The hub's log line about an object whose write took the disk longer than a second: a kill may then lose it."""
 RULES = "/api/v1/namespaces/kube-system/configmaps"
 EVENTS = "/api/v1/namespaces/default/events"
 RULE_SETS = ("kube-proxy,coredns", "kube-proxy")
 
 
 class Storm:
-    """The storm of one node."""
+    """The load and the kills of one node."""
 
     def __init__(
         self,
@@ -142,14 +142,14 @@ class Storm:
         self._node = f"/api/v1/nodes/{hub.node}"
         self._pods = [f"/api/v1/namespaces/default/pods/{name}" for name in pods_of(hub.node)]
         self._events_written: dict[str, str] = {}
-        """The path of the event that each writer counts."""
+        """The path of the event that each writer updates."""
         self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30))
         self._goes = asyncio.Event()
         self._idle = asyncio.Event()
         self._busy = self._logged = 0
 
     async def run(self, next_kill: Callable[[], int | None]) -> None:
-        """Kill the hub again and again, until `next_kill` returns None."""
+        """Kill and restart the hub until `next_kill` returns None."""
         work = (
             self._report(self._node, node_status),
             *(self._report(path, pod_status) for path in self._pods),
@@ -165,7 +165,7 @@ class Storm:
             await self._check()
 
     async def begin(self) -> None:
-        """Read as kubelet: in an outage the hub can answer only reads that it has served before."""
+        """Read as kubelet does: in an outage the hub answers only reads that it has served before."""
         await asyncio.to_thread(self._hub.start)
         node = self._hub.node
         for selected in (
@@ -179,7 +179,7 @@ class Storm:
         await asyncio.to_thread(self._hub.kill)
 
     async def _kill(self, number: int) -> None:
-        """Run the hub once, with or without an outage, until a random moment."""
+        """Run the hub once, with or without an outage, and kill it at a random moment."""
         if self._random.random() < 0.7:
             await asyncio.to_thread(self._link.refuse)
         await asyncio.to_thread(lambda: self._hub.start(ready=False))
@@ -199,7 +199,7 @@ class Storm:
         self._found.kills += 1
 
     async def _check(self) -> None:
-        """Let all that waits reach the cloud, and compare."""
+        """Wait until all pending writes have reached the cloud, and compare."""
         await asyncio.to_thread(self._link.carry)
         await asyncio.to_thread(self._hub.start)
         async with asyncio.timeout(SETTLED):
@@ -230,7 +230,7 @@ class Storm:
         self._found.kills += 1
 
     def _late_on_disk(self) -> set[str]:
-        """The objects of which the hub has logged since the last checkpoint that the disk is late."""
+        """Return the objects for which the hub has logged a late disk since the last checkpoint."""
         with (self._hub.folder / "hub.log").open("rb") as log:
             log.seek(self._logged)
             text = log.read()
@@ -238,7 +238,7 @@ class Storm:
         return {name.decode() for groups in DISK_IS_LATE.findall(text) for name in groups if name}
 
     def _in_cloud(self) -> dict[str, Json]:
-        """The objects of this node, by path."""
+        """Return the objects of this node in the cloud, by path."""
         admin = self._cloud.admin
         objects = [admin.get(path) for path in (self._node, *self._pods)]
         listed = admin.get(EVENTS, fieldSelector=f"involvedObject.name={self._hub.node},reason=Storm")[
@@ -278,7 +278,7 @@ class Storm:
     async def _write(
         self, method: str, target: str, written: Written, body: Json, *, number: int = 0
     ) -> None:
-        """Send one write while the load runs, and record its outcome."""
+        """Send one write under load, and record its outcome."""
         await self._goes.wait()
         number = written.last = number or written.last + 1
         is_offline, began = self._link.mode is not Mode.PASS, time.perf_counter()
@@ -309,5 +309,5 @@ class Storm:
 
 
 def pods_of(node: str) -> list[str]:
-    """The names of a node's pods."""
+    """Return the names of a node's pods."""
     return [f"{node}-{number}" for number in range(PODS)]

@@ -1,4 +1,4 @@
-"""Runs the loads of several nodes side by side before one control plane, and prints their findings."""
+"""Runs the loads of several nodes concurrently against one control plane, and prints the errors found."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from tests.hub.support.process import Hub
 from tests.support.background import beside
 
 NODES = 6
-"""The number that keeps two cores busy: a hub mostly waits for the moment of its end."""
+"""The number of nodes that keeps two cores busy: a hub mostly waits to be killed."""
 WATCHED = ("nodes", "pods", "events")
 MAX_QUOTED = 2000
 
 
 class CloudWatch:
-    """Looks at each version that the cloud has had of each object."""
+    """A watch at the cloud that checks each version of each object."""
 
     def __init__(self, cloud: RealCloud, storms: Sequence[Storm], moved: Notifier) -> None:
         """`moved` is notified of each event."""
         self._cloud, self._storms, self._moved = cloud, storms, moved
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Watch until cancelled."""
         await asyncio.gather(
             *(self._watch(f"/api/v1/{resource}?watch=1&resourceVersion=0") for resource in WATCHED)
         )
@@ -73,7 +73,7 @@ class CloudWatch:
 
 
 def measure(kills: int, seed: int) -> Figures:
-    """Kill hubs so often."""
+    """Kill hubs this many times."""
     with ExitStack() as stack:
         cloud, root = stack.enter_context(new_cloud())
         nodes = [f"node-{number}" for number in range(NODES)]
@@ -124,7 +124,7 @@ async def _measured(hubs: list[tuple[Hub, Link]], cloud: RealCloud, kills: int, 
 
 
 def report(figures: Figures) -> None:
-    """Print the figures; exit status 1 where a write was lost or went over a newer one."""
+    """Print the figures; exit status 1 if a write was lost, or overwrote a newer one."""
     waits = sorted(figures.waits)
     for name, value in (
         ("kills", figures.kills),

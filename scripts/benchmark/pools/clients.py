@@ -1,6 +1,6 @@
 """Followers without a hub, for `scripts/bench --pool`: the hub's own reflector reads from a leader's peer port.
 
-Each follower has its node's certificate and a loopback address of its own. All run in one process beside the bench. The
+Each follower has its node's certificate and its own loopback address. All run in one process beside the bench. The
 bench requests their state by a line on standard input, and gets a line of JSON.
 """
 
@@ -33,7 +33,7 @@ SLICES = ListWatch(ResourceType("discovery.k8s.io", "v1", "endpointslices"))
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A node: the address that it calls from, and the files of its client certificate."""
+    """A follower's node: its loopback address, and the files of its client certificate."""
 
     address: str
     certificate: str
@@ -41,7 +41,7 @@ class Caller:
 
 
 class PeerSession(PooledSession):
-    """One HTTP/2 connection over TLS to each leader, as of a hub."""
+    """A session with one HTTP/2 connection over TLS to each leader, like a hub's."""
 
     scheme = "https"
 
@@ -63,7 +63,7 @@ class PeerSession(PooledSession):
 
 
 class Leaders:
-    """A `kube.reflector.upstream.Upstream`: one leader, and the next one when it fails."""
+    """A `kube.reflector.upstream.Upstream` that reads from one leader, and from the next one when it fails."""
 
     is_up = is_shared = True
 
@@ -71,16 +71,16 @@ class Leaders:
         self._store = store
         self._clients = [Client(session, url, {}) for url in urls]
         self.at = 0
-        """The number of the leader that is read from."""
+        """The index of the current leader."""
 
     is_elsewhere = True
 
     async def leaves_cloud(self) -> bool:
-        """Always true: it reads only from leaders."""
+        """Return true always: followers read only from leaders."""
         return True
 
     def forget_version(self) -> None:
-        """The cloud is never restored."""
+        """Do nothing: the cloud is never restored."""
 
     async def request(
         self,
@@ -114,7 +114,7 @@ class Leaders:
 
 
 class Follower:
-    """One node's copy of the slices, with measurements. It listens to its store."""
+    """One node's copy of the slices, with measurements, as a listener of its store."""
 
     def __init__(self, caller: Caller, authority: str, leaders: Sequence[str]) -> None:
         self._session = PeerSession(caller, authority)
@@ -126,10 +126,10 @@ class Follower:
         self.events = 0
         self.last = 0.0
         self.gap = 0.0
-        """The longest time without an event, in seconds, since the bench last asked."""
+        """The longest time without an event, in seconds, since the bench last requested the state."""
 
     async def run(self, slots: asyncio.Semaphore) -> None:
-        """Follow until cancelled. `slots` bounds the first lists at a time."""
+        """Follow until cancelled. `slots` bounds the concurrent first lists."""
         async with slots:
             running = asyncio.create_task(self.reflector.run())
             while not self.store.complete:
@@ -146,14 +146,14 @@ class Follower:
         self.events, self.last = self.events + 1, now
 
     def advanced(self) -> None:
-        """A bookmark brings no event."""
+        """Ignore a bookmark."""
 
     def restarted(self) -> None:
-        """The first list brings no event, either."""
+        """Ignore the first list."""
 
 
 def state(followers: Sequence[Follower]) -> dict[str, object]:
-    """Return the joint state of all followers, and reset their gaps."""
+    """Return the combined state of all followers, and reset their gaps."""
     report = {
         "watching": sum(follower.reflector.state is State.WATCHING for follower in followers),
         "objects": min(len(follower.store) for follower in followers),
@@ -172,7 +172,7 @@ def state(followers: Sequence[Follower]) -> dict[str, object]:
 
 
 async def serve(given: Mapping[str, object], started_at_once: int = 4) -> None:
-    """Start the followers, some at a time, and answer the bench until it ends."""
+    """Start the followers, some at a time, and answer the bench until its input ends."""
     callers, leaders, authority = given["callers"], given["leaders"], given["authority"]
     assert isinstance(callers, list)
     assert isinstance(leaders, list)

@@ -1,7 +1,8 @@
-"""The load of `scripts/bench --fleet`: bytes of a thousand hubs on the cloud's links, at rest and in a rolling restart.
+"""The load of `scripts/bench --fleet`: bytes of a thousand hubs on the cloud's links, when idle and in a rolling
+restart.
 
-Each event is recorded from a real kube-apiserver, and counted once for each stream that carries it. Frames of HTTP and
-TLS do not count, nor does each node's own traffic (`scripts/bench --links`).
+Each event is recorded from a real kube-apiserver, and counted once for each stream that carries it. HTTP and TLS
+framing is not counted, nor is each node's own traffic (`scripts/bench --links`).
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ HUBS = 1000
 PODS = 50
 """The pods of the rolling restart, in one slice."""
 STATUSES = 24 * 60 // 5
-"""Status reports of a node in a day, one every five minutes."""
+"""Status reports of a node per day, one every five minutes."""
 BOOKMARKS = 24 * 60
-"""Bookmarks of a watch in a day."""
+"""Bookmarks of a watch per day."""
 RECORDED = 50
-"""Statuses that are recorded."""
+"""Number of statuses that are recorded."""
 NODES = "/api/v1/nodes"
 METADATA = f"{Encoding.PROTOBUF};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 LABELS = {
@@ -54,7 +55,8 @@ KIND = Path(__file__).parents[3] / "controllers" / "manifests" / "nodelabels.yam
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A cause of events: the bytes of one event as the cloud sends it and as a difference, and the number of events."""
+    """One cause of events: the bytes of an event as the cloud sends it and as a difference, and the number of
+    events."""
 
     name: str
     plain: float
@@ -62,7 +64,8 @@ class Row:
     events: int
 
     def megabytes(self) -> tuple[float, float, float]:
-        """Over all links of the cloud: plain, with a leader in each pool, and with a relay for the leaders."""
+        """Return the megabytes over all links of the cloud: without pools, with a leader in each pool, and with a relay
+        for the leaders."""
         count = self.events / 1e6
         return self.plain * count * HUBS, self.plain * count * POOLS, self.difference * count * POOLS
 
@@ -101,13 +104,13 @@ def report(title: str, rows: list[Row]) -> None:
 
 
 def mean(traffic: Traffic) -> tuple[float, float]:
-    """The mean bytes of an event, as the cloud sends it and as a difference."""
+    """Return the mean bytes of an event, as the cloud sends it and as a difference."""
     count = len(traffic.events)
     return plain(traffic).events / count, differences(traffic).events / count
 
 
 def statuses_of_nodes(cloud: RealCloud) -> Traffic:
-    """Statuses as a kubelet writes them, seen as metadata."""
+    """Return status writes as a kubelet sends them, as a metadata watch shows them."""
     cloud.admin.post(NODES, {"metadata": {"name": "fleet-1", "labels": LABELS}})
     state, begin = watched_from(cloud, NODES, METADATA)
     for number in range(RECORDED):
@@ -126,7 +129,7 @@ def watched_from(cloud: RealCloud, path: str, accept: str) -> tuple[list[bytes],
 
 
 def bookmark_of(cloud: RealCloud) -> float:
-    """Bytes of a bookmark, which kube-apiserver also sends some seconds before a watch ends."""
+    """Return the bytes of a bookmark, which kube-apiserver also sends some seconds before a watch ends."""
     query = {"watch": "true", "timeoutSeconds": "15", "allowWatchBookmarks": "true", "resourceVersion": "0"}
     answer = cloud.admin.request("GET", NODES, query=query, headers={"Accept": METADATA})
     *_, last = CODEC.frames().feed(answer.body)
@@ -135,7 +138,7 @@ def bookmark_of(cloud: RealCloud) -> float:
 
 
 def label_change(cloud: RealCloud) -> float:
-    """Bytes of an event of NodeLabels in a cluster of this size."""
+    """Return the bytes of an event of NodeLabels in a cluster of this size."""
     cloud.apply(KIND)
     path = NODE_LABELS.path()
     made = cloud.admin.post(path, bucket("zone-1"))
@@ -146,7 +149,7 @@ def label_change(cloud: RealCloud) -> float:
 
 
 def bucket(zone: str) -> Json:
-    """The first object of NodeLabels. One of its nodes is in this zone."""
+    """Return the first NodeLabels object, with one node in this zone."""
     names = [name for number in range(HUBS) if bucket_of(name := f"edge-site-{number:04}") == "00"]
     assert len(names) < 2 * HUBS / BUCKETS
     nodes = (
@@ -164,7 +167,7 @@ def bucket(zone: str) -> Json:
 
 
 def rolling_restart(cloud: RealCloud) -> Traffic:
-    """Restart pods one by one: the new pod is created and becomes ready, the old one terminates and is deleted."""
+    """Restart pods one by one: the new pod is created and becomes ready, then the old one terminates and is deleted."""
     chance = random.Random(7)
     obj = new_slice("fleet-web", PODS, chance)
     cloud.admin.post(ENDPOINT_SLICES, obj)
@@ -175,7 +178,7 @@ def rolling_restart(cloud: RealCloud) -> Traffic:
 
 
 def steps(endpoints: list[Json], chance: random.Random) -> Iterator[list[Json]]:
-    """The endpoints after each step of the restart."""
+    """Yield the endpoints after each step of the restart."""
     left = list(endpoints)
     for old in endpoints:
         new = endpoint_of("fleet-web", chance)

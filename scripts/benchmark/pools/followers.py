@@ -13,15 +13,15 @@ from tests.hub.support.pool_site import Member, Site
 from tests.support.polling import eventually
 
 NETS = {200: 42, 1000: 43}
-"""The hubs have the addresses 127.0.NET.1 and so on, by the size."""
+"""By the size of the pool: the third byte of the hubs' addresses, 127.0.NET.1 and so on."""
 UPDATES = 100
 REST = 60.0
-"""Seconds in which nothing is written."""
+"""Seconds of a step without writes."""
 SLICE = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/copied-{}"
 
 
 def measure(cloud: RealCloud, folder: Path, size: int) -> None:
-    """Print the bytes of both directions on the cloud links of a leader and of a follower, step by step."""
+    """Print the bytes in both directions on the cloud links of a leader and a follower, step by step."""
     folder.mkdir(parents=True)
     site = Site(cloud, folder, f"followed-{size}", NETS[size])
     try:
@@ -66,7 +66,7 @@ def row(what: str, leader: int, follower: int) -> None:
 
 
 def carried(member: Member) -> int:
-    """The bytes on a node's link to the cloud so far."""
+    """Return the bytes on a node's link to the cloud so far."""
     return member.link.traffic.up + member.link.traffic.down
 
 

@@ -1,4 +1,5 @@
-"""The load of `scripts/bench --pool links`: what crosses the links of pools, plain, with leaders and with a relay."""
+"""The load of `scripts/bench --pool links`: bytes on the links of pools, without leaders, with leaders and with a
+relay."""
 
 from __future__ import annotations
 
@@ -22,16 +23,16 @@ from tests.cloud.real import RealCloud
 POOLS, NODES = 10, 100
 """Pools, and nodes of each, in the example of `docs/measured.md`."""
 EXAMPLE_ENDPOINTS = 410
-"""Endpoints that make a slice of some 50 KB in protobuf."""
+"""Endpoints of a slice of about 50 KB in protobuf."""
 UPDATES = 1000
 GZIP_LEVEL = 4
-"""The level that kube-apiserver uses."""
+"""The compression level of kube-apiserver."""
 CODEC = codec_for(Encoding.PROTOBUF)
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """A watch as kube-apiserver sent it: the state, and the events that followed."""
+    """A watch as kube-apiserver sent it: the initial state, and the events that followed."""
 
     name: str
     state: list[bytes]
@@ -40,7 +41,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The cost of a stream of the events: bytes of the state and of the events, and CPU seconds for all events."""
+    """The cost of a stream: bytes of the initial state and of the events, and CPU seconds for all events."""
 
     state: int
     events: int
@@ -49,7 +50,7 @@ class Cost:
 
 
 def record(cloud: RealCloud, name: str, slices: int, endpoints: int) -> Traffic:
-    """Record slices of a real API server, and UPDATES updates, each of which replaces one endpoint by a new pod."""
+    """Record slices of a real API server, and UPDATES updates, each of which replaces one endpoint with a new pod."""
     chance = random.Random(7)
     made = [new_slice(f"{name}-{number}", endpoints, chance) for number in range(slices)]
     for event in made:
@@ -72,7 +73,7 @@ def record(cloud: RealCloud, name: str, slices: int, endpoints: int) -> Traffic:
 def watched(
     cloud: RealCloud, name: str, path: str = SLICES, accept: str = Encoding.PROTOBUF, **query: str
 ) -> list[bytes]:
-    """The frames of a watch from a version that is over, for the objects that begin with a name."""
+    """Return the frames of a finished watch, with the given query, of the objects whose names begin with `name`."""
     stream = {**query, "watch": "true", "timeoutSeconds": "3"}
     answer = cloud.admin.request("GET", path, query=stream, headers={"Accept": accept})
     assert answer.status == 200, answer.body[:300]
@@ -89,7 +90,7 @@ def new_slice(name: str, endpoints: int, chance: random.Random) -> Json:
 
 
 def endpoint_of(name: str, chance: random.Random) -> Json:
-    """An endpoint of a new pod, as the cluster's controller writes it."""
+    """Return an endpoint of a new pod, as the EndpointSlice controller writes it."""
     uid = f"{chance.getrandbits(128):032x}"
     pod = "".join(chance.choices("bcdfghjklmnpqrstvwxz2456789", k=5))
     return {
@@ -111,12 +112,12 @@ def _time(second: int) -> str:
 
 
 def plain(traffic: Traffic) -> Cost:
-    """The stream as kube-apiserver sends it."""
+    """Return the stream as kube-apiserver sends it."""
     return _stream(traffic, lambda frame: frame, lambda packed: packed)
 
 
 def gzipped(traffic: Traffic) -> Cost:
-    """The stream in gzip."""
+    """Return the stream in gzip."""
     packer, unpacker = zlib.compressobj(GZIP_LEVEL, wbits=31), zlib.decompressobj(31)
     return _stream(
         traffic, lambda frame: packer.compress(frame) + packer.flush(zlib.Z_SYNC_FLUSH), unpacker.decompress
@@ -124,7 +125,8 @@ def gzipped(traffic: Traffic) -> Cost:
 
 
 def zstd_stream(traffic: Traffic) -> Cost:
-    """The stream in zstd. It refers to what one connection has carried, so the sender packs it for each reader."""
+    """Return the stream in zstd. Compression depends on what one connection has carried, so the sender compresses once
+    per reader."""
     packer, unpacker = zstandard.ZstdCompressor(3).compressobj(), zstandard.ZstdDecompressor().decompressobj()
     return _stream(
         traffic,
@@ -134,7 +136,7 @@ def zstd_stream(traffic: Traffic) -> Cost:
 
 
 def _stream(traffic: Traffic, pack: Callable[[bytes], bytes], unpack: Callable[[bytes], bytes]) -> Cost:
-    """The bytes of one stream for one reader, flushed at each event."""
+    """Return the bytes of one reader's stream, flushed at each event."""
     state = [pack(frame) for frame in traffic.state]
     written, packed = _timed(pack, traffic.events)
     reader = CODEC.frames()
@@ -146,7 +148,7 @@ def _stream(traffic: Traffic, pack: Callable[[bytes], bytes], unpack: Callable[[
 
 
 def differences(traffic: Traffic) -> Cost:
-    """The stream of `kube.differences`, which the sender packs once for all readers."""
+    """Return the stream of `kube.differences`, which the sender encodes once for all readers."""
     formers, holder = Held(), Held()
     state = list(state_records(traffic.state))
     for frame in _read(traffic.state):
@@ -181,7 +183,7 @@ class Held:
         return 1
 
     def former(self, frame: WatchFrame) -> Former:
-        """The object as this side holds it. The object of the frame takes its place."""
+        """Return this side's copy of the frame's object, and replace it with the frame's."""
         peek = CODEC.peek(frame.raw)
         version, raw = self._objects[peek.namespace, peek.name]
         self.take(frame)
@@ -193,7 +195,7 @@ def _read(frames: Iterable[bytes]) -> Iterator[WatchFrame]:
 
 
 def _timed[T, R](work: Callable[[T], R], items: Iterable[T]) -> tuple[float, list[R]]:
-    """CPU seconds of the work on all items, and its results."""
+    """Return the CPU seconds of `work` on all items, and its results."""
     began = time.process_time()
     results = [work(item) for item in items]
     return time.process_time() - began, results
@@ -218,7 +220,7 @@ def report_codings(traffic: Traffic) -> None:
 
 
 def report_example(traffic: Traffic) -> None:
-    """Print the example of `docs/measured.md`: the bytes that one link carries, times the links."""
+    """Print the example of `docs/measured.md`: the bytes on one link, times the number of links."""
     size = sum(map(len, traffic.events)) / len(traffic.events)
     full, packed = plain(traffic), differences(traffic)
     heading = f"{len(traffic.events)} updates, {POOLS} pools of {NODES} nodes: MB over all cloud links"

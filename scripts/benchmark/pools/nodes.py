@@ -1,7 +1,7 @@
 """The load of `scripts/bench --pool nodes`: a node pool whose followers read from one leader, until it is killed.
 
-Six nodes have real hubs. The others are followers without a hub (`scripts.benchmark.pools.clients`), on loopback
-addresses of their own. The bench compares the pool with the hub of a node without a pool, which reads from the cloud.
+Six nodes have real hubs. The others are followers without a hub (`scripts.benchmark.pools.clients`), on their own
+loopback addresses. The bench compares the pool with a hub outside any pool, which reads from the cloud.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ NET, CLIENTS_NET = 40, 41
 
 @dataclass(slots=True)
 class Client:
-    """A kube-proxy at one hub: the delay of each update, and the longest time without an event."""
+    """A kube-proxy at one hub, with the delay of each update and the longest time without an event."""
 
     hub: str
     late: list[float] = field(default_factory=list)
@@ -70,13 +70,13 @@ class Client:
         self.last, self.events = now, self.events + 1
 
     def forget(self) -> None:
-        """Reset the measurement."""
+        """Reset the measurements."""
         self.late.clear()
         self.gap, self.last, self.events = 0.0, 0.0, 0
 
 
 class Crowd:
-    """The followers without a hub, in a process of their own."""
+    """The followers without a hub, in another process."""
 
     def __init__(self, site: Site, nodes: Sequence[str], leaders: Sequence[Member]) -> None:
         folder = site.folder / "crowd"
@@ -107,7 +107,7 @@ class Crowd:
         self._process.communicate(timeout=PATIENCE)
 
     def state(self) -> dict[str, Any]:
-        """See `scripts.benchmark.pools.clients.state`."""
+        """Request the state; see `scripts.benchmark.pools.clients.state`."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write("state\n")
@@ -117,7 +117,7 @@ class Crowd:
         return state
 
     def wait_until_full(self, slices: int) -> None:
-        """Return when all of them watch, and have all slices."""
+        """Wait until all followers watch and have all slices."""
 
         def is_full() -> bool:
             state = self.state()
@@ -131,7 +131,7 @@ def fill(cloud: RealCloud, slices: int) -> None:
 
 
 class Direct(NamedTuple):
-    """The hub of a node without a pool, and its link to the cloud."""
+    """A hub outside any pool, and its link to the cloud."""
 
     hub: Hub
     link: Link
@@ -139,7 +139,7 @@ class Direct(NamedTuple):
 
 @contextmanager
 def running(cloud: RealCloud, folder: Path, nodes: int) -> Iterator[tuple[Site, Direct]]:
-    """Run the hubs of the pool, whose first node leads, and a hub of a node without a pool."""
+    """Run the hubs of the pool, whose first node leads, and a hub outside any pool."""
     site = Site(cloud, folder / "site", "bench", NET)
     site.folder.mkdir()
     site.prepare(*range(1, HUBS + 1))
@@ -174,7 +174,7 @@ def crowd_names(nodes: int) -> list[str]:
 
 @asynccontextmanager
 async def watching(hub: Hub, sent: dict[str, float]) -> AsyncIterator[Client]:
-    """A kube-proxy that has listed all slices from a hub, and watches them."""
+    """Run a kube-proxy that has listed all slices from a hub, and watches them."""
     client = Client(hub.node)
     async with session() as http:
         _, version = await listed_slices(http, hub.url)
@@ -207,11 +207,12 @@ class Scene:
     clients: list[Client]
     sent: dict[str, float]
     names: Iterator[str]
-    """The slices in the order of their updates, endlessly."""
+    """The slices in the order of their updates, repeated endlessly."""
 
 
 def update(scene: Scene, updates: int, interval: float = INTERVAL) -> int:
-    """Send an update at each interval, or at 0 as many as kube-apiserver takes. Returns the newest version."""
+    """Send an update at each interval; with interval 0, as many as kube-apiserver accepts. Return the newest
+    version."""
     began = time.perf_counter()
 
     def patch(number: int) -> int:
@@ -227,12 +228,12 @@ def update(scene: Scene, updates: int, interval: float = INTERVAL) -> int:
 
 
 class Counted(NamedTuple):
-    """Counters of the pool at one moment."""
+    """The pool's counters at one moment."""
 
     cloud: float
-    """Bytes that crossed the cloud links of the pool's hubs."""
+    """Bytes on the cloud links of the pool's hubs."""
     direct: float
-    """Bytes that crossed the cloud link of the hub without a pool."""
+    """Bytes on the cloud link of the hub outside the pool."""
     sent: float
     """Bytes that the leaders have sent to followers."""
     cpu: float
@@ -278,14 +279,14 @@ class Cost:
     """The cost of updates for a pool with one leader, and their delay at clients."""
 
     rate: float
-    """Updates a second."""
+    """Updates per second."""
     spent: Counted
     cpu: float
-    """CPU seconds of the leader for each update and follower."""
+    """CPU seconds of the leader per update and follower."""
     direct: list[float]
-    """Seconds from an update to a client of the hub without a pool."""
+    """Seconds from an update to a client of the hub outside the pool."""
     followers: list[float]
-    """The same measurements for clients of followers."""
+    """Seconds from an update to a client of a follower."""
 
 
 async def cost(scene: Scene, nodes: int, updates: int, interval: float) -> Cost:
@@ -303,7 +304,7 @@ async def cost(scene: Scene, nodes: int, updates: int, interval: float) -> Cost:
 
 
 async def steady(scene: Scene, nodes: int, updates: int) -> None:
-    """Measure updates with one leader: one after the other, and as fast as they go."""
+    """Measure updates with one leader: at an interval, and as fast as possible."""
     costs = [await cost(scene, nodes, updates, interval) for interval in (INTERVAL, 0.0)]
     await asyncio.sleep(REST)
     pid = scene.site.members[0].hub.pid
@@ -333,7 +334,7 @@ OF_UPDATES: tuple[tuple[str, Callable[[Cost], float]], ...] = (
 
 
 async def failover(scene: Scene, nodes: int, updates: int) -> None:
-    """Kill the first leader under load, while a second one is there."""
+    """Kill the first leader under load, while a second one runs."""
     first, second = scene.site.members[:2]
     scene.site.lead(first, second)
     await asyncio.to_thread(eventually, lambda: second.pool()["role"] == "leader", "the second node leads")
@@ -378,7 +379,7 @@ async def failover(scene: Scene, nodes: int, updates: int) -> None:
 
 
 async def have_all(scene: Scene, updates: int, version: int) -> None:
-    """Return when each client has this many events, and each follower without a hub this version."""
+    """Wait until each client has this many events, and each follower without a hub has this version."""
     waits: tuple[tuple[Callable[[], bool], str], ...] = (
         (lambda: all(client.events >= updates for client in scene.clients), "all clients have all events"),
         (lambda: scene.crowd.state()["version"] >= version, "all followers have all events"),

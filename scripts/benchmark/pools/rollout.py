@@ -1,5 +1,5 @@
-"""The load of `scripts/bench --rollout`: fifty nodes, five of them real installations, and the minutes of each step of
-their hubs' life: join, a bad version, roll forward, leave."""
+"""The load of `scripts/bench --rollout`: fifty nodes, five of them real installations, and the minutes of each step:
+install, a bad upgrade, a good upgrade, uninstall."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WAVE = "20%"
 
 
 def measure() -> None:
-    """Go through the steps, and print the minutes of each as it ends."""
+    """Go through the steps, and print the minutes of each when it ends."""
     programs, helm = ensure_control_plane(), ensure_helm()
     with tempfile.TemporaryDirectory() as folder:
         pool = rollout.rollout(Path(folder), programs, helm, real=REAL, light=LIGHT, wave=WAVE)

@@ -1,5 +1,4 @@
-"""Runs a program, even one in Go, with a later time: `later.py SECONDS PROGRAM ARGUMENT…`, on a machine of an
-instance.
+"""Runs a program, even one in Go, with a later time: `later.py SECONDS PROGRAM ARGUMENT…`, on a machine of an instance.
 
 Go programs read the time by a function that the kernel maps into each process (the vDSO), not by the C library, which
 libfaketime replaces. So this program changes the function in the memory of the process, before the program's first
@@ -31,11 +30,11 @@ FUNCTION = b"__vdso_clock_gettime"
 DYNAMIC_SYMBOLS = 11
 RUNC = "/usr/sbin/runc"
 EXEC_TIMEOUT = 5.0
-"""Seconds until a container's first process, which is runc's own until then, has become its program."""
+"""Seconds until a container's first process, which starts as runc, must have executed its program."""
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Become a program, or run runc, depending on the command line."""
+    """Run the command line: become the program, or run runc."""
     moved, *command = arguments
     if command[0] == RUNC:
         sys.exit(start_container(int(moved), command))
@@ -43,7 +42,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def become(moved: int, command: Sequence[str]) -> None:
-    """Replace this process by a program whose clock is `moved` seconds ahead."""
+    """Replace this process with a program whose clock is `moved` seconds ahead."""
     own = os.getpid()
     ready, tell = os.pipe()
     if os.fork() == 0:
@@ -54,7 +53,7 @@ def become(moved: int, command: Sequence[str]) -> None:
 
 
 def _follow(pid: int, moved: int, tell: int) -> None:
-    """Wait until a process has become a program, and change its clock while it is stopped."""
+    """Wait until a process has executed a program, and change its clock while it is stopped."""
     _ptrace(SEIZE, pid, TRACE_EXEC)
     os.write(tell, b".")
     while not _becomes(pid, os.waitpid(pid, WAIT_ALL)[1]):
@@ -64,7 +63,7 @@ def _follow(pid: int, moved: int, tell: int) -> None:
 
 
 def _becomes(pid: int, status: int) -> bool:
-    """Return whether a traced process is stopped because it has become a program; else continue it."""
+    """Return whether a traced process has stopped in execve; otherwise continue it."""
     if status >> 8 == signal.SIGTRAP | EXEC_EVENT << 8:
         return True
     _ptrace(CONTINUE, pid, 0 if status >> 16 else os.WSTOPSIG(status))
@@ -79,7 +78,7 @@ def _ptrace(request: int, pid: int, data: int = 0) -> None:
 
 
 def start_container(moved: int, command: Sequence[str]) -> int:
-    """Run `runc … start ID`, and change the clock of the container's first process; the exit status."""
+    """Run `runc … start ID`, and change the clock of the container's first process; return the exit status."""
     *options, _, name = command[1:]
     state = subprocess.run([RUNC, *options, "state", name], stdout=subprocess.PIPE, check=True).stdout
     pid = int(json.loads(state)["pid"])
@@ -112,7 +111,7 @@ def change_clock(pid: int, moved: int) -> None:
 
 
 def replacement(mapped: bytes, moved: int) -> tuple[int, int, bytes]:
-    """Return the offsets of the function and of free space after it, and the code for that space."""
+    """Return the offsets of the clock function and of free space after it, and the code to write there."""
     code = b"".join(
         (
             b"\xb8\xe4\0\0\0\x0f\x05",  # mov $228, %eax; syscall: clock_gettime
@@ -129,7 +128,7 @@ def replacement(mapped: bytes, moved: int) -> tuple[int, int, bytes]:
 
 
 def _find(mapped: bytes, name: bytes) -> int:
-    """Return the offset of a function, by the tables of the ELF file that is mapped."""
+    """Return the offset of a function, by the tables of the mapped ELF file."""
     (table,) = struct.unpack_from("<Q", mapped, 0x28)
     size, count = struct.unpack_from("<HH", mapped, 0x3A)
     sections = [struct.unpack_from("<IIQQQQII", mapped, table + index * size) for index in range(count)]

@@ -19,7 +19,7 @@ KUBELET = f"{UNITS}/kubelet.service.d/later.conf"
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 """Units of the cloud that use the wall clock; etcd's leases use another clock."""
 RUNC = "/usr/local/sbin/runc"
-"""Comes before runc itself in containerd's path."""
+"""The path of a wrapper that precedes runc in containerd's PATH."""
 RUNC_SCRIPT = """\
 #!/bin/sh
 case " $* " in
@@ -63,18 +63,18 @@ def move_cloud(cloud: Machine, moved: int) -> None:
 
 
 def launched(unit: str, moved: int) -> str:
-    """A drop-in that has the command of a unit see a later time."""
+    """Return a drop-in that runs a unit's command with a later time."""
     *_, command = re.findall(r"^ExecStart=(.+)$", unit, re.MULTILINE)
     return f"[Service]\nExecStart=\nExecStart={LATER} {moved} {command}\n"
 
 
 def _interpreted(moved: int) -> str:
-    """Return a drop-in for hub and manager, whose interpreter asks the C library."""
+    """Return a drop-in for hub and manager, whose Python reads the time by the C library."""
     return f"[Service]\nEnvironment={' '.join(faked(moved))}\n"
 
 
 def require_x86() -> None:
-    """Raise LackError on a machine where the clock of Go programs cannot be changed."""
+    """Raise LackError on a processor on which the clock of Go programs cannot be changed."""
     if os.uname().machine != "x86_64":
         raise LackError("clocks are moved on x86-64 alone")
 
