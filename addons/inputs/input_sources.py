@@ -147,9 +147,9 @@ class Input:
 
     @property
     def is_missing(self) -> bool:
-        """Whether the cloud serves this kind of object in no API version."""
+        """Whether the cloud serves this kind of object in no API version. Every cloud serves Kubernetes' own kinds."""
         self._choose()
-        return _is_missing(self.source)
+        return _is_unserved(self.source) and not self._list_watches[0].type.is_permanent
 
     @property
     def is_known(self) -> bool:
@@ -157,7 +157,10 @@ class Input:
 
     @property
     def is_refused(self) -> bool:
-        return self.source.reflector.refusal is not None
+        """Whether the cloud refuses the list for as long as nothing changes there."""
+        return self.source.reflector.refusal is not None and (
+            self.is_missing or not _is_unserved(self.source)
+        )
 
     @property
     def is_lost(self) -> bool:
@@ -190,10 +193,10 @@ class Input:
 
     def _choose(self) -> None:
         """Switch to the source of the preferred API version that the cloud serves, and close less preferred ones."""
-        chosen = next((source for source, _ in self._opened if not _is_missing(source)), None)
+        chosen = next((source for source, _ in self._opened if not _is_unserved(source)), None)
         while chosen is None and len(self._opened) < len(self._list_watches):
             opened = self._open_next()
-            chosen = None if _is_missing(opened) else opened
+            chosen = None if _is_unserved(opened) else opened
         if chosen is None:
             chosen = self._opened[0][0]
         elif chosen is not self.source:
@@ -238,6 +241,6 @@ class Input:
             self._keys_of(Change(item.version, item.key, None, item))
 
 
-def _is_missing(source: Source) -> bool:
+def _is_unserved(source: Source) -> bool:
     refusal = source.reflector.refusal
     return refusal is not None and refusal.code == 404

@@ -163,7 +163,11 @@ class OfflineAnswers:
         is_read = request.info.method == "GET"
         if is_read and answer.status in (200, *TAKEN_AWAY):
             self.accepted.learn(request.info)
-        if answer.status in TAKEN_AWAY and (is_read or is_token_request(request.info)):
+        type_ = request.info.type
+        # Each cloud serves these: such a 404 comes from a gateway that misroutes.
+        is_misrouted = answer.status == 404 and request.info.verb == "list" and type_ and type_.is_permanent
+        is_taken_away = answer.status in TAKEN_AWAY and not is_misrouted
+        if is_taken_away and (is_read or is_token_request(request.info)):
             self._answers.forget(key.name)
         self._leases.cache_lease(identity, request, answer)
         if answer.status == 201:

@@ -46,7 +46,7 @@ def why_unfit(settings: Settings, credentials: Credentials, inputs: FilterInputs
     if not own.is_known:
         waits = cloud.is_up and not own.is_refused
         return f"the Node {settings.node} is not known yet" if waits else ""
-    if own.is_missing or own.source.store.get(("", settings.node)) is not None:
+    if own.source.store.get(("", settings.node)) is not None:
         return ""
     return (
         f"the cloud has no Node {settings.node}: kubelet registers it through this hub; if kubelet calls it otherwise, "

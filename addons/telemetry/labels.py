@@ -6,6 +6,8 @@ memory.
 
 from __future__ import annotations
 
+from kube.requests.request_info import BUILTIN_GROUPS
+
 HUB = "edgehub"
 """The component name of the hub's own requests. Rules never filter them."""
 OTHER = "other"
@@ -40,16 +42,7 @@ RESOURCES = frozenset(
 """Kubernetes' built-in resources, and the edge resources that the hub or its manager reads."""
 
 
-GROUPS = frozenset(
-    {
-        *("", "apps", "autoscaling", "batch", "events.k8s.io", "policy", "discovery.k8s.io"),
-        "coordination.k8s.io",
-        *("apiextensions.k8s.io", "apiregistration.k8s.io", "admissionregistration.k8s.io"),
-        "certificates.k8s.io",
-        *("flowcontrol.apiserver.k8s.io", "networking.k8s.io", "node.k8s.io", "rbac.authorization.k8s.io"),
-        *("resource.k8s.io", "scheduling.k8s.io", "storage.k8s.io", "apps.openyurt.io", "superedge.io"),
-    }
-)
+GROUPS = BUILTIN_GROUPS | {"apps.openyurt.io", "superedge.io"}
 """API groups of these resources; "" is the core group."""
 
 

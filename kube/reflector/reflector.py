@@ -261,7 +261,10 @@ class Reflector:
         self.restored()
 
     async def _back_off(self, error: Failure) -> None:
-        is_unserved = isinstance(error, StatusError) and error.code == 404
+        code = error.code if isinstance(error, StatusError) else 0
+        # With a copy of a kind that stays, a 404 is another server's: a gateway has misrouted the request.
+        is_misrouted = code == 404 and self._store.complete and self._list_watch.type.is_permanent
+        is_unserved = code == 404 and not is_misrouted
         # The cloud may refuse a watch in this way, but not a list.
         is_again = is_unserved and self.refusal is not None and self.refusal.code == 404
         # The text of a refusal is already bounded; that of an ERROR event comes from the server.
@@ -270,13 +273,11 @@ class Reflector:
         # The traceback's frames hold the cloud's response, up to MAX_LIST, for as long as the error is stored.
         error.__traceback__ = error.__cause__ = error.__context__ = None
         self.verifier.is_broken = True
-        has_expired = isinstance(error, StatusError) and error.code == 410
-        if has_expired or isinstance(error, Malformed):
-            self._must_list = True
-        if has_expired:
+        self._must_list |= code == 410 or isinstance(error, Malformed)
+        if code == 410:
             self._bookmarks.note_expired()
         refused = False
-        if isinstance(error, StatusError) and error.code in REFUSALS:
+        if isinstance(error, StatusError) and code in REFUSALS and not is_misrouted:
             refused, self._must_list, self.refusal = True, True, error
         logger.debug("%s: %s; next try in %.1f s", self._list_watch.path, error, delay)
         state = State.UNSERVED if is_unserved else State.REFUSED if refused else State.WAITING

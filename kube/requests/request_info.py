@@ -56,12 +56,30 @@ _ILLEGAL_IN_TARGET = re.compile("[\x00-\x20\x7f\ud800-\udfff]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
+BUILTIN_GROUPS = frozenset(
+    {
+        *("", "apps", "autoscaling", "batch", "policy", "admissionregistration.k8s.io"),
+        *("apiextensions.k8s.io", "apiregistration.k8s.io", "authentication.k8s.io", "authorization.k8s.io"),
+        *("certificates.k8s.io", "coordination.k8s.io", "discovery.k8s.io", "events.k8s.io"),
+        *("flowcontrol.apiserver.k8s.io", "networking.k8s.io", "node.k8s.io", "rbac.authorization.k8s.io"),
+        *("resource.k8s.io", "scheduling.k8s.io", "storage.k8s.io"),
+    }
+)
+"""Kubernetes' own API groups. Others that end in "k8s.io" are of custom resources, or aggregated."""
+_STABLE = re.compile(r"v\d+")
+
+
 class ResourceType(NamedTuple):
     """A resource of the API, such as services; `group` is "" for the core group."""
 
     group: str
     version: str
     resource: str
+
+    @property
+    def is_permanent(self) -> bool:
+        """Whether each kube-apiserver that has ever served it always will: a stable version of Kubernetes' own."""
+        return self.group in BUILTIN_GROUPS and _STABLE.fullmatch(self.version) is not None
 
     @property
     def api_version(self) -> str:

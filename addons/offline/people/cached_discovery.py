@@ -29,9 +29,6 @@ INTERVAL = 3600.0
 """Seconds, about, between revalidations, each of which counts as a use of the answers. An unchanged answer costs some
 300 bytes, by its ETag."""
 
-TAKEN_AWAY = frozenset({403, 404})
-"""Status codes for a path that the cloud no longer serves, or not to the hub."""
-
 logger = logging.getLogger(__name__)
 
 
@@ -156,14 +153,16 @@ class Discovery:
         return False
 
     async def _ask(self, question: Question) -> bool:
-        """Request an answer from the cloud and store it. Return False unless it has content, is unchanged, or has a
-        code of TAKEN_AWAY."""
+        """Request an answer from the cloud and store it. Return False unless it has content, is unchanged, or is a 403
+        or 404.
+
+        Only a 403 removes an earlier answer: each cloud serves these paths, so that a 404 is a gateway's."""
         former = await self._answers.get(question.key)
         etag = former.headers.get("etag", "") if former is not None else ""
         status = await self._status(self._client, question, {"If-None-Match": etag} if etag else {})
-        if status in TAKEN_AWAY:
+        if status == 403:
             self._answers.forget(question.key.name)
-        elif status not in (200, 201, 304):
+        elif status not in (200, 201, 304, 404):
             logger.debug("%s is not stored for an outage: the cloud answers %d", question.path, status)
             return False
         return True

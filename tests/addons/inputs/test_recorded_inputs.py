@@ -18,7 +18,7 @@ from kube.reflector.list_watch import ListWatch
 from kube.store.projection import InputKey
 from kube.store.store import Change, Item
 from kube.wire.encoding import Encoding
-from tests.addons.inputs.test_filter_inputs import Cluster
+from tests.addons.inputs.test_filter_inputs import NODE, Cluster, in_pool
 from tests.addons.support.samples import fill, node_pool
 from tests.kube.support.toys import Toy, filled
 
@@ -215,3 +215,17 @@ def test_the_cloud_is_asked_for_one_config_map_alone() -> None:
     assert wanted.path == "/api/v1/namespaces/kube-system/configmaps"
     assert wanted.query == {"fieldSelector": "metadata.name=leader-hub-harbour"}
     assert wanted.encoding is Encoding.JSON
+
+
+async def test_no_cloud_lacks_a_kind_of_kubernetes() -> None:
+    """A gateway that misroutes answers 404 to the Nodes: no pool has lost its members by that."""
+    cluster = Cluster()
+    cluster.missing()
+    cluster.source("nodes").reflector.refusal = not_found("nodes", "")
+    cluster.fill("own node", in_pool(NODE, "p1"))
+    asked = cluster.inputs.ask()
+    assert (asked.pool_nodes("p1"), asked.pending) == (None, True)
+    cluster.source("nodes").is_lost = True
+    asked = cluster.inputs.ask()
+    assert (asked.pool_nodes("p1"), asked.pending) == (None, False), "as at a first start without a cloud"
+    cluster.inputs.close()

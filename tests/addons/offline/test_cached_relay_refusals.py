@@ -68,6 +68,14 @@ async def test_an_answer_refused_since_is_no_longer_served(
     assert (await node.ask(caller=caller))[0] == offline
 
 
+@pytest.mark.parametrize(("code", "offline"), [(403, 503), (404, 200)])
+async def test_no_gateway_takes_a_list_of_kubernetes_away(node: Node, code: int, offline: int) -> None:
+    for said in (200, code):
+        node.passed("GET", "/api/v1/nodes", said, b"{}")
+    await node.lose_cloud()
+    assert (await node.ask("/api/v1/nodes"))[0] == offline
+
+
 async def test_a_token_that_passed_is_given_again_until_one_is_refused(node: Node) -> None:
     node.passed("POST", TOKEN, 201, A_TOKEN, sent=b"for a pod", headers=TYPED)
     node.passed("POST", TOKEN, 403, b"no", sent=b"for another", headers=TYPED)

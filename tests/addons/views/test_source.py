@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
-from collections.abc import AsyncIterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,8 +13,7 @@ import yaml
 
 from addons.filters.chain import FILTERS
 from addons.filters.plugins import in_order, plugin_of
-from addons.offline.copies import DiskCopies, DiskCopy
-from addons.offline.tables.disk_access import DiskAccess
+from addons.offline.copies import DiskCopy
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.rules.table import parse_rules
 from addons.telemetry import metrics
@@ -25,8 +23,6 @@ from addons.views.observed_events import observed_events
 from addons.views.open_view import ViewKey
 from addons.views.source import Source
 from addons.views.source_log import GIVEN, RBAC, RBAC_OF_NODES, Failures, log_failure, remedy
-from kube.disk.database import Disk
-from kube.disk.writer import DiskWriter
 from kube.errors import StatusError, forbidden, unavailable
 from kube.http.client import TooLarge, Unreachable
 from kube.reflector.list_pages import Malformed
@@ -37,7 +33,6 @@ from kube.requests.selectors import parse_field_selector, parse_label_selector
 from kube.store.scope import EVERYTHING, Scope
 from kube.store.store import Item
 from kube.wire.encoding import Encoding
-from tests.addons.support.copying import settled
 from tests.addons.support.filter_plugins import Hiding
 from tests.addons.support.hub_world import SERVICES_LIST_WATCH, HubWorld
 from tests.addons.support.observed import until, value_of
@@ -49,16 +44,6 @@ from tests.cloud.scriptable.faults import Refuse, Rule, Silence
 from tests.cloud.scriptable.request_log import matching
 
 SLICES = ListWatch(ResourceType("discovery.k8s.io", "v1", "endpointslices"), encoding=Encoding.JSON)
-
-
-@pytest.fixture
-async def copied(parts: HubWorld, tmp_path: Path) -> AsyncIterator[None]:
-    """Let the sources have copies on a disk."""
-    copies = DiskCopies(DiskAccess(Disk(tmp_path), DiskWriter()))
-    await copies.open()
-    parts.sources._copies = copies
-    yield
-    copies.access.close()
 
 
 async def lacking_inputs(parts: HubWorld, cloud: ScriptableCloud) -> tuple[Source, Rule]:
@@ -95,22 +80,6 @@ async def test_a_refusal_that_is_over_is_forgotten(parts: HubWorld, cloud: Scrip
         await source.ready(2)
     await source.ready(5)
     assert names(source) == ["web"]
-
-
-@pytest.mark.usefixtures("copied")
-async def test_the_clouds_answer_goes_before_a_stored_refusal(
-    parts: HubWorld, cloud: ScriptableCloud
-) -> None:
-    """A client of a new source got the 403 of the source before it, although the cloud had granted the right since."""
-    refusing = cloud.faults.add(Refuse(403), times=None, when=matching(resource="services"))
-    source = parts.sources.get(HUB_IDENTITY, SERVICES_LIST_WATCH)
-    with refuses(403):
-        await source.ready(5)
-    assert isinstance(source.copy, DiskCopy)
-    await settled(source.copy)
-    parts.sources._drop(source)
-    refusing.lift()
-    await parts.sources.get(HUB_IDENTITY, SERVICES_LIST_WATCH).ready(5)
 
 
 async def test_a_component_keeps_its_view(parts: HubWorld) -> None:

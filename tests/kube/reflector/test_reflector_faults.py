@@ -35,6 +35,7 @@ RESUMED = {
     "ended at once": fault.ShortWatch(0),
     "429": fault.Refuse(429, retry_after=1),
     "500": fault.Refuse(500),
+    "404 of a gateway, for Services": fault.Refuse(404),
     "503": fault.Refuse(503),
     "504": fault.Refuse(504),
 }
@@ -44,7 +45,6 @@ LISTED_ANEW = {
     "malformed frame": fault.MalformedFrame(),
     "malformed second frame": fault.MalformedFrame(1),
     "403": fault.Refuse(403),
-    "404": fault.Refuse(404),
 }
 
 

@@ -48,6 +48,7 @@ class Api(AnsweringClient):
         self.is_gone = False
         self.etag = '"0"'
         self.refused: frozenset[str] = frozenset()
+        self.refusal = 403
         self.answered: list[tuple[str, int]] = []
         self.asked: list[str] = []
         self.is_old = False
@@ -59,7 +60,7 @@ class Api(AnsweringClient):
             raise Unreachable("gone")
         form = DISCOVERY_PATHS.get(asked.path, JSON)
         if asked.path in self.refused:
-            return RawResponse(403, CIMultiDictProxy(CIMultiDict()), b"")
+            return RawResponse(self.refusal, CIMultiDictProxy(CIMultiDict()), b"")
         if self.is_old:
             if JSON not in asked.headers["Accept"].split(","):
                 return RawResponse(406, CIMultiDictProxy(CIMultiDict()), b"")
@@ -191,6 +192,18 @@ async def test_a_cloud_that_is_away_at_first_is_asked_when_it_comes(tmp_path: Pa
         scene.changed.notify()
         await scene.wait_until_cached("/apis")
         scene.task.cancel()
+
+
+async def test_a_gateway_that_misroutes_removes_no_discovery(tmp_path: Path) -> None:
+    async with copies_in(tmp_path) as copies:
+        api = Api()
+        made = Discovery(
+            api, CachedResponses(copies.access), Cloud([ServerHealth(parse_server("https://a"))], "priority")
+        )
+        assert await made._renew()
+        api.refused, api.refusal = frozenset(DISCOVERY_PATHS), 404
+        assert await made._renew()
+        assert await made.answer(asked_for("/apis")) is not None
 
 
 async def test_a_refused_question_is_removed_and_the_renewal_continues(tmp_path: Path) -> None:
