@@ -40,6 +40,24 @@ def kubeconfig(outage: Outage, tmp_path: Path, capsys: pytest.CaptureFixture[str
     return path
 
 
+@pytest.mark.since(30, "aggregated discovery")
+async def test_clients_that_read_plain_discovery_get_it_too(outage: Outage) -> None:
+    """Clients in Java and Python, and older ones, read each group and version; the hub had only what kubectl reads."""
+    groups = (await outage.ask("/apis", component="curl")).json()["groups"]
+    versions = [f"/apis/{version['groupVersion']}" for group in groups for version in group["versions"]]
+    paths = ["/api", "/api/v1", "/apis", *(f"/apis/{group['name']}" for group in groups), *versions]
+    online = {path: (await outage.ask(path, component="curl")).json() for path in paths}
+    online["/api"]["serverAddressByClientCIDRs"] = []
+    for resource in (each for document in online.values() for each in document.get("resources", ())):
+        resource.pop("storageVersionHash", None)
+    packed = (await outage.ask("/apis/apps", PROTOBUF, "curl")).body
+    async with outage.away():
+        for path in paths:
+            answer = await outage.ask(path, component="kubectl")
+            assert (answer.status, answer.json()) == (200, online[path]), path
+        assert (await outage.ask("/apis/apps", PROTOBUF, "kubectl")).body == packed
+
+
 async def test_kubectl_reads_the_protobuf_copies_of_components(
     outage: Outage, real_cloud: RealCloud, kubeconfig: Path, namespace: str
 ) -> None:

@@ -16,6 +16,8 @@ from addons.link.health import Cloud
 from addons.offline.cached_response import CachedResponse, ResponseKey, response_key, unpacked
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_request import OfflineRequest
+from addons.offline.people.discovery_forms import in_form, root_of
+from addons.requests.answers import HEADERS, Answer
 from addons.requests.offline_policy import AGGREGATED, DISCOVERY_PATHS, JSON
 from kube.concurrency.backoff import Backoff
 from kube.concurrency.notifier import completes_within
@@ -109,24 +111,24 @@ class Discovery:
         """Return the cloud's answer to one of the paths, as received."""
         return await self._answers.get(Question("GET", path, DISCOVERY_PATHS[path]).key)
 
-    async def answer(self, request: OfflineRequest) -> CachedResponse | None:
-        """Return the cached answer to a request, decompressed; None for another path, a form that is not cached, or a
-        body that cannot be decompressed."""
-        form = DISCOVERY_PATHS.get(request.target.partition("?")[0])
-        forms = [clause.replace(" ", "") for clause in (request.accept or "*/*").split(",")]
-        if form is None or (form is AGGREGATED and not any(map(_is_aggregated, forms))):
+    async def answer(self, request: OfflineRequest) -> Answer | None:
+        """Return a cached document, in a form that the client accepts; None for another path, or an unreadable body.
+
+        StatusError 406 if no form is acceptable.
+        """
+        path = request.info.path
+        root = root_of(path) or path
+        stored = await self.stored(root) if root in DISCOVERY_PATHS else None
+        if stored is None:
             return None
-        answer = await self.stored(request.info.path)
-        if answer is None:
-            return None
-        try:
-            plain = unpacked(answer.headers, answer.body)
-        except ValueError:
-            return None
-        content_type = answer.headers.get("content-type", form)
-        if content_type == JSON and {JSON, "*/*"}.isdisjoint(forms):
-            return None  # an older server's
-        return CachedResponse.of({"content-type": content_type}, plain)
+        with contextlib.suppress(ValueError, LookupError):
+            body, content_type = (
+                unpacked(stored.headers, stored.body),
+                stored.headers.get("content-type", JSON),
+            )
+            found = in_form(path, content_type, body, request.accept)
+            return Answer(found[1], {**HEADERS, "Content-Type": found[0]}) if found is not None else None
+        return None
 
     async def _renew(self, *, only_further: bool = False) -> bool:
         """Request each path; return whether the cloud answered all of them, with content or as unchanged."""
@@ -181,7 +183,3 @@ class Discovery:
 
 async def _no_leader() -> None:
     """Return None: the hub is in no pool."""
-
-
-def _is_aggregated(clause: str) -> bool:
-    return {"as=APIGroupDiscoveryList", "v=v2"} <= set(clause.split(";"))
