@@ -61,6 +61,11 @@ class Write(NamedTuple):
     accept: str = JSON
 
 
+NEW_METADATA = {
+    "kind": "PartialObjectMetadata",
+    "apiVersion": "meta.k8s.io/v1",
+    "metadata": config_map("new", 9)["metadata"],
+}
 WRITES = {
     "PUT": Write("PUT", PATH, 200, config_map("new", 9), "new"),
     "PUT in protobuf": Write("PUT", PATH, 200, config_map("new", 9), "new", PROTOBUF),
@@ -72,6 +77,9 @@ WRITES = {
     "a binding": Write("POST", f"{PATH}/binding", 201, {**GONE, "details": None}, "?"),
     "an answer without a body": Write("PATCH", PATH, 200, b"", "?"),
     "a Table": Write("PUT", PATH, 200, {"kind": "Table", "apiVersion": "meta.k8s.io/v1"}, "?"),
+    "the metadata": Write("PATCH", PATH, 200, NEW_METADATA, "?"),
+    "the metadata, packed": Write("PUT", PATH, 200, NEW_METADATA, "?", PROTOBUF),
+    "YAML": Write("PUT", PATH, 200, b"kind: ConfigMap\ndata: {value: new}\n", "?", "application/yaml"),
     "DELETE, gone": Write("DELETE", PATH, 200, GONE, ""),
     "DELETE, the object": Write("DELETE", PATH, 200, config_map("old", 4), ""),
     "DELETE, without grace": Write("DELETE", PATH, 200, REMOVED, ""),
