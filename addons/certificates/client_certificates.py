@@ -64,9 +64,17 @@ def is_verified(ssl_conn: SSL.Connection) -> bool:
 
 
 def node_of(certificate: x509.Certificate) -> str:
-    """Return the node that a certificate names, by the Node authorizer's rule for user and group; "" for no node.
+    """Return the node that a certificate names; "" for no node.
 
     The name is validated, because the signer of client certificates does not check the text after `system:node:`.
+    """
+    node = text_of_node(certificate)
+    return node if is_node_name(node) else ""
+
+
+def text_of_node(certificate: x509.Certificate) -> str:
+    """Return what a certificate has for a node's name, valid or not, by the Node authorizer's rule for user and group;
+    "" for another user's.
     """
     names = [
         str(attribute.value) for attribute in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
@@ -76,8 +84,7 @@ def node_of(certificate: x509.Certificate) -> str:
     ]
     if len(names) != 1 or not names[0].startswith(NODE_PREFIX) or NODES_GROUP not in groups:
         return ""
-    node = names[0].removeprefix(NODE_PREFIX)
-    return node if is_node_name(node) else ""
+    return names[0].removeprefix(NODE_PREFIX)
 
 
 def _note_verification(ssl_conn: SSL.Connection, _cert: object, _errno: int, _depth: int, ok: int) -> bool:

@@ -8,21 +8,25 @@ from __future__ import annotations
 
 from cryptography import x509
 
-from addons.certificates.client_certificates import node_of
+from addons.certificates.client_certificates import text_of_node
 from addons.inputs.filter_inputs import FilterInputs
 from addons.inputs.input_sources import InputKind
 from addons.link.health import Cloud
 from addons.settings import Settings
 from kube.http.kubeconfig import Credentials
+from kube.peers import NODE_PREFIX, is_node_name
 
 
 def node_in(credentials: Credentials) -> str:
-    """Return the node that the certificate of these credentials names; "" for a token, a user, or no credentials."""
+    """Return the node that the certificate of these credentials names; "" for a token, a user, or no credentials.
+
+    The name may be none that a Node can have.
+    """
     try:
         leaf, *_ = x509.load_pem_x509_certificates(credentials.user.certificate.read())
     except (OSError, ValueError):
         return ""  # unusable files are reported elsewhere
-    return node_of(leaf) or ""
+    return text_of_node(leaf)
 
 
 def of_another(settings: Settings, credentials: Credentials) -> str:
@@ -30,6 +34,11 @@ def of_another(settings: Settings, credentials: Credentials) -> str:
     named = node_in(credentials)
     if settings.mode != "edge" or named in ("", settings.node):
         return ""
+    if not is_node_name(named):
+        return (
+            f"the identity is {NODE_PREFIX}{named}, and no Node can be called {named}, so that the cloud gives it no "
+            f"node's rights: names are case sensitive, and lower case. Give hub_kubeconfig that of {settings.node}"
+        )
     return (
         f"the identity is node {named}'s, and hub_node is {settings.node}: give hub_node {named}, or hub_kubeconfig "
         f"that of {settings.node}"

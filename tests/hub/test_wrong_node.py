@@ -4,6 +4,7 @@ pool."""
 from __future__ import annotations
 
 import asyncio
+import ssl
 from pathlib import Path
 
 import aiohttp
@@ -30,6 +31,28 @@ async def test_the_identity_of_another_node_is_not_ready(tmp_path: Path, cloud: 
             async with session.get(f"{hub.url}{NODES}/wrongname") as answer:
                 assert answer.status == 200, "it answers all the same"
         hub.process.wait_for_line("the identity is node n1's", SLACK)
+
+
+async def test_names_of_nodes_are_case_sensitive(tmp_path: Path, cloud: ScriptableCloud) -> None:
+    """The cloud has no Node N1, and never will: as its Node authorizer, the hub takes it for nobody's."""
+    authority = Authority()
+    upper, lower = (authority.issue_node(name) for name in ("N1", "n1"))
+    kubeconfig = write_kubeconfig(
+        tmp_path / "config", cloud.url, credential=upper, authority=authority.certificate
+    )
+    cloud.store.create({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n1"}})
+    async with (
+        started(Hub(tmp_path, cloud.url, node="n1", kubeconfig=kubeconfig)) as hub,
+        aiohttp.ClientSession() as session,
+    ):
+        code, why = await asked(session, hub)
+        assert (code, why.partition(",")[0]) == (503, "the identity is system:node:N1")
+        for credential, expected in ((upper, 401), (lower, 200)):
+            context = ssl.create_default_context()
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            context.load_cert_chain(*credential.write(tmp_path, "client"))
+            async with session.get(f"{hub.tls_url}{NODES}/n1", ssl=context) as answer:
+                assert answer.status == expected
 
 
 async def test_a_node_that_is_about_to_register_does_it_through_its_hub(

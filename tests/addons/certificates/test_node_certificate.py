@@ -174,6 +174,7 @@ CLIENT_CA, FOREIGN = Authority(), Authority("foreign CA")
         ("system:node:a", ["system:masters"], ""),
         ("a", ["system:nodes"], ""),
         ("system:node:", ["system:nodes"], ""),
+        ("system:node:A", ["system:nodes"], ""),
         ("system:node:a,b/6.6.6.6", ["system:nodes"], ""),
     ],
 )
