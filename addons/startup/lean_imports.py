@@ -18,6 +18,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from functools import cache
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -97,6 +98,7 @@ class Forbidden(ModuleType):
         return _unused(self.__name__, name)
 
 
+@cache
 def _unused(module: str, name: str) -> Any:
     return _Names(name, (_Unused,), {"__module__": module})
 

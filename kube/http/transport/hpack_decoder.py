@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import deque
 
 from hpack.exceptions import HPACKDecodingError
-from hpack.huffman_table import decode_huffman
 from hpack.table import HeaderTable
 
 from kube.http.transport.hpack_encoder import (
@@ -22,6 +21,7 @@ from kube.http.transport.hpack_encoder import (
     HeadField,
 )
 from kube.http.transport.http2_framing import LAST_31, EndCode, PeerError
+from kube.http.transport.huffman import decode_huffman
 
 ONE_BYTE = 0xFF
 """A byte below this is a complete indexed field, as most fields of a head are."""
