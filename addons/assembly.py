@@ -55,7 +55,7 @@ from addons.startup.own_node import why_unfit
 from addons.startup.state_folder import StateFolder
 from addons.telemetry import metrics
 from addons.telemetry.background import background
-from addons.telemetry.log import hold_libraries_back, print_line_by_line
+from addons.telemetry.log import print_line_by_line, quieten_libraries
 from addons.ui.admin_port import AdminPort
 from addons.ui.hub_records import Records
 from addons.ui.link_log import LinkLog
@@ -126,7 +126,7 @@ class Assembly:
         except Exception as error:
             logger.critical("the hub cannot start", exc_info=error)
             raise SystemExit(1) from error
-        self._run("watchdog of the service manager", service_manager.stay_alive())
+        self._run("watchdog of the service manager", service_manager.send_watchdog_messages())
         # kubelet's unit waits for the hub's, and retries at a hub without an identity.
         certificate = identity.certificate
         if certificate is None or certificate.known.is_set():
@@ -142,7 +142,7 @@ class Assembly:
     async def _start(self, settings: Settings) -> tuple[NodeIdentity, RunningHub]:
         self._records.log.attach()
         self._made.callback(self._records.log.detach)
-        hold_libraries_back()
+        quieten_libraries()
         print_line_by_line()
         handed_sockets.handed.adopt_sockets()
         self._made.callback(handed_sockets.handed.close)

@@ -12,7 +12,7 @@ from addons.proxy.listener_mode import listener_of
 from addons.server.accept import accepted, close_client
 from addons.server.limits.client_addresses import address_of
 from addons.server.limits.open_connections import OpenConnections
-from addons.startup.descriptors import quieten_accept
+from addons.startup.descriptors import limit_accept_logs
 from addons.telemetry import metrics
 from addons.telemetry.background import background
 
@@ -36,7 +36,7 @@ class Connections:
         self._sweep: asyncio.Task[None] | None = None
 
     def running(self) -> None:
-        quieten_accept(asyncio.get_running_loop())
+        limit_accept_logs(asyncio.get_running_loop())
         self._sweep = background(self._sweep_regularly(), "late clients")
 
     def done(self) -> None:

@@ -38,7 +38,7 @@ FULL_INTERVAL = 10.0
 One examines all live objects since the start: 0.1 s of CPU for 100,000 objects on a busy machine. It finds little,
 because ended parts drop their references.
 """
-FULL_SHARE = 0.01
+FULL_COLLECTION_SHARE = 0.01
 """Maximum share of a core that full collections take, however many objects are alive."""
 THRESHOLDS = (2_000, 5, 1_000_000)
 """When Python collects by itself: after so many new objects, then after so many collections of the previous generation.
@@ -96,6 +96,6 @@ async def collect_regularly() -> None:
             if not is_settled:
                 gc.freeze()
                 is_settled = True
-            next_full = loop.time() + max(FULL_INTERVAL, (time.thread_time() - began) / FULL_SHARE)
+            next_full = loop.time() + max(FULL_INTERVAL, (time.thread_time() - began) / FULL_COLLECTION_SHARE)
         elif lately:  # thousands of objects were created since the last time
             gc.collect(1)

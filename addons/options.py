@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mitmproxy.addonmanager import Loader
     from mitmproxy.optmanager import OptManager
 
-LIVE = frozenset({"pod_address", "plain_users", "allow_hold", "show_secrets", "show_managed_fields"})
+LIVE_OPTIONS = frozenset({"pod_address", "plain_users", "allow_hold", "show_secrets", "show_managed_fields"})
 """The options that take effect while the hub runs. All others are read once, at its start."""
 
 logger = logging.getLogger(__name__)
@@ -108,7 +108,11 @@ class Options:
         began = self._began
         if began is None:
             return
-        late = [name for name, value in self._values().items() if value != began[name] and name not in LIVE]
+        late = [
+            name
+            for name, value in self._values().items()
+            if value != began[name] and name not in LIVE_OPTIONS
+        ]
         if late:
             raise ValueError(
                 f"hub_{late[0]} cannot change while the hub runs: start the hub anew with it; "

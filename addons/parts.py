@@ -96,7 +96,7 @@ def make_parts(
     rules.follow(configmap.store, configmap.why_empty)
     known = tables.known_callers if tables is not None else None
     reviews = Reviews(clients.of_token, settings.review_max_age, known)
-    confirm = cloud.confirm if is_edge else _always_up
+    confirm = cloud.confirm if is_edge else _never_offline
     serving = Serving(sources, reviews, rules.current, settings.wait, confirm)
     offline = None
     if tables is not None:
@@ -128,7 +128,7 @@ def _name_leases(rules: RulesInForce, leases: OfflineLeases) -> None:
     leases.named = rules.current().leases
 
 
-async def _always_up() -> bool:
+async def _never_offline() -> bool:
     """Return True: a hub without a cache cannot answer from one while the cloud is away."""
     return True
 

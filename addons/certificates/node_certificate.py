@@ -21,8 +21,8 @@ from addons.certificates.signing_request import (
     SigningFailed,
     Tell,
     client_request,
+    event_sender,
     signed_certificate,
-    teller,
 )
 from addons.requests.clients import Clients
 from kube.concurrency.notifier import Notifier
@@ -68,7 +68,7 @@ class NodeCertificate:
         """Request the certificate, and renew it in time, until cancelled. For `cloud_changed` see
         `RequestedCertificate`.
         """
-        send = teller(clients.hub, self._node, WHAT)
+        send = event_sender(clients.hub, self._node, WHAT)
 
         async def tell(why: str) -> None:
             self._why = why

@@ -20,10 +20,10 @@ from addons.certificates.serving_certificate import Pair, now, read_pair
 from addons.certificates.signing_request import (
     SigningFailed,
     Tell,
+    event_sender,
     node_names,
     serving_request,
     signed_certificate,
-    teller,
 )
 from kube.certificate_authority import key_pem, names_of
 from kube.concurrency.backoff import Backoff
@@ -233,5 +233,5 @@ def serving_certificate_of(
 
     what = f"of the {port} port"
     return RequestedCertificate(
-        what, file, CertificateRequest(names, sign), cloud_changed, teller(client, node, what)
+        what, file, CertificateRequest(names, sign), cloud_changed, event_sender(client, node, what)
     )

@@ -36,11 +36,11 @@ CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client-kubelet"
 for themselves.
 """
 POLLS = (1.0, 15.0)
-"""Seconds before the first poll, and maximum seconds between polls until PATIENCE has passed."""
-PATIENCE = 900.0
+"""Seconds before the first poll, and maximum seconds between polls until REPORT_AFTER has passed."""
+REPORT_AFTER = 900.0
 """Seconds without an answer after which the hub reports that."""
 SLOW_POLLS = 300.0
-"""Seconds between polls after PATIENCE: an operator may still approve the request."""
+"""Seconds between polls after REPORT_AFTER: an operator may still approve the request."""
 REQUEST_LIFE = 86400.0
 """Seconds after which kube-controller-manager deletes an unanswered request.
 
@@ -77,7 +77,7 @@ def _addresses_in(known: Json) -> list[str]:
 async def signed_certificate(client: Client, request: Json, unanswered: Tell) -> bytes:
     """Send a request, and return the certificate (PEM). SigningFailed, StatusError or Unreachable if that fails.
 
-    `unanswered` is called once after PATIENCE seconds without an answer; the wait continues.
+    `unanswered` is called once after REPORT_AFTER seconds without an answer; the wait continues.
     """
     answer = await client.request("POST", REQUESTS.path(), body=json.dumps(request).encode())
     name = answer.found(lambda made: str(made["metadata"]["name"]))
@@ -97,7 +97,7 @@ async def signed_certificate(client: Client, request: Json, unanswered: Tell) ->
 async def _polls(name: str, unanswered: Tell) -> AsyncIterator[None]:
     """Yield whenever a poll is due: often at first, and rarely once no approver seems to exist."""
     backoff, began = Backoff(*POLLS, jitter=lambda: 0.0), time.monotonic()
-    while time.monotonic() - began < PATIENCE:
+    while time.monotonic() - began < REPORT_AFTER:
         await asyncio.sleep(backoff.next())
         yield
     await unanswered(f"certificate request {name} is pending: it needs an approval")
@@ -159,7 +159,7 @@ def event_of(node: str, what: str, why: str, now: datetime.datetime) -> Json:
     return warning(about_node(node), digest, "NoCertificate", message, node, now)
 
 
-def teller(client: Client, node: str, what: str) -> Tell:
+def event_sender(client: Client, node: str, what: str) -> Tell:
     """Return a function that sends an Event with a reason. `client` sends with the node's own identity."""
 
     async def tell(why: str) -> None:

@@ -24,7 +24,7 @@ PRESERVED = ".edgehub-changed"
 """Suffix for a later version of a file by another program, when the original replaces it."""
 
 
-MOST_LINKS = 40
+SYMLINK_LIMIT = 40
 """Maximum symbolic links on the path to one file: Linux's limit."""
 
 
@@ -209,7 +209,7 @@ def below(root: Path, path: Path) -> Path:
             reached = reached.parent if reached != top else top
         elif (reached / part).is_symlink():
             target = Path((reached / part).readlink())
-            if (links := links + 1) > MOST_LINKS:
+            if (links := links + 1) > SYMLINK_LIMIT:
                 raise ValueError(f"{path}: too many links")
             reached = top if target.is_absolute() else reached
             waiting += reversed(target.parts[1:] if target.is_absolute() else target.parts)

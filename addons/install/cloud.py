@@ -128,7 +128,7 @@ async def authority_of(server: str, hashes: Collection[str], token: str) -> byte
     for digest in wanted:
         if not HASH.fullmatch(digest):
             raise ValueError(f"--ca-hash {digest} is not sha256: and 64 hexadecimal digits")
-    document = await _published(server, _nobodys(server, b"", insecure=True), token)
+    document = await _published(server, _anonymous(server, b"", insecure=True), token)
     pinned = [authority for authority in document if hash_of(authority) in wanted]
     if not pinned:
         shown = ", ".join(map(hash_of, document)) or "none"
@@ -136,7 +136,7 @@ async def authority_of(server: str, hashes: Collection[str], token: str) -> byte
             f"{server} publishes a CA of another hash, {shown}: is it the right cluster? Nothing was sent to it"
         )
     pem = b"".join(authority.public_bytes(serialization.Encoding.PEM) for authority in pinned)
-    await _published(server, _nobodys(server, pem), token)
+    await _published(server, _anonymous(server, pem), token)
     return pem
 
 
@@ -201,5 +201,5 @@ def _decoded(part: str) -> bytes:
     return base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_", validate=True)
 
 
-def _nobodys(server: str, authority: bytes, *, insecure: bool = False) -> Credentials:
+def _anonymous(server: str, authority: bytes, *, insecure: bool = False) -> Credentials:
     return Credentials(Cluster(server, insecure=insecure, authority=DataOrFile(authority)))

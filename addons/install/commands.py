@@ -37,11 +37,11 @@ from kube.option import FlagParser
 
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals from a user, from a service manager, and from a terminal whose connection was lost."""
-HALFWAY = {"uninstall": "interrupted: `edgehub uninstall` again does the rest"}
+INTERRUPTED_ADVICE = {"uninstall": "interrupted: `edgehub uninstall` again does the rest"}
 """Advice after an interrupted command that is not undone."""
 
 
-CHANGING = ("install", "upgrade", "uninstall")
+LOCKED_COMMANDS = ("install", "upgrade", "uninstall")
 """Commands that change the node; they exclude each other by a lock."""
 
 
@@ -60,14 +60,18 @@ def run(arguments: Sequence[str]) -> int:
     do, _ = COMMANDS[options.command]
     with _endings():
         try:
-            with locked(options.root, LEDGER) if options.command in CHANGING else contextlib.nullcontext():
+            with (
+                locked(options.root, LEDGER)
+                if options.command in LOCKED_COMMANDS
+                else contextlib.nullcontext()
+            ):
                 return do(options)
         except (JoinError, ValueError) as error:
             why = str(error)
         except OSError as error:
             why = f"{error.filename}: {error.strerror}"
         except KeyboardInterrupt:
-            why = HALFWAY.get(options.command, "interrupted")
+            why = INTERRUPTED_ADVICE.get(options.command, "interrupted")
     _say(f"edgehub {options.command}: {why}", sys.stderr)
     return 1
 

@@ -38,7 +38,7 @@ the pod.
 """
 
 
-AFTER_FOLDER = 1.0
+POD_REMOVAL_DELAY = 1.0
 """Seconds that kubelet may need to finish the removal of a pod after that of its folder."""
 
 
@@ -75,7 +75,7 @@ class HubService:
                 was_there = True
                 asyncio.run(pause("the former pod is still there", end))
         if was_there:
-            time.sleep(AFTER_FOLDER)
+            time.sleep(POD_REMOVAL_DELAY)
 
     def replace(self, spec: InstallSpec, pending: Iterable[FileChange], deadline: float) -> None:
         """Write the hub's files, start the hub, and wait until it is ready.

@@ -125,7 +125,7 @@ class Installation:
             self._ledger.settle(spec.to_json())
         except FAILURES as error:
             outcome = self._undo(spec, None if was_cut_short else former, before)
-            raise JoinError(f"{_said(error)}; {outcome}") from error
+            raise JoinError(f"{_error_text(error)}; {outcome}") from error
 
     def upgrade(self, program: str, image: str, timeout: float, healthy: float) -> None:
         """Restart the hub with this program, or image if it is a static pod; copies, and clients' versions, stay valid.
@@ -164,8 +164,8 @@ class Installation:
                 self._renew_mirror_pod(spec)
         except FAILURES as error:
             self._say("the new program is not healthy: going back to the former one")
-            outcome = self._roll_back(trial, _said(error), timeout)
-            raise JoinError(f"{_said(error)}; {outcome}") from error
+            outcome = self._roll_back(trial, _error_text(error), timeout)
+            raise JoinError(f"{_error_text(error)}; {outcome}") from error
 
     def settle(self, timeout: float) -> None:
         """Restore the previous hub if an upgrade was killed before the new one had been healthy for long enough.
@@ -380,5 +380,5 @@ async def _remove_status(credentials: Credentials, node: str) -> None:
         await remove_status(client, node)
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     return "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)

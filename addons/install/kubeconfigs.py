@@ -21,11 +21,11 @@ SERVER_LINE = re.compile(
 HIDDEN = "(not shown)"
 SECRETS = ("client-key-data", "token", "password")
 SECRET_TEXT = re.compile(rf"(?P<key>\b(?:{'|'.join(SECRETS)})[\"']?:[ \t]*)[^\s|>].*$", re.MULTILINE)
-LEAST_SECRET = 6
+MIN_SECRET_LENGTH = 6
 """Minimum characters of a value that is masked everywhere. A shorter one would mask text that is not secret."""
 PROXY = "proxy-url"
 """Cluster field with a proxy to the server."""
-OF_SERVER = (PROXY, "certificate-authority-data", "insecure-skip-tls-verify", "tls-server-name")
+SERVER_FIELDS = (PROXY, "certificate-authority-data", "insecure-skip-tls-verify", "tls-server-name")
 """Cluster fields that define how its previous server is reached and trusted."""
 FILE_KEYS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 """Fields of a cluster or user that name a file."""
@@ -58,7 +58,7 @@ def pointed_at(text: str, hub: str, authority: Path | None = None) -> str:
         cluster
     ) in clusters:  # JSON, YAML in an unusual form, a proxy, which does not reach this node, or another CA
         cluster["server"] = hub
-        for name in OF_SERVER if authority else (PROXY,):
+        for name in SERVER_FIELDS if authority else (PROXY,):
             cluster.pop(name, None)
         if authority:
             cluster["certificate-authority"] = str(authority)
@@ -119,7 +119,7 @@ def folders_of(text: str, folder: Path) -> set[str]:
 
 def redacted(diff: str, texts: Iterable[str]) -> str:
     """Return a diff of these kubeconfigs without private keys, tokens and passwords, in any form of YAML."""
-    secrets = {secret for text in texts for secret in _secrets_in(text) if len(secret) >= LEAST_SECRET}
+    secrets = {secret for text in texts for secret in _secrets_in(text) if len(secret) >= MIN_SECRET_LENGTH}
     for secret in sorted(secrets, key=len, reverse=True):
         diff = diff.replace(secret, HIDDEN)
     return SECRET_TEXT.sub(lambda match: f"{match['key']}{HIDDEN}", diff)

@@ -12,11 +12,11 @@ from addons.link.health import Cloud
 from addons.link.uplinks.uplink import Uplink
 from kube.concurrency.notifier import Notifier, completes_within, wait_for_any
 
-HOLD = 10.0
+FAILBACK_DELAY = 10.0
 """Seconds for which a preferred connection must have been up before the node uses it again."""
-LONGEST_HOLD = 160.0
-"""Maximum of that time, for a connection that failed repeatedly within LASTING seconds of use."""
-LASTING = 300.0
+LONGEST_FAILBACK_DELAY = 160.0
+"""Maximum of that time, for a connection that failed repeatedly within STABLE_AFTER seconds of use."""
+STABLE_AFTER = 300.0
 
 logger = logging.getLogger(__name__)
 
@@ -25,14 +25,14 @@ class FailbackTimer:
     """Decides when a lost connection is used again. Pure; all times are monotonic seconds."""
 
     def __init__(self) -> None:
-        self._hold = HOLD
+        self._hold = FAILBACK_DELAY
         self._up_since: float | None = None
         self._used_since = float("-inf")
 
     def lost(self, now: float) -> None:
         """Record a loss. The hold time doubles if the connection was lost soon after its last use began."""
         lasted = now - self._used_since
-        self._hold = min(2 * self._hold, LONGEST_HOLD) if lasted < LASTING else HOLD
+        self._hold = min(2 * self._hold, LONGEST_FAILBACK_DELAY) if lasted < STABLE_AFTER else FAILBACK_DELAY
         self._up_since = None
 
     def seconds_left(self, now: float, *, is_up: bool) -> float | None:

@@ -12,7 +12,7 @@ from addons.link.timeouts import TimeoutEstimator
 from addons.link.uplinks.uplink import Uplink, readable_error
 from kube.concurrency.notifier import Notifier
 
-ERRORS_IN_A_ROW = 2
+CONSECUTIVE_ERRORS = 2
 """Consecutive 5xx answers to probes after which a server counts as down. A single one proves nothing."""
 RECOVERY_SUCCESSES = 2
 """Consecutive successes after which a server of the cloud is up again: a flapping link must not make the node flap."""
@@ -122,7 +122,7 @@ class ServerHealth:
         """Record a 5xx answer to a probe. Return True if it makes the server unusable."""
         self.has_answered = True
         self._errors += 1
-        return self.failed(reason) if self._errors >= ERRORS_IN_A_ROW or not self.usable else False
+        return self.failed(reason) if self._errors >= CONSECUTIVE_ERRORS or not self.usable else False
 
     def failed(self, reason: str) -> bool:
         """Record a failure. Return True if it makes the server unusable."""

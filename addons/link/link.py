@@ -34,7 +34,7 @@ from kube.http.transport.connection_pool import Connection, ConnectionPool
 from kube.http.transport.http1_connection import Http1Connection
 from kube.http.transport.http2_connection import Http2Connection
 
-OFFERS = [b"h2", b"http/1.1"]
+ALPN_PROTOCOLS = [b"h2", b"http/1.1"]
 """The ALPN protocols that the hub speaks."""
 
 
@@ -213,7 +213,7 @@ class UpstreamManager:
             )
         return plain_connection(proxy.host)
 
-    async def connect(self, key: PoolKey, offers: Sequence[bytes] = OFFERS) -> Connection:
+    async def connect(self, key: PoolKey, offers: Sequence[bytes] = ALPN_PROTOCOLS) -> Connection:
         """Open a connection. OSError if that fails; failures to connect update the server's health."""
         server = key.server
         try:

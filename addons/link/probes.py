@@ -32,7 +32,7 @@ SPARE_INTERVAL = 600.0
 A spare uplink may cost money by the byte, and a probe opens a connection, 6 KB. An uplink in use is probed at normal
 intervals.
 """
-PROMPT_PAUSE = 0.25
+MIN_PROBE_GAP = 0.25
 """Minimum seconds between two probes, however many connections break during requests."""
 PROBE_PATH = "/livez"
 """Path of probes: small, answered without etcd, and allowed for all clients by Kubernetes' default roles."""
@@ -156,7 +156,7 @@ class Probes:
                 continue
             probing.wanted.clear()
             health.is_erring = False
-            began, pause = self._clock(), PROMPT_PAUSE
+            began, pause = self._clock(), MIN_PROBE_GAP
             try:
                 answer = await self._probe(health, client, began)
                 if answer is not None and answer.status in ASKS and not health.doubtful:
@@ -196,7 +196,7 @@ class Probes:
     async def _until_due(self, probing: Probing, began: float) -> None:
         """Return when the server must be probed again. `began`: when its last probe began."""
         health = probing.health
-        again = self._clock() + RECOVERY_INTERVAL - PROMPT_PAUSE
+        again = self._clock() + RECOVERY_INTERVAL - MIN_PROBE_GAP
         while (left := self._due(health, began, again) - self._clock()) > 0:
             # A request, or a failover to this server, may make a probe due earlier.
             if await completes_within(

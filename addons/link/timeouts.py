@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 PROBE_INTERVAL = 2.5
 """Seconds of silence after which the hub probes a server that is up."""
-UNANSWERED = 1.0
+PROBE_AFTER_SILENCE = 1.0
 """Seconds of silence after which the hub probes a server that owes an answer. A lost packet is noticed after this and
 PROBE_TIMEOUT.
 """
@@ -67,7 +67,7 @@ class TimeoutEstimator:
     @property
     def patience(self) -> float:
         """Seconds of silence after which a server that owes an answer is probed."""
-        return max(UNANSWERED, 2 * (self.round_trip or 0.0))
+        return max(PROBE_AFTER_SILENCE, 2 * (self.round_trip or 0.0))
 
     @property
     def silence(self) -> float:

@@ -20,12 +20,12 @@ RECORD = 16 * 1024
 
 A connection keeps a buffer of this size.
 """
-SEALING = 512
+TLS_OVERHEAD = 512
 """Bytes that OpenSSL's buffer needs beyond the plain text: more than any cipher adds to a record."""
 OWN_RECORDS = 4 * 1024
 """Maximum bytes of one read of OpenSSL's own output (handshake, tickets, alerts), of which there is usually none."""
 
-MAX_OWED = 16 * 1024
+MAX_UNREAD_KEY_UPDATES = 16 * 1024
 """Maximum bytes of unread answers to the peer's key updates (RFC 8446, 4.6.3).
 
 Each answer has 22 bytes, and no honest peer updates its keys seven hundred times without reading.
@@ -155,7 +155,7 @@ class TlsTransport(TransportLayer, ABC):
         try:
             for at in range(0, len(data), RECORD):
                 self._tls.sendall(data[at : at + RECORD])
-                sealed.append(_sealed(self._tls, RECORD + SEALING))
+                sealed.append(_sealed(self._tls, RECORD + TLS_OVERHEAD))
         except SSL.Error as raised:
             error = raised
         self._below.write(b"".join(sealed))
@@ -237,7 +237,7 @@ class TlsTransport(TransportLayer, ABC):
         self._owed += self._flush(tls)
         if self._owed and not self.get_write_buffer_size():
             self._owed = 0
-        if self._owed > MAX_OWED:
+        if self._owed > MAX_UNREAD_KEY_UPDATES:
             reached("answers to new keys of TLS")
             self.abort()
 

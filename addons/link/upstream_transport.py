@@ -25,7 +25,7 @@ default.
 """
 SENT, RECEIVED = (metrics.LINK_BYTES.labels(direction).inc for direction in ("up", "down"))
 """Counters of the bytes on the link to the cloud, as sent and received by sockets."""
-AT_ONCE = 0.001
+BURST_GAP = 0.001
 """Maximum seconds between received bytes that count as one burst, without a new latency."""
 
 
@@ -124,7 +124,7 @@ class UpstreamTransport(TransportLayer):
         while self._late:
             data = self._late.popleft()
             try:
-                await drills.pace(len(data), is_first=self._loop.time() - self._last > AT_ONCE)
+                await drills.pace(len(data), is_first=self._loop.time() - self._last > BURST_GAP)
             except OSError as error:
                 self._error = error
                 self.abort()

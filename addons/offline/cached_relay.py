@@ -26,7 +26,7 @@ from kube.http.client import Unreachable
 from kube.http.transport.request_fields import OF_CONNECTION
 from kube.requests.request_info import RequestInfo
 
-TRIES = 4
+ATTEMPTS = 4
 """Attempts to send a read before the hub answers it, because another server may be up."""
 
 
@@ -99,7 +99,7 @@ class CachedRelay:
         if wanted.info.verb == "watch":
             return False  # the hub answers it itself
         if wanted.info.method == "GET":
-            return wanted.sent < TRIES
+            return wanted.sent < ATTEMPTS
         return not wanted.sent and await self._writes.flush(wanted.info)
 
 

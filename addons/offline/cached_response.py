@@ -39,7 +39,7 @@ All others either concern only the request (`limit`, `timeout`, `resourceVersion
 they make no separate entry.
 """
 CACHED_HEADERS = ("content-type", "content-encoding", "etag", "vary")
-OF_NO_OBJECT = frozenset({"TokenRequest", "SubjectAccessReview", "Status", ""})
+NON_OBJECT_KINDS = frozenset({"TokenRequest", "SubjectAccessReview", "Status", ""})
 """Kinds that no write of an object changes; "" stands for a document without a kind."""
 DISCOVERY_KINDS = ("API", "APIGroup", "APIVersions", "APIResource")
 HEAD = 64 * 1024
@@ -306,7 +306,7 @@ def about_of(answer: CachedResponse) -> str | None:
         return ""  # of neither encoding, as OpenAPI is
     try:
         api_version, kind, raw = codec.decode_single(unpacked(answer.headers, answer.body))
-        if kind in OF_NO_OBJECT or kind.removesuffix("List").removesuffix("Discovery") in DISCOVERY_KINDS:
+        if kind in NON_OBJECT_KINDS or kind.removesuffix("List").removesuffix("Discovery") in DISCOVERY_KINDS:
             return ""
         group = api_version.rpartition("/")[0]
         if group == "meta.k8s.io":

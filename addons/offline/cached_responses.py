@@ -33,7 +33,7 @@ IDENTITY_BYTES = 4 * 1024 * 1024
 """Bytes of the answers to one caller other than the node: one of the largest, or some hundred of usual size."""
 IDENTITY_RESPONSES = 250
 
-FORMER_ENTRY = ("digest", "size", "last_used", "owner")
+OLD_ENTRY_FIELDS = ("digest", "size", "last_used", "owner")
 """The fields of an index entry in releases without `question`."""
 TABLE, INDEX = table_of("answers"), table_of("answers.index")
 """The tables on disk: bodies, and entries of the index."""
@@ -252,7 +252,7 @@ class CachedResponses:
     def _take(self, rows: Mapping[str, bytes | None]) -> Collection[str]:
         """Load the index of an earlier process; return the names of unreadable entries."""
         read = {name: orjson.loads(row) for name, row in rows.items() if row is not None}
-        self._former = {name for name, row in read.items() if len(row) <= len(FORMER_ENTRY)}
+        self._former = {name for name, row in read.items() if len(row) <= len(OLD_ENTRY_FIELDS)}
         entries = {name: IndexEntry(*row) for name, row in read.items()}
         # Later responses are newer than the disk.
         newer = list(self._shares.entries.items())

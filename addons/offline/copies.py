@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable, Collection, Coroutine, Mapping
 
 from addons.offline.tables.copy_meta import (
-    FORMER,
+    FORMER_HISTORY,
     described,
     is_shown,
     last_event_of,
@@ -55,9 +55,9 @@ from kube.wire.encoding import Encoding
 
 CONFIRM = 1.0
 """Seconds that clients wait for the reflector to resume from the copy. After that they get the copy as it is."""
-WITHDRAWAL = 0.25
+WITHDRAWAL_TIMEOUT = 0.25
 """Maximum seconds that a change of a filter's input waits until the disk has dropped the filter's checkpoints."""
-SETTLE = 0.1
+RESUME_SETTLE_TIME = 0.1
 """Seconds from a resumed watch's answer within which the events since the copy's version arrive."""
 
 logger = logging.getLogger(__name__)
@@ -116,7 +116,8 @@ class DiskCopies:
             tell()
         unused = {name: meta for name, meta in self.idle().items() if is_shown(meta)}
         batches = (
-            copy_batch(name, {**meta, FORMER: True}, TableChanges({})) for name, meta in unused.items()
+            copy_batch(name, {**meta, FORMER_HISTORY: True}, TableChanges({}))
+            for name, meta in unused.items()
         )
         self._disproving = asyncio.create_task(
             self.access.write(*batches), name="copies from before a restore"
@@ -226,7 +227,7 @@ class DiskCopy:
             return None
         if self._store.complete:
             return None  # the cloud was faster
-        if FORMER in meta:
+        if FORMER_HISTORY in meta:
             self._store.set_previous_objects(meta["version"], items)
             return None
         self._store.replace_items(codec, meta["apiVersion"], meta["kind"], meta["version"], items)
@@ -254,7 +255,7 @@ class DiskCopy:
     async def withdraw(self) -> None:
         self.table.change(is_urgent=True)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(WITHDRAWAL):
+            async with asyncio.timeout(WITHDRAWAL_TIMEOUT):
                 await self.table.settled()
 
     def rewrite(self) -> None:
@@ -342,7 +343,7 @@ class DiskCopy:
         if self._refused:
             meta["refused"] = self._refused
         elif store.complete and not store.may_be_shown:
-            meta[FORMER] = True
+            meta[FORMER_HISTORY] = True
         self._stamped = True
         return copy_batch(self.name, meta, objects)
 
@@ -352,7 +353,7 @@ async def _resumed(reflector: Reflector) -> None:
     while not reflector.lists and reflector.state is not State.WATCHING and reflector.error is None:
         await reflector.changed.wait()
     if not reflector.lists and reflector.state is State.WATCHING:
-        await asyncio.sleep(SETTLE)
+        await asyncio.sleep(RESUME_SETTLE_TIME)
 
 
 async def _answered(reflector: Reflector, store: Store) -> None:

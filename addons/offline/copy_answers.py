@@ -14,7 +14,7 @@ from addons.offline.people.cached_discovery import Discovery
 from addons.requests.answers import Answer, ClientRequest, ClientStream
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.requests.object_read import OBJECT_VERBS, ObjectRead, parse_read
-from addons.requests.offline_policy import PEOPLE
+from addons.requests.offline_policy import USER_TOOLS
 from kube.errors import unavailable
 from kube.requests.request_info import RequestInfo
 
@@ -53,7 +53,7 @@ class CopyAnswers:
         response = await self._discovery.answer(request) if request.info.type is None else None
         response = response or await self._objects.answer(identity, request, read)
         # People see the node's own state: their right to it is known by then.
-        is_person = wanted.component in PEOPLE
+        is_person = wanted.component in USER_TOOLS
         if response is None and is_person and not identity.is_hub:
             identity = HUB_IDENTITY
             response = await self._objects.answer(identity, request, read)
@@ -90,7 +90,7 @@ def copy_warning(
     `copied` is when the cloud last confirmed the copy, None if this process does not know it. `away` is when the last
     server went down, None while servers answer.
     """
-    if component not in PEOPLE:
+    if component not in USER_TOOLS:
         return {}
     copy = f"copy of {_time(copied, now)}" if copied is not None else "copy"
     since = f" since {_time(away, now)}" if away is not None else ""

@@ -34,9 +34,9 @@ which every client that needs a copy uses it, makes such jumps of the clock harm
 """
 MAX_PARTS = 64 * 1024 * 1024
 """Bytes of copies of partial resources without a running source: any process of the node can request selectors."""
-OF_A_COPY = 4096
+COPY_OVERHEAD = 4096
 """Bytes that an empty copy counts: its row on disk, and its name in memory."""
-MOUNTED = frozenset({ResourceType("", "v1", "secrets"), ResourceType("", "v1", "configmaps")})
+MOUNTED_RESOURCES = frozenset({ResourceType("", "v1", "secrets"), ResourceType("", "v1", "configmaps")})
 PODS = ResourceType("", "v1", "pods")
 BY_NAME = "metadata.name="
 
@@ -69,7 +69,7 @@ def beyond_limit(metas: Mapping[str, Meta]) -> list[str]:
     parts = {name: meta for name, meta in metas.items() if not list_watch_of(meta).is_unfiltered}
     left, beyond = MAX_PARTS, []
     for name in sorted(parts, key=lambda name: parts[name].get("asked", 0), reverse=True):
-        left -= parts[name].get("bytes", 0) + OF_A_COPY
+        left -= parts[name].get("bytes", 0) + COPY_OVERHEAD
         if left < 0:
             beyond.append(name)
     return beyond
@@ -80,7 +80,7 @@ def _mounted(meta: Meta) -> tuple[str, str] | None:
     identity."""
     list_watch = list_watch_of(meta)
     if (
-        list_watch.type not in MOUNTED
+        list_watch.type not in MOUNTED_RESOURCES
         or not list_watch.namespace
         or meta["identity"]
         or list_watch.label_selector

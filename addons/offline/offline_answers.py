@@ -17,7 +17,7 @@ from addons.offline.writes.offline_writes import OfflineWrites
 from addons.requests.answers import Answer, ClientRequest, ClientStream
 from addons.requests.caller import Caller, CredentialSource
 from addons.requests.offline_policy import (
-    PEOPLE,
+    USER_TOOLS,
     is_access_review,
     is_answered_offline,
     is_kubelets,
@@ -30,7 +30,7 @@ from kube.errors import StatusError
 from kube.http.client import RawResponse
 from kube.requests.request_info import RequestInfo
 
-TAKEN_AWAY = frozenset({403, 404})
+INVALIDATING_STATUSES = frozenset({403, 404})
 """Status codes by which the cloud invalidates an earlier answer.
 
 A 401 concerns the credentials only: the node's own may have expired, and a user with several tokens may lose one.
@@ -115,7 +115,7 @@ class OfflineAnswers:
             return
         is_read = info.method == "GET" and (is_answered_offline(info) or is_object_watch(info))
         if (
-            component in PEOPLE
+            component in USER_TOOLS
             and is_read
             and caller.credential_source is CredentialSource.OWN
             and not caller.impersonates
@@ -161,12 +161,12 @@ class OfflineAnswers:
     def _keep(self, identity: str, request: OfflineRequest, answer: RawResponse) -> None:
         key, options = request.key(identity), request.info.options
         is_read = request.info.method == "GET"
-        if is_read and answer.status in (200, *TAKEN_AWAY):
+        if is_read and answer.status in (200, *INVALIDATING_STATUSES):
             self.accepted.learn(request.info)
         type_ = request.info.type
         # Each cloud serves these: such a 404 comes from a gateway that misroutes.
         is_misrouted = answer.status == 404 and request.info.verb == "list" and type_ and type_.is_permanent
-        is_taken_away = answer.status in TAKEN_AWAY and not is_misrouted
+        is_taken_away = answer.status in INVALIDATING_STATUSES and not is_misrouted
         if is_taken_away and (is_read or is_token_request(request.info)):
             self._answers.forget(key.name)
         self._leases.cache_lease(identity, request, answer)

@@ -23,7 +23,7 @@ from addons.offline.people.forms import first_form, partial_list
 from addons.requests.answers import HEADERS, Answer, ClientStream, object_answer
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.requests.object_read import ObjectRead
-from addons.requests.offline_policy import PEOPLE
+from addons.requests.offline_policy import USER_TOOLS
 from addons.rules.shared_kinds import shared_fields
 from addons.views.bounds.quotas import BeyondQuota
 from addons.views.list_answer import list_answer
@@ -129,7 +129,7 @@ class OfflineReads:
         quota counts, "" for the node. `check` is that of `addons.views.watch_answer.watch_answer`.
         """
         chosen: tuple[Source, Scope, Form] | None = None
-        may_be_partial = component in PEOPLE and read.fields.fields <= EVALUABLE
+        may_be_partial = component in USER_TOOLS and read.fields.fields <= EVALUABLE
         evaluable = Scope(read.namespace, read.labels, read.fields) if may_be_partial else None
         async for list_watch, source in self._newest_first(HUB_IDENTITY, read.type, lambda _: True):
             form, read_scope = first_form(read.accepted, read, source.store), _scope(list_watch, read)

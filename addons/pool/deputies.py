@@ -22,7 +22,7 @@ MAX_LENDERS = 8
 ANY_ADDRESS = "::"
 """The announced address of a follower whose peer port listens on every address. The leader then uses the source address
 of the connection."""
-LIFE = 12.0
+ANNOUNCEMENT_TTL = 12.0
 """Seconds after which a leader drops a follower's announcement: the time of three probes."""
 
 
@@ -44,7 +44,11 @@ class Deputies:
         except ValueError:
             return
         now = self._clock()
-        live = {deputy: at for deputy, at in self._said.items() if now - at < LIFE and deputy.node != node}
+        live = {
+            deputy: at
+            for deputy, at in self._said.items()
+            if now - at < ANNOUNCEMENT_TTL and deputy.node != node
+        }
         live[hub] = now
         first = sorted(live, key=lambda deputy: rank(deputy.node))[: self._most]
         self._said = {deputy: live[deputy] for deputy in first}
@@ -55,9 +59,9 @@ class Deputies:
 
     @property
     def live(self) -> list[LeaderHub]:
-        """Return the deputies whose last announcement is not older than LIFE."""
+        """Return the deputies whose last announcement is not older than ANNOUNCEMENT_TTL."""
         now = self._clock()
-        return [deputy for deputy, at in self._said.items() if now - at < LIFE]
+        return [deputy for deputy, at in self._said.items() if now - at < ANNOUNCEMENT_TTL]
 
 
 def _plain(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:

@@ -15,7 +15,7 @@ from addons.pool.peers.choice import CLOUD, Choice, choose
 from addons.pool.peers.own_peer import OwnPeer
 from addons.pool.peers.peer import PROBE_INTERVAL, PeerAnswer, PeerHub, PeerRole
 from addons.pool.peers.peer_probes import TICK, Peers, ProbeRequest
-from addons.pool.pool_config import NOTHING_SHARED, PoolConfig, Role
+from addons.pool.pool_config import NO_POOL, PoolConfig, Role
 from addons.pool.spread import SHORTEST_WAIT, CloudSlots, cloud_slot, leader_order
 from addons.requests.headers import LENDS_HEADER, PEER_HEADER
 from addons.rules.shared_kinds import is_opt_in
@@ -27,10 +27,10 @@ from kube.http.client import Client
 from kube.peers import LeaderHub
 from kube.requests.request_info import ResourceType
 
-UNTOLD_INTERVAL = 60.0
+UNANNOUNCED_PROBE_INTERVAL = 60.0
 """Seconds between probes of a leader from which this hub reads nothing, until it has announced which further resources
 it serves."""
-KNOW_WAIT = 3.0
+ROLE_TIMEOUT = 3.0
 """Seconds from the start for which shared sources wait until this node knows its role. Then they read from the cloud,
 in the node's slot."""
 NEWS_WAIT, NEWS_INTERVAL = 2.0, 0.5
@@ -64,7 +64,7 @@ class LeaderSelector:
         self.renamed = Notifier()
         """Notified when a leader names other deputies: this node may have become a deputy, or have ceased to be one."""
         self._role = Role.NONE
-        self._config = NOTHING_SHARED
+        self._config = NO_POOL
         self._members: Collection[str] = ()
         self._can_serve = self._can_follow = False
         self._order: list[PeerHub] = []
@@ -75,7 +75,7 @@ class LeaderSelector:
         self._had_cloud, self._cloud_since = True, float("-inf")
         self._is_known = False
         """Whether the hub knows its role in the pool. Until then it may be a follower."""
-        self._known_by = clock() + KNOW_WAIT
+        self._known_by = clock() + ROLE_TIMEOUT
         self._changed = Notifier()
 
     @property
@@ -220,7 +220,7 @@ class LeaderSelector:
         # Probes announce to leaders that this hub lends its link, and leaders name the lenders.
         is_used = self.own.lends() or not self._cloud_is_up() or peer in (reader.peer for reader in readers)
         if not is_used and not peer.said.shares and any(is_opt_in(reader.type) for reader in readers):
-            is_used, every = True, max(every, UNTOLD_INTERVAL)
+            is_used, every = True, max(every, UNANNOUNCED_PROBE_INTERVAL)
         if not (is_used or peer.failure or peer.age):
             return None
         own = [(PEER_HEADER, self.own.address)] if self._can_serve else []

@@ -24,7 +24,7 @@ from kube.errors import StatusError, forbidden, too_large_version, too_many_requ
 from kube.requests.request_info import RequestInfo, ResourceType
 from kube.store.watcher import Watcher
 
-MAX_OF_NODE = 256
+MAX_REQUESTS_PER_NODE = 256
 """Concurrent requests of one node, open watches included. A hub needs one for each shared resource and encoding."""
 
 PLAIN_WATCH = 60
@@ -90,9 +90,9 @@ class PeerServing:
 
     @contextmanager
     def _counted(self, node: str) -> Iterator[None]:
-        """Count a request of a node; StatusError 429 beyond MAX_OF_NODE, because each watch costs the leader every
-        event."""
-        if self._active[node] >= MAX_OF_NODE:
+        """Count a request of a node; StatusError 429 beyond MAX_REQUESTS_PER_NODE, because each watch costs the leader
+        every event."""
+        if self._active[node] >= MAX_REQUESTS_PER_NODE:
             error = too_many_requests("too many requests of this node at the peer port", retry_after=1)
             raise refused("too many", error)
         self._active[node] += 1

@@ -56,7 +56,7 @@ class PoolConfig(NamedTuple):
         return self.is_shared and any(shared.group_resource == type_.group_resource for shared in self.scope)
 
 
-NOTHING_SHARED = PoolConfig()
+NO_POOL = PoolConfig()
 FIRST_SCOPE = (ResourceType("", "v1", "services"), ResourceType("discovery.k8s.io", "v1", "endpointslices"))
 """The resources that a pool shares by default, while its ConfigMap is unknown."""
 
@@ -65,7 +65,7 @@ def first_config(leaders: Iterable[LeaderHub]) -> PoolConfig:
     """Return the configuration of a pool with the operator's leaders, used until its ConfigMap is known. Without
     leaders it shares nothing."""
     named = tuple(sorted(leaders)[:MAX_LEADERS])
-    return PoolConfig(named, FIRST_SCOPE, is_shared=True) if named else NOTHING_SHARED
+    return PoolConfig(named, FIRST_SCOPE, is_shared=True) if named else NO_POOL
 
 
 def relay_config(node: str, further: Iterable[ResourceType] = ()) -> PoolConfig:
@@ -80,7 +80,7 @@ def parse_pool_config(data: Mapping[str, str] | None, further: Iterable[Resource
     `further` are the resources that the rules add to the standard ones of every pool.
     """
     if data is None:
-        return NOTHING_SHARED
+        return NO_POOL
     switches = (data.get("interconnectivity"), data.get("enable-leader-election"))
     leaders = sorted(set(parse_leader_hubs(data.get("leaders", ""))))
     if len(leaders) > MAX_LEADERS:

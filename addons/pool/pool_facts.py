@@ -12,7 +12,7 @@ from cryptography import x509
 
 from addons.inputs.filter_inputs import FilterInputs
 from addons.inputs.input_sources import one_config_map
-from addons.pool.pool_config import NOTHING_SHARED, PoolConfig, parse_pool_config, relay_config
+from addons.pool.pool_config import NO_POOL, PoolConfig, parse_pool_config, relay_config
 from addons.views.source import Source
 from kube.concurrency.notifier import Notifier, wait_for_any
 from kube.reflector.list_watch import ListWatch
@@ -21,9 +21,9 @@ from kube.requests.request_info import ResourceType
 CLIENT_CA = "extension-apiserver-authentication"
 """The ConfigMap in kube-system with the CAs whose client certificates kube-apiserver accepts."""
 CLIENT_CA_KEY = "client-ca-file"
-FIRST_AFTER = 2.5
+STATIC_LEADERS_DELAY = 2.5
 """Seconds from the start after which the leaders of `--leaders` are used. This is before
-`addons.pool.leader_selector.KNOW_WAIT`, so that shared sources do not read the cloud first."""
+`addons.pool.leader_selector.ROLE_TIMEOUT`, so that shared sources do not read the cloud first."""
 
 
 class OneConfigMap:
@@ -72,7 +72,7 @@ class PoolFacts:
         inputs: FilterInputs,
         open_source: Callable[[ListWatch], Source],
         namespace: str,
-        first: PoolConfig = NOTHING_SHARED,
+        first: PoolConfig = NO_POOL,
         further: Callable[[], tuple[ResourceType, ...]] = tuple,
     ) -> None:
         """`first` applies until the hub has read the ConfigMap for the first time.
@@ -81,7 +81,7 @@ class PoolFacts:
         """
         self.name = ""
         """The name of the pool; "" if the node is in no pool, or while the pool is unknown."""
-        self.config = NOTHING_SHARED
+        self.config = NO_POOL
         self.is_known = False
         """Whether the hub knows its pool and the content of the pool's ConfigMap."""
         self.members: frozenset[str] | None = None
@@ -94,7 +94,7 @@ class PoolFacts:
         self._first = first
         self._further = further
         self._may_begin = False
-        """Whether FIRST_AFTER has passed, so that the leaders of `--leaders` may be used."""
+        """Whether STATIC_LEADERS_DELAY has passed, so that the leaders of `--leaders` may be used."""
         self.moved = Notifier()
         """Notified when the facts must be read again."""
         self._config: OneConfigMap | None = None
@@ -103,7 +103,7 @@ class PoolFacts:
 
     async def run(self, changed: Callable[[], None]) -> None:
         """Call `changed` whenever one of the facts has changed, until cancelled."""
-        timer = asyncio.get_running_loop().call_later(FIRST_AFTER, self._begin)
+        timer = asyncio.get_running_loop().call_later(STATIC_LEADERS_DELAY, self._begin)
         try:
             while True:
                 woken = (self._inputs.learned.wait(), self.moved.wait())
@@ -161,9 +161,9 @@ class PoolFacts:
     def _parsed(self, config: OneConfigMap | None) -> PoolConfig:
         """Parse the ConfigMap, or return the configuration with the leaders of `--leaders` until it has been read."""
         if not self.is_known:
-            return self._first if self._may_begin else NOTHING_SHARED
-        self._first = NOTHING_SHARED
-        return parse_pool_config(config.data, self._further()) if config is not None else NOTHING_SHARED
+            return self._first if self._may_begin else NO_POOL
+        self._first = NO_POOL
+        return parse_pool_config(config.data, self._further()) if config is not None else NO_POOL
 
     def _read_client_ca(self) -> None:
         if self._client_ca is None:

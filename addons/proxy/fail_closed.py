@@ -27,7 +27,7 @@ CONNECTION_HOOKS = (
     *("tls_start_client", "tls_established_client", "tls_failed_client", "open_tunnel"),
 )
 """The connection hooks of the hub's parts; `open_tunnel` is for peer connections that do not speak HTTP."""
-BEFORE_ANSWER = ("requestheaders", "request")
+REQUEST_HOOKS = ("requestheaders", "request")
 """Hooks that are skipped once a flow has a response."""
 MALFORMED = frozenset({400, 413, 414, 431})
 """Status codes for requests that are malformed or exceed a bound."""
@@ -40,7 +40,7 @@ def guarded(parts: Sequence[Any], hook: str) -> Callable[[Any], Awaitable[None]]
     exception in a connection's hook closes the connection.
     """
     steps = [(part.name, getattr(part, hook)) for part in parts if hasattr(part, hook)]
-    is_before, is_at_head = hook in BEFORE_ANSWER, hook == "responseheaders"
+    is_before, is_at_head = hook in REQUEST_HOOKS, hook == "responseheaders"
 
     async def of_connection(data: Any) -> None:
         for name, step in steps:

@@ -13,7 +13,7 @@ from addons.requests.caller import Listener
 from addons.server.accept import Accepted
 from addons.server.messages import NOWHERE
 from addons.settings import Settings
-from addons.startup.handed_sockets import ACCEPTED_AT_ONCE, BACKLOG, handed
+from addons.startup.handed_sockets import ACCEPT_BATCH, BACKLOG, handed
 
 
 class HubMode(mode_specs.ProxyMode):
@@ -75,7 +75,7 @@ class HubInstance(mode_servers.AsyncioServerInstance[HubMode]):
             self._open = await loop.create_server(self._accepted, host or None, port)
         else:
             # asyncio uses `backlog` both for the kernel's queue and for the connections accepted at once.
-            self._open = await loop.create_server(self._accepted, sock=sock, backlog=ACCEPTED_AT_ONCE)
+            self._open = await loop.create_server(self._accepted, sock=sock, backlog=ACCEPT_BATCH)
             sock.listen(BACKLOG)
         return [self._open]
 

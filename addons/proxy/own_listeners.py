@@ -21,7 +21,7 @@ SETUP = "setup_servers"
 """Name of the task in which mitmproxy opens listeners when it starts. It has begun before mitmproxy loads the hub as a
 script (`mitmdump -s`).
 """
-LOOK = 1.0
+CHECK_INTERVAL = 1.0
 """Seconds between two checks for a lost listener."""
 REFUSED = "the ports of this process are the hub's own: choose them when it starts; mode and server stay as they are"
 
@@ -74,7 +74,7 @@ class OwnListeners:
 
     async def _keep_open(self) -> None:
         while True:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(CHECK_INTERVAL)
             async with self._lock:
                 await self._open_again()
 

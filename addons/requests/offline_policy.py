@@ -32,7 +32,7 @@ KUBELETS = frozenset(("", "pods", subresource) for subresource in ("log", "exec"
 STATUSES = frozenset({("", "nodes", "status"), ("", "pods", "status")})
 """The statuses that kubelet reports. Other writers of a status can wait until the cloud is back."""
 
-PEOPLE = frozenset({"kubectl", "k9s"})
+USER_TOOLS = frozenset({"kubectl", "k9s"})
 """Command-line tools of users.
 
 While the cloud is away, their reads may be partial, with a warning. A controller would treat a partial list as

@@ -15,7 +15,7 @@ from addons.requests.object_read import OBJECT_VERBS, ObjectRead, parse_continue
 from addons.requests.offline_policy import (
     DISCOVERY_PATHS,
     JSON,
-    PEOPLE,
+    USER_TOOLS,
     OfflinePolicy,
     is_access_review,
     is_answered_offline,
@@ -161,7 +161,7 @@ def decide(
     known = (
         caller.credential_source is CredentialSource.HUB or caller.authorization
     ) and not caller.impersonates
-    is_person = component in PEOPLE and info.method == "GET" and is_away
+    is_person = component in USER_TOOLS and info.method == "GET" and is_away
     if known and is_offline_lease(info, rules.leases):
         return route._replace(kind=RouteKind.CACHED_RELAY, reason="a lease that its holder renews here, too")
     if not known or not (rules.is_cached(component) or is_person):

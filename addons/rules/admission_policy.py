@@ -14,14 +14,14 @@ import yaml
 
 from addons.filters.chain import build_filters
 from addons.filters.filter import READS, Filter
-from addons.rules.entries import FILTER_PREFIX, LEASE, NEAR, spellings
+from addons.rules.entries import FILTER_PREFIX, LEASE, TYPO_DISTANCE, spellings
 from addons.rules.shared_kinds import KIND, SECRETS
 from addons.rules.table import (
     CACHE_AGENTS,
     MAX_SHOWN,
     MAX_VALUE_BYTES,
+    NON_FILTER_KEYS,
     OFFLINE_LEASES,
-    OTHER_KEYS,
     POOL_RESOURCES,
 )
 from addons.telemetry.labels import HUB
@@ -38,12 +38,12 @@ VERB = "(" + "|".join(sorted(READS)) + ")"
 NAMED = rf"([A-Za-z0-9._ -]{{0,{MAX_LENGTH - 2}}}[A-Za-z0-9._-])?"
 """The pattern of a component's name after its first character."""
 COMPONENT = rf"(\*|[A-Za-z0-9._-]{NAMED})"
-BEGINNING = rf"{SPACE}*(-{COMPONENT}|\*|[A-Za-z0-9._]{NAMED}){SPACE}*"
+ENTRY_START = rf"{SPACE}*(-{COMPONENT}|\*|[A-Za-z0-9._]{NAMED}){SPACE}*"
 """The pattern of the start of an entry, with or without the `-` of an exclusion: a component's name never begins with
 `-`, and `- ` begins an item of a YAML list."""
 NO_COMPONENT = rf"^{SPACE}*-?{SPACE}*(\.|\.\.|(?i:{HUB})){SPACE}*([/#].*)?$"
 """The pattern of text in a component's position that is no component."""
-ONLY_A_VERB = rf"^{SPACE}*-?{SPACE}*{VERB}{SPACE}*$"
+BARE_VERB = rf"^{SPACE}*-?{SPACE}*{VERB}{SPACE}*$"
 EMPTY = rf"^{SPACE}*$"
 
 
@@ -104,7 +104,7 @@ def _object(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
 
 def _names(filters: Sequence[Filter]) -> list[str]:
     """Return an expression for the keys' names without the prefix of a filter's key."""
-    return [*OTHER_KEYS, *sorted(filter_.name for filter_ in filters)]
+    return [*NON_FILTER_KEYS, *sorted(filter_.name for filter_ in filters)]
 
 
 def _misnamed(filters: Sequence[Filter]) -> str:
@@ -122,9 +122,9 @@ def _is_near(key: str, names: Sequence[str]) -> str:
     )
     squeezed = [f"{text}.replace('-', '').replace('_', '')" for text in (bare, "n")]
     positions = list(range(max(map(len, names))))
-    ends = f"{bare}.endsWith(n.substring(i + {NEAR} > size(n) ? size(n) : i + {NEAR}))"
+    ends = f"{bare}.endsWith(n.substring(i + {TYPO_DISTANCE} > size(n) ? size(n) : i + {TYPO_DISTANCE}))"
     is_written = f"{positions}.exists(i, i < size(n) && {bare}.startsWith(n.substring(0, i)) && {ends})"
-    is_long = f"size({bare}) - size(n) <= {NEAR} && size(n) - size({bare}) <= {NEAR}"
+    is_long = f"size({bare}) - size(n) <= {TYPO_DISTANCE} && size(n) - size({bare}) <= {TYPO_DISTANCE}"
     return f"({' == '.join(squeezed)} || (!{key}.contains('-') && {is_long} && {is_written}))"
 
 
@@ -132,9 +132,7 @@ def _near_misses(filters: Sequence[Filter]) -> dict[str, Any]:
     """Return the validation that no key nearly equals a known name: hubs would skip such a key silently."""
     names, key = _names(filters), "variables.misnamed[0]"
     meant = f"{_list(names)}.filter(n, {_is_near(key, names)})[0]"
-    prefix = (
-        f"({key}.startsWith('{FILTER_PREFIX}') && !({meant} in {_list(OTHER_KEYS)}) ? '{FILTER_PREFIX}' : '')"
-    )
+    prefix = f"({key}.startsWith('{FILTER_PREFIX}') && !({meant} in {_list(NON_FILTER_KEYS)}) ? '{FILTER_PREFIX}' : '')"
     return {
         "expression": "size(variables.misnamed) == 0",
         "messageExpression": f"'key ' + {key} + ': there is no such key; did you mean ' + {prefix} + {meant} + '?'",
@@ -160,7 +158,7 @@ def _entries(filter_: Filter) -> dict[str, Any]:
     resources = sorted(spelling for of in filter_.resources for spelling in spellings(*of))
     one = "|".join(resource.replace(".", r"\.") for resource in resources)
     verbs = rf"#(;|{SPACE})*{VERB}({SPACE}*;(;|{SPACE})*{VERB})*(;|{SPACE})*"
-    entry = rf"^{BEGINNING}(/{SPACE}*(\*|{one}){SPACE}*({verbs})?)?$"
+    entry = rf"^{ENTRY_START}(/{SPACE}*(\*|{one}){SPACE}*({verbs})?)?$"
     right = (
         "write component, component/resource or component/resource#verb;verb, with - in front to take away, "
         f"separated by commas; resources: {', '.join(resources)} or *; verbs: {', '.join(sorted(READS))}"
@@ -169,32 +167,34 @@ def _entries(filter_: Filter) -> dict[str, Any]:
     wrong = [
         f"!e.matches({_raw(entry)})",
         f"e.matches({_raw(NO_COMPONENT)})",
-        f"e.matches({_raw(ONLY_A_VERB)})",
+        f"e.matches({_raw(BARE_VERB)})",
     ]
-    return _all_right((filter_.name, FILTER_PREFIX + filter_.name), [*bad, f"({' || '.join(wrong)})"], right)
+    return _no_bad_entry(
+        (filter_.name, FILTER_PREFIX + filter_.name), [*bad, f"({' || '.join(wrong)})"], right
+    )
 
 
 def _cached() -> dict[str, Any]:
-    entry = rf"^{BEGINNING}$"
+    entry = rf"^{ENTRY_START}$"
     right = "write components, each with - in front to take it away, separated by commas"
     wrong = f"(!e.matches({_raw(entry)}) || e.matches({_raw(NO_COMPONENT)}))"
-    return _all_right((CACHE_AGENTS,), [f"!e.matches({_raw(EMPTY)})", wrong], right)
+    return _no_bad_entry((CACHE_AGENTS,), [f"!e.matches({_raw(EMPTY)})", wrong], right)
 
 
 def _leases() -> dict[str, Any]:
     entry = rf"^{SPACE}*{LEASE.pattern}{SPACE}*$"
     bad = [f"!e.matches({_raw(EMPTY)})", f"!e.matches({_raw(entry)})"]
-    return _all_right((OFFLINE_LEASES,), bad, "write namespace/name, separated by commas")
+    return _no_bad_entry((OFFLINE_LEASES,), bad, "write namespace/name, separated by commas")
 
 
 def _resources() -> dict[str, Any]:
     entry, secret = (rf"^{SPACE}*{field.pattern}{SPACE}*$" for field in (KIND, SECRETS))
     wrong = f"(!e.matches({_raw(entry)}) || e.matches({_raw(secret)}))"
     right = "write group/version/resource, separated by commas; secrets are never shared"
-    return _all_right((POOL_RESOURCES,), [f"!e.matches({_raw(EMPTY)})", wrong], right)
+    return _no_bad_entry((POOL_RESOURCES,), [f"!e.matches({_raw(EMPTY)})", wrong], right)
 
 
-def _all_right(keys: Sequence[str], bad: Sequence[str], right: str) -> dict[str, Any]:
+def _no_bad_entry(keys: Sequence[str], bad: Sequence[str], right: str) -> dict[str, Any]:
     """Return an expression that holds if no entry of these keys is bad; its message names the first bad one."""
     is_bad = " && ".join(bad)
     long = f"size(bytes(variables.data[k])) > {MAX_VALUE_BYTES}"

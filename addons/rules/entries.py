@@ -19,7 +19,7 @@ LEASE = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/[a-z0-9]([a-z0-9.-]{0,251
 
 FILTER_PREFIX = "filter_"
 """The prefix of a filter's key in the older format."""
-NEAR = 2
+TYPO_DISTANCE = 2
 """Number of adjacent characters in which a key may differ from the name that its author meant."""
 _ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
@@ -39,8 +39,11 @@ def _is_near(bare: str, name: str) -> bool:
         return True
     return (
         "-" not in bare
-        and abs(len(bare) - len(name)) <= NEAR
-        and any(bare.startswith(name[:at]) and bare.endswith(name[at + NEAR :]) for at in range(len(name)))
+        and abs(len(bare) - len(name)) <= TYPO_DISTANCE
+        and any(
+            bare.startswith(name[:at]) and bare.endswith(name[at + TYPO_DISTANCE :])
+            for at in range(len(name))
+        )
     )
 
 

@@ -23,9 +23,9 @@ logger = logging.getLogger(__name__)
 
 GROUP = "edgehub.filters"
 """The group of entry points by which installed packages provide filters."""
-LOOK = 1.0
+CHECK_INTERVAL = 1.0
 """Seconds between two checks whether a file has changed."""
-OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 type Mark = tuple[int, ...]
 """A value that changes when a file was written or replaced; () for one that cannot be seen."""
@@ -59,7 +59,7 @@ class FilterModules:
         """Call `changed` with all filters after each change of a file, until cancelled."""
         seen = self._loaded
         while self._files:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(CHECK_INTERVAL)
             before, seen = seen, await asyncio.to_thread(self._marks)
             # A file that differs from the last look may still be under way to the disk.
             if seen != before or seen == self._loaded:
@@ -125,7 +125,7 @@ def _check_owner(file: Path, opened: os.stat_result) -> None:
     fault = untrusted_step(file)
     if not is_trusted(opened):
         fault = f"{file} belongs to another user (uid {opened.st_uid})"
-    elif opened.st_mode & OTHERS_MAY_WRITE:
+    elif opened.st_mode & WRITABLE_BY_OTHERS:
         fault = f"{file} can be written by other users"
     if fault:
         raise ValueError(

@@ -33,7 +33,7 @@ from kube.requests.request_info import ResourceType
 CACHE_AGENTS = "cache_agents"
 OFFLINE_LEASES = "offline_leases"
 POOL_RESOURCES = "pool_resources"
-OTHER_KEYS = (CACHE_AGENTS, OFFLINE_LEASES, POOL_RESOURCES)
+NON_FILTER_KEYS = (CACHE_AGENTS, OFFLINE_LEASES, POOL_RESOURCES)
 """The keys that name no filter."""
 
 BASE_AGENTS = frozenset(
@@ -165,12 +165,14 @@ class _Reader:
 
     def read(self, key: str, value: str) -> None:
         filter_ = self.filters.get(key.removeprefix(FILTER_PREFIX))
-        if filter_ is None and key not in OTHER_KEYS:
+        if filter_ is None and key not in NON_FILTER_KEYS:
             known = ", ".join(sorted(self.filters))
-            meant = near_name(key, (*OTHER_KEYS, *sorted(self.filters)))
+            meant = near_name(key, (*NON_FILTER_KEYS, *sorted(self.filters)))
             right = f"did you mean {meant}? K" if meant else "k"
             self._refuse(
-                key, value, f"no such key: {right}nown are {', '.join(OTHER_KEYS)} and the filters {known}"
+                key,
+                value,
+                f"no such key: {right}nown are {', '.join(NON_FILTER_KEYS)} and the filters {known}",
             )
         elif len(value.encode("utf-8", "replace")) > MAX_VALUE_BYTES:
             self._refuse(key, value, f"the value is longer than {MAX_VALUE_BYTES} bytes; the key is skipped")

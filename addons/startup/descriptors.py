@@ -12,7 +12,7 @@ from typing import Any
 from addons.telemetry import metrics
 from addons.telemetry.log import Pace
 
-MOST_DESCRIPTORS = 65_536
+DESCRIPTOR_LIMIT = 65_536
 """Soft limit on open descriptors that the hub sets at start, if the hard limit allows it."""
 
 logger = logging.getLogger(__name__)
@@ -21,14 +21,14 @@ logger = logging.getLogger(__name__)
 def raise_descriptor_limit() -> int:
     """Raise the process's soft limit on open descriptors as far as allowed. Return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    wanted = DESCRIPTOR_LIMIT if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTOR_LIMIT)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return soft if soft != resource.RLIM_INFINITY else MOST_DESCRIPTORS
+        return soft if soft != resource.RLIM_INFINITY else DESCRIPTOR_LIMIT
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     return wanted
 
 
-def quieten_accept(loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = time.monotonic) -> None:
+def limit_accept_logs(loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = time.monotonic) -> None:
     """Log one line a minute, instead of a hundred a second, while no connection can be accepted.
 
     asyncio pauses accepting for a second after each such error, and reports each attempt.

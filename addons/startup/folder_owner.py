@@ -24,9 +24,9 @@ from kube.disk.atomic_file import read_file, write_file
 from kube.http.kubeconfig import Credentials
 
 FILE = "owner.json"
-ASIDE = "set-aside"
+SET_ASIDE_FOLDER = "set-aside"
 """Folder with the content moved aside last; earlier ones are deleted."""
-OF_THE_HUB = (
+HUB_ENTRIES = (
     *("cache", "cache.new", "cache.unreadable", "journal.done", "callers.key", "callers.done", "pki"),
     "rolled-back",
 )
@@ -92,7 +92,7 @@ def take_over(folder: Path, owner: FolderOwner) -> None:
             ) from None
         logger.warning(
             "the state folder %s belongs to %s: moved to %s, and this hub starts with an empty one",
-            *(folder, another, folder / ASIDE),
+            *(folder, another, folder / SET_ASIDE_FOLDER),
         )
     elif former is not None:
         known = {field: now for field, now in owner._asdict().items() if now}
@@ -103,13 +103,13 @@ def take_over(folder: Path, owner: FolderOwner) -> None:
 
 def _set_aside(folder: Path) -> None:
     """Move all of the hub's entries, the owner file last, so that the next start continues after a crash."""
-    fresh = folder / f"{ASIDE}.new"
+    fresh = folder / f"{SET_ASIDE_FOLDER}.new"
     fresh.mkdir(mode=0o700, exist_ok=True)
-    for name in (*OF_THE_HUB, FILE):
+    for name in (*HUB_ENTRIES, FILE):
         if (folder / name).exists():
             (folder / name).rename(fresh / name)
-    shutil.rmtree(folder / ASIDE, ignore_errors=True)
-    fresh.rename(folder / ASIDE)
+    shutil.rmtree(folder / SET_ASIDE_FOLDER, ignore_errors=True)
+    fresh.rename(folder / SET_ASIDE_FOLDER)
 
 
 def _read(file: Path) -> FolderOwner | None:

@@ -13,11 +13,11 @@ import os
 import socket
 from collections.abc import Iterable, MutableMapping
 
-FIRST = 3
+FIRST_DESCRIPTOR = 3
 """Number of the first descriptor that is passed."""
 BACKLOG = 1024
 """Maximum connections in the kernel's queue; the systemd unit sets the same."""
-ACCEPTED_AT_ONCE = 25
+ACCEPT_BATCH = 25
 """Connections that the event loop accepts before other work. Each takes half a millisecond."""
 
 logger = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class HandedSockets:
         environment.pop("LISTEN_FDNAMES", None)
         if meant_for != str(os.getpid()) or not count.isdecimal():
             return
-        for descriptor in range(FIRST, FIRST + int(count)):
+        for descriptor in range(FIRST_DESCRIPTOR, FIRST_DESCRIPTOR + int(count)):
             os.set_inheritable(descriptor, False)
             sock = socket.socket(fileno=descriptor)
             if sock.family not in (socket.AF_INET, socket.AF_INET6) or sock.type != socket.SOCK_STREAM:

@@ -1,7 +1,7 @@
 """Replaces modules that a hub without an interface never uses. That saves 13 MB and a fifth of the start time.
 
 The figures are the resident memory that each module takes alone:
-- `LATE` modules are executed at the first access to one of their attributes. Their importers use them for one purpose,
+- `LAZY_MODULES` are executed at the first access to one of their attributes. Their importers use them for one purpose,
   which a quiet hub does not have: flows in a file, metrics as a page, options in YAML, protobuf in Python, not C,
   a profile, an archive for support.
 - `FORBIDDEN` modules are imported by modules that the hub needs, which use them only for QUIC, UDP and local
@@ -22,7 +22,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any, NoReturn
 
-LATE = (
+LAZY_MODULES = (
     "cProfile",  # 0.3 MB, with pstats
     "google.protobuf.internal.python_message",  # 1.0 MB
     "html",  # 0.4 MB, with its entities
@@ -45,12 +45,12 @@ FORBIDDEN = (
 
 
 def leave_out_unused() -> None:
-    """Replace each module of `LATE` and `FORBIDDEN` that is not imported yet.
+    """Replace each module of `LAZY_MODULES` and `FORBIDDEN` that is not imported yet.
 
     Call this before mitmproxy's proxy or protobuf is imported. `tests/addons/startup/test_lean_imports.py` fails if an
     entry is no longer necessary.
     """
-    for name in LATE:
+    for name in LAZY_MODULES:
         if name not in sys.modules:
             _import_late(name)
     for name in FORBIDDEN:

@@ -49,7 +49,7 @@ def ensure(addresses: Sequence[str]) -> str:
                     _add(route, index, address)
             return name
     except NetlinkError as error:
-        raise ValueError(f"hub_pod_address: {error.args[-1]}: {how_to(addresses)}") from error
+        raise ValueError(f"hub_pod_address: {error.args[-1]}: {repair_commands(addresses)}") from error
 
 
 def remove(addresses: Sequence[str]) -> None:
@@ -79,7 +79,7 @@ async def maintain(addresses: Sequence[str]) -> None:
             logger.error("pods cannot reach the hub: %s", error)
 
 
-def how_to(addresses: Sequence[str]) -> str:
+def repair_commands(addresses: Sequence[str]) -> str:
     """Return the commands for an operator with the permission that the hub lacks."""
     commands = [f"ip link add {INTERFACE} type dummy", f"ip link set {INTERFACE} up"]
     commands += [f"ip addr add {address}/{_length(address)} dev {INTERFACE}" for address in addresses]

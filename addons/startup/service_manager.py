@@ -12,7 +12,7 @@ READY = "READY=1"
 STATUS = "STATUS="
 """Prefix of the text in `systemctl status`; an empty text clears it."""
 STOPPING = "STOPPING=1"
-ALIVE = "WATCHDOG=1"
+WATCHDOG_MESSAGE = "WATCHDOG=1"
 
 MICROSECONDS = 1e6
 
@@ -42,7 +42,7 @@ async def ready_without(missing: str, found: asyncio.Event) -> None:
     notify(STATUS)
 
 
-async def stay_alive(environment: Mapping[str, str] = os.environ) -> None:
+async def send_watchdog_messages(environment: Mapping[str, str] = os.environ) -> None:
     """Send watchdog notifications, twice in each interval of the unit (WatchdogSec=).
 
     Return at once if the unit has no watchdog, or has one for another process.
@@ -51,5 +51,5 @@ async def stay_alive(environment: Mapping[str, str] = os.environ) -> None:
     if not allowed.isdecimal() or process not in ("", str(os.getpid())):
         return
     while True:
-        notify(ALIVE, environment)
+        notify(WATCHDOG_MESSAGE, environment)
         await asyncio.sleep(int(allowed) / MICROSECONDS / 2)

@@ -13,13 +13,13 @@ from pathlib import Path
 from addons.startup.folder_owner import FolderOwner, take_over
 from kube.disk.trusted_path import is_trusted, untrusted_step
 
-MISTAKES = frozenset(
+PATH_ERRNOS = frozenset(
     {errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ELOOP, errno.ENOENT, errno.ENAMETOOLONG}
 )
 """Kernel errors that mean a wrong path or owner. Any other error (full, read-only, broken) is the disk's: the hub then
 starts without the folder, because the node needs its hub.
 """
-OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 class StateFolder:
@@ -41,7 +41,7 @@ class StateFolder:
             self._take_lock()
             take_over(self._path, owner)
         except OSError as error:
-            if error.errno not in MISTAKES:
+            if error.errno not in PATH_ERRNOS:
                 raise
             raise ValueError(
                 f"hub_state_dir {self._path} cannot be written: {error.strerror}; {self._cure}"
@@ -75,7 +75,7 @@ class StateFolder:
                     f"hub_state_dir {self._path} belongs to another user (uid {status.st_uid}), who could put "
                     f"identities and objects there; {self._cure}"
                 )
-        if self._path.stat().st_mode & OTHERS_MAY_WRITE:
+        if self._path.stat().st_mode & WRITABLE_BY_OTHERS:
             raise ValueError(
                 f"hub_state_dir {self._path} can be written by other users; check its files, then: "
                 f"chmod go-w {self._path}"

@@ -19,7 +19,7 @@ Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["text", "json"]
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
-REPEAT = 60.0
+REPEAT_INTERVAL = 60.0
 """Seconds before the same line may be logged again."""
 REMEMBERED = 1_000
 """Maximum conditions that a `Pace` remembers. The oldest is forgotten, and may be logged again early."""
@@ -57,10 +57,10 @@ def log_to_stderr(level: str, log_format: str) -> None:
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
     for name in LIBRARIES:
         logging.getLogger(name).setLevel(logging.INFO if level == "debug" else logging.ERROR)
-    hold_libraries_back()
+    quieten_libraries()
 
 
-def hold_libraries_back() -> None:
+def quieten_libraries() -> None:
     """Prevent libraries from logging below INFO, both loaded ones and later ones without their own level.
 
     mitmproxy's programs set the root logger to the lowest level, and pyasn1 sets its own.
@@ -94,7 +94,7 @@ class Pace:
     def allows(self, what: Hashable) -> bool:
         """Whether a line about condition `what` is due. If True, the caller must log it."""
         now = self._clock()
-        if now - self._last.get(what, -REPEAT) < REPEAT:
+        if now - self._last.get(what, -REPEAT_INTERVAL) < REPEAT_INTERVAL:
             return False
         self._last.pop(what, None)
         self._last[what] = now

@@ -150,7 +150,7 @@ MAX_LINES = 3_000
 """Maximum stored requests, and maximum stored events."""
 MAX_HISTORY_BYTES = 1024 * 1024
 """Maximum bytes of stored requests, and of stored events."""
-PACKED_TOGETHER = 50
+PACK_BATCH = 50
 """Observations compressed into one piece, which takes 0.25 ms. Separately each has some twenty objects, allocated among
 those of a burst of requests: after 250 watches they prevented a tenth of the hub's memory from being freed.
 """
@@ -190,7 +190,7 @@ class _Last:
         self._newest: list[Observation] = []
         self._newest_bytes = 0
         self._pieces: deque[tuple[int, StoredText]] = deque()
-        """The compressed older observations, PACKED_TOGETHER in each piece, with their counted bytes."""
+        """The compressed older observations, PACK_BATCH in each piece, with their counted bytes."""
         self._bytes = 0
 
     def __iter__(self) -> Iterator[Observation]:
@@ -203,7 +203,7 @@ class _Last:
         self._newest.append(seen)
         self._newest_bytes += size
         self._bytes += size
-        if len(self._newest) == PACKED_TOGETHER:
+        if len(self._newest) == PACK_BATCH:
             self._pieces.append((self._newest_bytes, packed(pickle.dumps(self._newest))))
             self._newest.clear()
             self._newest_bytes = 0
@@ -212,7 +212,7 @@ class _Last:
 
     @property
     def _lines(self) -> int:
-        return len(self._pieces) * PACKED_TOGETHER + len(self._newest)
+        return len(self._pieces) * PACK_BATCH + len(self._newest)
 
 
 class Observations:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from addons.link.health import Cloud
 from addons.telemetry import metrics
-from addons.telemetry.log import REPEAT
+from addons.telemetry.log import REPEAT_INTERVAL
 from kube.concurrency.notifier import completes_within
 from kube.tables.cells import duration
 
@@ -78,7 +78,7 @@ class LinkLog:
             "offline since %s, answering from %s (%s)", at, self._answers_from, self._cloud.reasons
         )
         while not self._cloud.is_up:
-            if not await completes_within(REPEAT, self._cloud.changed.wait()):
+            if not await completes_within(REPEAT_INTERVAL, self._cloud.changed.wait()):
                 logger.warning(
                     "offline since %s, for %s now (%s)",
                     at,

@@ -107,7 +107,9 @@ async def test_closed_connections_are_collected_soon(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr("addons.memory.COLLECT_INTERVAL", 0.01)
     monkeypatch.setattr("addons.memory.FULL_INTERVAL", 0.01)
-    monkeypatch.setattr("addons.memory.FULL_SHARE", 1000.0)  # the objects of all other tests live here, too
+    monkeypatch.setattr(
+        "addons.memory.FULL_COLLECTION_SHARE", 1000.0
+    )  # the objects of all other tests live here, too
     gc.collect()
     collecting = asyncio.create_task(collect_regularly())
     try:

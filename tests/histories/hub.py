@@ -28,7 +28,7 @@ from addons.pool.peer_serving import PeerServing
 from addons.pool.peers.own_peer import OwnPeer
 from addons.pool.peers.peer_probes import Peers
 from addons.pool.pool import PEER_KEY
-from addons.pool.pool_config import FIRST_SCOPE, NOTHING_SHARED, PoolConfig, Role
+from addons.pool.pool_config import FIRST_SCOPE, NO_POOL, PoolConfig, Role
 from addons.requests.answers import Answer, ClientRequest, RelayToCloud
 from addons.requests.caller import Caller, CredentialSource, Listener
 from addons.requests.clients import Clients
@@ -215,7 +215,7 @@ class Hub:
             members = (*(each.node for each in pool.leaders), self._settings.node)
             self.selector.update(Role.FOLLOWER, pool, members)
         else:
-            self.selector.update(Role.LEADER if self._leads else Role.NONE, NOTHING_SHARED, ())
+            self.selector.update(Role.LEADER if self._leads else Role.NONE, NO_POOL, ())
 
     def cut_leaders(self) -> None:
         """Break off what comes from leaders."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from addons.startup.folder_owner import OF_THE_HUB
+from addons.startup.folder_owner import HUB_ENTRIES
 from kube.json_type import Json
 from kube.requests.node_labels import NODE_LABELS
 from kube.requests.request_info import RequestInfo
@@ -131,5 +131,5 @@ async def test_a_folder_of_another_node_is_set_aside_and_none_of_it_is_shown(
     async with started(copied, ready=False):
         assert [await status_of(copied, path) for path in (secret, "/api/v1/nodes/node-2")] == [503, 503]
         await copied.logged(r"the state folder \S+ belongs to node node-2: moved to \S+/set-aside")
-        known = {*OF_THE_HUB, "lock", "owner.json", "set-aside"}
+        known = {*HUB_ENTRIES, "lock", "owner.json", "set-aside"}
         assert {each.name for each in await asyncio.to_thread(lambda: [*copied.state.iterdir()])} <= known

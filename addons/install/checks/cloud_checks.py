@@ -23,7 +23,7 @@ TESTED_MINOR = 36
 """Minor version of Kubernetes 1 against which the tests run."""
 OLDEST_MINOR = 30
 """Oldest minor version against which the tests ran: docs/supported.md."""
-KUBELET_BEHIND = 3
+KUBELET_SKEW = 3
 """Minor versions by which kubelet may be older than kube-apiserver. Kubernetes does not allow a newer kubelet."""
 CLOCK_WARNING = 5.0
 """Seconds of difference between the clocks of this node and the cloud that cause a warning."""
@@ -135,7 +135,7 @@ async def _check_token(client: Client) -> Finding:
     )
 
 
-def _cure(missing: list[str], rules: tuple[str, str], *, is_node: bool) -> str:
+def _remedy(missing: list[str], rules: tuple[str, str], *, is_node: bool) -> str:
     """Return the remedy for missing permissions: the manifest, if it grants them to this identity."""
     apply = f"`kubectl apply -f {RBAC}`"
     if not is_node:
@@ -154,7 +154,7 @@ async def _check_rights(
     reads: list[Json] = [{"group": group, "resource": resource} for group, resource in READ_RESOURCES]
     reads.append({"resource": "configmaps", "namespace": namespace, "name": name})
     if missing := await _refused(client, reads):
-        yield failed("rights", f"may not {', '.join(missing)}; {_cure(missing, rules, is_node=is_node)}")
+        yield failed("rights", f"may not {', '.join(missing)}; {_remedy(missing, rules, is_node=is_node)}")
     else:
         yield ok("rights", f"all that {RBAC} gives")
     if await _refused(client, [{"resource": "nodes"}]):
@@ -195,11 +195,11 @@ async def _check_node(client: Client, node: str, served: str) -> Finding:
             return warning("node", f"{node} has not joined the cluster yet; is --node its name there?")
         raise
     kubelet = str(document.get("status", {}).get("nodeInfo", {}).get("kubeletVersion") or "unknown")
-    if _minor(kubelet) and _minor(served) and not 0 <= _minor(served) - _minor(kubelet) <= KUBELET_BEHIND:
+    if _minor(kubelet) and _minor(served) and not 0 <= _minor(served) - _minor(kubelet) <= KUBELET_SKEW:
         return warning(
             "node",
             f"{node}, kubelet {kubelet}: kube-apiserver {served} takes kubelets of its minor version and of "
-            f"{KUBELET_BEHIND} before",
+            f"{KUBELET_SKEW} before",
         )
     return ok("node", f"{node}, kubelet {kubelet}")
 

@@ -21,7 +21,7 @@ from addons.rules.filter_modules import FilterModules, are_installed
 
 LIMIT = 30.0
 """Seconds in which all files must load. The hub opens its ports only after that."""
-HERE = str(Path(__file__).parents[3])
+PACKAGES_ROOT = str(Path(__file__).parents[3])
 """Folder of this program's packages, which are not installed in a checkout."""
 _CHECK = "filters"
 _NO_NEW_PRIVILEGES, _DROP_BOUNDING, _CAPABILITIES_V3 = 38, 24, 0x20080522
@@ -39,7 +39,7 @@ def check_filters(files: Sequence[Path], disabled: Sequence[str], limit: float =
     if not files and not disabled and not are_installed():
         return None
     command = [sys.executable, "-P", "-B", "-m", __name__, *map(str, files)]
-    env = {**os.environ, "PYTHONPATH": HERE}
+    env = {**os.environ, "PYTHONPATH": PACKAGES_ROOT}
     try:
         done = subprocess.run(  # noqa: S603 - our own
             command, capture_output=True, check=False, timeout=limit, text=True, env=env
@@ -61,7 +61,7 @@ def check_filters(files: Sequence[Path], disabled: Sequence[str], limit: float =
 
 def main(files: Sequence[str]) -> int:
     """Load the files, and print the names of their filters as a JSON list. Return the exit status."""
-    _give_up_rights()
+    _drop_privileges()
     try:
         made = FilterModules(build_filters(health=True), [Path(file) for file in files])
     except ValueError as error:
@@ -72,7 +72,7 @@ def main(files: Sequence[str]) -> int:
     os._exit(0)
 
 
-def _give_up_rights() -> None:
+def _drop_privileges() -> None:
     """Drop all privileges that the hub's unit withholds, and the ability to write files."""
     libc = ctypes.CDLL(None, use_errno=True)
     last = int(Path("/proc/sys/kernel/cap_last_cap").read_text())

@@ -15,7 +15,7 @@ from kube.http.client import Unreachable
 MAX_REFUSERS = 10
 """Maximum clients named in the findings about failed handshakes: others mostly have the same cause."""
 HANDSHAKES = f"/debug/observe?resource=tls&verdict=failed&since={60 * 60}"
-CURE = (
+REMEDY = (
     "give it an address in the certificate and the CA that signed this; a pod that calls the API server's own "
     "Service, by name or ClusterIP, is to reach the cloud: take away what leads it here (docs/rules.md)"
 )
@@ -48,4 +48,4 @@ def _refusals(lines: bytes) -> Iterator[Finding]:
     rows = (json.loads(line) for line in lines.splitlines() if line)
     said = {row["reason"].partition(" of ")[0]: row for row in rows if row.get("verb") == HANDSHAKE}
     for row in list(said.values())[-MAX_REFUSERS:]:
-        yield warning("handshakes", f"{row['name']}: {row['reason']}: {CURE}")
+        yield warning("handshakes", f"{row['name']}: {row['reason']}: {REMEDY}")

@@ -25,7 +25,7 @@ from kube.disk.atomic_file import read_file
 from kube.http.kubeconfig import Credentials
 from kube.option import VERSION
 
-LEAST_DISK = 256 * 1024 * 1024
+MIN_FREE_DISK = 256 * 1024 * 1024
 """Bytes that should be free for the copies of the node's lists."""
 STATE_CERTIFICATES = {
     "serving.crt": "of the TLS port, by the local CA,",
@@ -33,12 +33,12 @@ STATE_CERTIFICATES = {
     "peer.pem": "of the peer port",
 }
 """The certificates in the state folder, without the node's own, which has its own check."""
-CURES = {
+REMEDIES = {
     "kubelet": "let kubelet join anew (kubeadm join), or renew it",
     "the hub": "the hub asks for another one with its bootstrap token, which may need a new one; see the hub's log",
 }
 """Remedy for an expired certificate, by the program that renews it."""
-LAST_TENTH = 0.1
+RENEWAL_OVERDUE = 0.1
 """Fraction of a certificate's lifetime. With less left, its renewal is overdue."""
 
 
@@ -51,7 +51,7 @@ class Distribution:
     works: str
 
 
-OF_RANCHER = (
+RANCHER_REMEDY = (
     "its agent writes kubelet's kubeconfig anew at each start: copy {sign} to "
     "/etc/rancher/{name}/edgehub-kubelet.kubeconfig, name the copy in /etc/rancher/{name}/config.yaml "
     "(kubelet-arg: [kubeconfig=…]), and install with --kubelet-kubeconfig COPY --kubelet-service {name}-agent.service; "
@@ -61,7 +61,7 @@ OF_RANCHER = (
 
 def _of_rancher(title: str, name: str) -> Distribution:
     sign = Path(f"/var/lib/rancher/{name}/agent/kubelet.kubeconfig")
-    return Distribution(title, sign, OF_RANCHER.format(sign=sign, name=name))
+    return Distribution(title, sign, RANCHER_REMEDY.format(sign=sign, name=name))
 
 
 DISTRIBUTIONS = (
@@ -187,7 +187,7 @@ def check_certificate(
     if now < begins:
         yield failed("certificate", f"{name} begins only at {begins}: is the clock of this node right?")
     elif left <= 0:
-        yield failed("certificate", f"{name} ended at {ends}: {CURES[renewer]}")
+        yield failed("certificate", f"{name} ended at {ends}: {REMEDIES[renewer]}")
     elif renewer == "kubelet" and credentials.user.certificate.path is None:
         yield warning(
             "certificate",
@@ -195,7 +195,7 @@ def check_certificate(
             "kubelet's file there (client-certificate and client-key: "
             "/var/lib/kubelet/pki/kubelet-client-current.pem)",
         )
-    elif left < life * LAST_TENTH:
+    elif left < life * RENEWAL_OVERDUE:
         yield warning("certificate", f"{name} ends at {ends}: {renewer} should have renewed it; see its log")
     else:
         yield ok("certificate", f"{name} until {ends:%Y-%m-%d %H:%M} UTC")
@@ -241,7 +241,7 @@ def check_disk(folder: Path) -> Finding:
     if not os.access(there, os.W_OK):
         return failed("disk", f"{there} cannot be written: the state folder is {folder}")
     free = shutil.disk_usage(there).free
-    if free < LEAST_DISK:
+    if free < MIN_FREE_DISK:
         return warning("disk", f"{there} has {free >> 20} MiB free; copies of what the node reads need room")
     return ok("disk", f"{folder}: {free >> 20} MiB free")
 

@@ -21,7 +21,7 @@ POD_UID = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-
 """Pattern of a pod's uid in its cgroup path, for both cgroup drivers."""
 LAST_LINES = 8
 """Lines of a container's log that an error shows."""
-GRACE = 10.0
+GRACE_PERIOD = 10.0
 """Seconds from SIGTERM to SIGKILL."""
 
 
@@ -46,7 +46,7 @@ def containers_at(addresses: Collection[str], root: Path) -> list[Container]:
     )
 
 
-def end(containers: Iterable[Container], grace: float = GRACE) -> None:
+def end(containers: Iterable[Container], grace: float = GRACE_PERIOD) -> None:
     """Terminate containers like kubelet, and return when they are gone. kubelet restarts them by their pods' policy."""
     with contextlib.ExitStack() as opened:
         running = {}

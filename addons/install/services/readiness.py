@@ -18,7 +18,7 @@ INTERVAL = 0.2
 """Seconds between polls: the hub, in another process, sends no notification."""
 TIMEOUT = 5.0
 """Seconds for one answer of the hub, or of kubelet."""
-MOST_FAULTS = 15
+FAILED_POLLS = 15
 """Maximum consecutive failed polls while the hub's health is watched: some seconds."""
 SAMPLE = re.compile(r"^edgehub_requests_total\{(?P<labels>.*)\} (?P<value>\S+)$", re.MULTILINE)
 KUBELET_HEALTH = "http://127.0.0.1:10248"
@@ -26,7 +26,7 @@ KUBELET_HEALTH = "http://127.0.0.1:10248"
 KUBELET_WAIT = 30.0
 """Seconds in which kubelet must become healthy before `uninstall` ends containers that kubelet must restart."""
 WRITES = frozenset({"create", "patch", "update"})
-OF_KUBELET = frozenset({"leases", "nodes"})
+KUBELET_RESOURCES = frozenset({"leases", "nodes"})
 """Resources that only kubelet writes through the plain port."""
 
 
@@ -80,7 +80,7 @@ async def watch_hub(hub: Settings, seconds: float, ended: Callable[[], str] = ru
     end, started, faults = time.monotonic() + seconds, await start_of(hub), 0
     async with local(hub.admin_url) as admin:
         while time.monotonic() < end or faults:
-            await pause("the hub has ended", end + MOST_FAULTS * TIMEOUT, ended)
+            await pause("the hub has ended", end + FAILED_POLLS * TIMEOUT, ended)
             try:
                 await admin.request("GET", "/readyz?exclude=node", accept="*/*", timeout=TIMEOUT)
                 now, faults = await _start(admin), 0
@@ -91,7 +91,7 @@ async def watch_hub(hub: Settings, seconds: float, ended: Callable[[], str] = ru
             else:
                 if now != started:
                     raise NotReadyError("the hub has ended, and was started anew")
-            if faults > MOST_FAULTS:
+            if faults > FAILED_POLLS:
                 raise NotReadyError(missing)
 
 
@@ -179,7 +179,11 @@ async def _count(admin: Client) -> float:
     total = 0.0
     for sample in SAMPLE.finditer(page):
         labels = dict(re.findall(r'(\w+)="([^"]*)"', sample["labels"]))
-        if labels["resource"] in OF_KUBELET and labels["verb"] in WRITES and labels["code"].startswith("2"):
+        if (
+            labels["resource"] in KUBELET_RESOURCES
+            and labels["verb"] in WRITES
+            and labels["code"].startswith("2")
+        ):
             total += float(sample["value"])
     return total
 

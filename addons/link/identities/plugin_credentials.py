@@ -12,7 +12,7 @@ from kube.concurrency.notifier import Notifier
 from kube.http.exec_plugin import ExecPlugin
 from kube.http.kubeconfig import User
 
-AHEAD = 0.1
+RENEWAL_MARGIN = 0.1
 """Fraction of the remaining lifetime by which credentials are renewed before they expire, so that no request waits for
 a plugin.
 """
@@ -45,7 +45,7 @@ class PluginCredentials:
         given = await asyncio.to_thread(self._plugin.run)
         self._user.use_output(given)
         now = self._clock()
-        self._renewal = given.expiry - max(0.0, given.expiry - now) * AHEAD if given.expiry else None
+        self._renewal = given.expiry - max(0.0, given.expiry - now) * RENEWAL_MARGIN if given.expiry else None
 
     async def run(self) -> None:
         """Renew the credentials until cancelled. Call `load` first."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 _DEVICE = re.compile(r"[^\s/:\[\]]{1,15}")
 """Pattern of a Linux network device's name: at most IFNAMSIZ minus its final NUL."""
 _FORM = re.compile(r"(?:\[(?P<address>[^\]]+)\]|(?P<name>[^:\[\]]+))(?::(?P<cost>[0-9]+))?")
-NOT_THERE = frozenset({errno.ENODEV, errno.ENXIO, errno.EADDRNOTAVAIL, errno.EPERM})
+UPLINK_ERRNOS = frozenset({errno.ENODEV, errno.ENXIO, errno.EADDRNOTAVAIL, errno.EPERM})
 """The kernel's errors if the uplink is missing, has no address, or may not be used."""
 SERVER_ERRNOS = frozenset(
     {
@@ -75,7 +75,7 @@ class Uplink(NamedTuple):
         """Return ENETUNREACH if the uplink is missing: unlike a shortage of ports it is no fault of the node, and
         another uplink may work.
         """
-        if error.errno in NOT_THERE or isinstance(error, socket.gaierror):
+        if error.errno in UPLINK_ERRNOS or isinstance(error, socket.gaierror):
             return OSError(errno.ENETUNREACH, f"uplink {self.name}: {error.strerror}")
         return error
 

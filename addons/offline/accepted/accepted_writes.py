@@ -43,18 +43,18 @@ from kube.store.store import Store
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 NO_WRITES = frozenset({"exec", "attach", "portforward", "proxy", "log", "token"})
 """Subresources that change nothing of their object."""
-NARROW = frozenset({"scale", "binding", "eviction"})
+OWN_KIND_SUBRESOURCES = frozenset({"scale", "binding", "eviction"})
 """Subresources whose answer is an object of their own kind, not the object that they change."""
 DURABLE_WAIT = 0.25
 """Seconds that a write waits for the disk, before it is sent and before it is answered."""
-SETTLED = 60.0
+LOST_WRITE_TIMEOUT = 60.0
 """Seconds after which a write whose answer was lost has reached the cloud or never will: kube-apiserver's own limit."""
 MAX_FORMS = 1000
 MAX_BYTES = 8 * 1024 * 1024
 """Bytes of all stored states."""
 MAX_RECENT = 500
 """Stored numbers of recent writes, against reads that they overtake, and stored unknown objects."""
-LOOKED_THROUGH = 32
+PRUNE_THRESHOLD = 32
 """Stored states from which on the hub searches for those that all copies have."""
 TABLE = table_of("accepted")
 """Rows: the state of an object, or an empty value if it is unknown."""
@@ -96,7 +96,7 @@ class AcceptedWrites:
         self._sources: Iterable[Source] = ()
         self._forms: OrderedDict[ObjectRef, NewestForm] = OrderedDict()
         self._bytes = 0
-        self._looked_at = LOOKED_THROUGH
+        self._looked_at = PRUNE_THRESHOLD
         self._pending: dict[Doubt, int] = {}
         """The number of writes that were sent and are not answered yet."""
         self._lost: OrderedDict[Doubt, float] = OrderedDict()
@@ -284,7 +284,7 @@ class AcceptedWrites:
         if len(self._forms) >= self._looked_at:
             for ref in [ref for ref, form in self._forms.items() if not self._is_needed(ref, form)]:
                 self._drop(ref)
-            self._looked_at = max(LOOKED_THROUGH, 2 * len(self._forms))
+            self._looked_at = max(PRUNE_THRESHOLD, 2 * len(self._forms))
         while len(self._forms) > MAX_FORMS or self._bytes > MAX_BYTES:
             reached("writes that copies lack")
             self._forget(Doubt(next(iter(self._forms))))
@@ -311,9 +311,9 @@ class AcceptedWrites:
         """Drop lost writes whose events would have arrived by now."""
         now = self._clock()
         for doubt, when in list(self._lost.items()):
-            copies = [*self._copies_of(doubt.ref)] if now - when > SETTLED else [None]
+            copies = [*self._copies_of(doubt.ref)] if now - when > LOST_WRITE_TIMEOUT else [None]
             heard = (source.reflector.heard for source in copies if source is not None)
-            if not copies or any(at > when + SETTLED for at in heard):
+            if not copies or any(at > when + LOST_WRITE_TIMEOUT for at in heard):
                 del self._lost[doubt]
                 self._write(doubt)
 
@@ -374,7 +374,7 @@ def is_write(info: RequestInfo) -> bool:
 
 def returns_full_object(info: RequestInfo) -> bool:
     """Whether the answer to a write is an object, and buffered until complete. Other answers may be streams."""
-    return info.subresource in FULL_OBJECT_SUBRESOURCES | NARROW
+    return info.subresource in FULL_OBJECT_SUBRESOURCES | OWN_KIND_SUBRESOURCES
 
 
 def _doubt(info: RequestInfo) -> Doubt | None:

@@ -12,13 +12,13 @@ from kube.requests.request_info import ResourceType
 from kube.store.history import LastSeenEvent
 from kube.wire.encoding import Encoding
 
-FORMER = "former"
+FORMER_HISTORY = "former"
 """A key of a copy's metadata: the copy has another history than the cloud."""
 
 
 def is_shown(meta: Meta) -> bool:
     """Whether a copy's objects may be shown: it has objects, of the cloud's history."""
-    return "question" in meta and not {"refused", FORMER} & meta.keys()
+    return "question" in meta and not {"refused", FORMER_HISTORY} & meta.keys()
 
 
 def last_event_of(meta: Meta) -> LastSeenEvent | None:

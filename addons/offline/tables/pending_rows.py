@@ -10,7 +10,7 @@ from kube.packed_text import StoredText
 
 MAX_UNWRITTEN = 16 * 1024 * 1024
 """Bytes of the rows of one table that wait for the disk."""
-OF_A_ROW = 256
+ROW_OVERHEAD = 256
 """Bytes that a row counts in addition to its value: its name, and its entry in the table."""
 
 
@@ -93,4 +93,4 @@ class PendingRows:
 
 
 def _cost(value: StoredText | None) -> int:
-    return OF_A_ROW + (len(value) if value is not None else 0)
+    return ROW_OVERHEAD + (len(value) if value is not None else 0)

@@ -2,7 +2,7 @@
 
     put, delete, rewrite
             |
-            v        LINGER, or the loop's next iteration            the disk took it
+            v        FLUSH_DELAY, or the loop's next iteration            the disk took it
          pending ------------ if urgent ----------> writing --------------------------> settled
             ^                                          |
             |           RETRY; deletions are           | the disk failed
@@ -28,7 +28,7 @@ from kube.disk.database import Batch, TableChanges
 from kube.disk.marks import Marks, mark_of
 from kube.packed_text import StoredText
 
-LINGER = 0.25
+FLUSH_DELAY = 0.25
 """Seconds that a change waits for further ones. A transaction costs the disk a commit, and the clients some
 milliseconds in which the disk's thread holds the interpreter. Four transactions a second are few; after a longer wait a
 node that crashes in an outage would start with an older state."""
@@ -111,7 +111,7 @@ class WriteBehind:
             self._stop_lingering()
             loop = asyncio.get_running_loop()
             urgent = self._pending.is_urgent
-            self._next = loop.call_soon(self._begin) if urgent else loop.call_later(LINGER, self._begin)
+            self._next = loop.call_soon(self._begin) if urgent else loop.call_later(FLUSH_DELAY, self._begin)
 
     def finish(self) -> None:
         """Write the pending changes a last time, from a snapshot: the owner may drop its rows."""

@@ -30,9 +30,9 @@ from kube.wire.encoded_objects import Encoded
 
 EVENT_WAIT = 1.0
 """Seconds to wait for the event. The cloud sends it together with the metadata, over the same link."""
-IN_LOOP = 64 * 1024
+IN_LOOP_LIMIT = 64 * 1024
 """Maximum bytes of a node, and of a patch, that are compared in the event loop: that takes some milliseconds."""
-OF_A_BODY = frozenset({"content-type", "content-length", "content-encoding"})
+BODY_HEADERS = frozenset({"content-type", "content-length", "content-encoding"})
 
 logger = logging.getLogger(__name__)
 
@@ -66,12 +66,14 @@ class MinimalStatusPatches:
         written = await self._written(store, before, request)
         if written is None:
             logger.info("reading the node's status again: no event delivered it")
-            read = [(name, value) for name, value in headers if name.lower() not in OF_A_BODY]
+            read = [(name, value) for name, value in headers if name.lower() not in BODY_HEADERS]
             answer = await client.relay("GET", request.object_path, headers=read, body=b"")
             if answer.status != 200:
                 raise Unreachable(f"the object that was written cannot be read: {answer.status}")
             return answer
-        retained = [(name, value) for name, value in answer.headers.items() if name.lower() not in OF_A_BODY]
+        retained = [
+            (name, value) for name, value in answer.headers.items() if name.lower() not in BODY_HEADERS
+        ]
         obj = Encoded(store.codec, store.api_version, store.kind, written.raw)
         return RawResponse(
             200, CIMultiDict([*retained, ("Content-Type", obj.codec.content_type)]), obj.body()
@@ -83,7 +85,12 @@ class MinimalStatusPatches:
             wanted, store = source.list_watch, source.store
             is_full_object = not source.user and wanted.type == NODES and not wanted.metadata_only
             follows = source.reflector.state is State.WATCHING and store.may_be_shown
-            if is_full_object and follows and (item := store.get(self._key)) and len(item.stored) <= IN_LOOP:
+            if (
+                is_full_object
+                and follows
+                and (item := store.get(self._key))
+                and len(item.stored) <= IN_LOOP_LIMIT
+            ):
                 yield store
 
     def _copy_for(self, request: OfflineRequest) -> Store | None:
@@ -96,7 +103,7 @@ class MinimalStatusPatches:
             MERGE_PATCH,
             STRATEGIC_MERGE_PATCH,
         )
-        if not is_plain or len(request.body) > IN_LOOP:
+        if not is_plain or len(request.body) > IN_LOOP_LIMIT:
             return None
         copies = (store for store in self._copies() if store.codec.encoding in encodings[:1])
         return next(iter(copies), None)

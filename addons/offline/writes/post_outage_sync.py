@@ -24,7 +24,7 @@ from kube.requests.request_info import ResourceType, parse_request
 from kube.wire.json_fields import parse_object
 
 NODES = ResourceType("", "v1", "nodes")
-TRIES = 3
+ATTEMPTS = 3
 """Attempts to send the conditions: other writers, such as the journal, write the Node at the same time."""
 TIMEOUT = 10.0
 """Seconds for a request; after that time kubelet has reported to the cloud itself."""
@@ -68,7 +68,7 @@ class PostOutageSync:
     async def _report(self) -> None:
         # First of all: the next list replaces the copy, and with it kubelet's report.
         reported = await self._reported()
-        for _ in range(TRIES):
+        for _ in range(ATTEMPTS):
             answer = await self._client.request("GET", self._path, timeout=TIMEOUT)
             patch = return_patch(parse_object(answer.body), reported, datetime.datetime.now(datetime.UTC))
             if not patch:

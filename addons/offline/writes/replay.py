@@ -33,7 +33,7 @@ from kube.wire.json_fields import parse_object
 
 EVENT_PAUSE = 0.05
 """Seconds between events. 2,000 events take 100 s, so nodes that reconnect together do not overload their cluster."""
-PATIENCE_FOR_CALLERS = 600.0
+CALLER_TIMEOUT = 600.0
 """Seconds online for which an event waits for a caller to send a token. Open watches end within ten minutes."""
 MAX_CONFLICTS = 5
 """Attempts to send a status in one replay, while other writers change the object."""
@@ -232,7 +232,7 @@ class Replay:
                 raise RetryLater(f"{entry.name}: {refusal}") from refusal
             error = refusal
         online = asyncio.get_running_loop().time() - self._up_since
-        if error.code == 401 and online < PATIENCE_FOR_CALLERS:
+        if error.code == 401 and online < CALLER_TIMEOUT:
             raise RetryLater(f"{entry.name}: {error}")
         return error
 

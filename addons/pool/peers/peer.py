@@ -24,13 +24,13 @@ PROBE_INTERVAL = 3.5
 """Seconds between probes of a peer: with the timeout the hub notices a black hole within 6 s."""
 PROBE_TIMEOUT = 1.9
 """Seconds without an answer to a probe after which the hub stops using a peer."""
-FIRST_RETURN = 0.5
+FIRST_RETRY_DELAY = 0.5
 """Seconds until a peer that failed once is retried, doubled after each further failure."""
-LASTING = 60.0
+FORGET_FAILURES_AFTER = 60.0
 """Seconds without a failure after which the failures of a peer are forgotten."""
-LONE_YURTHUB = b"local proxy does not support request"
+YURTHUB_OFFLINE_BODY = b"local proxy does not support request"
 """The body of a YurtHub's answer to a probe while it cannot reach the cloud."""
-UNTOLD_AGE = 1.0
+YURTHUB_COPY_AGE = 1.0
 """The assumed age in seconds of the copy of a YurtHub that has lost the cloud: a YurtHub does not report it."""
 
 
@@ -62,7 +62,7 @@ class PeerAnswer(NamedTuple):
     """The resources that it serves in addition to those of all leaders, as `resource.group`."""
 
 
-NOTHING_SAID = PeerAnswer()
+EMPTY_ANSWER = PeerAnswer()
 
 
 @dataclass(slots=True, eq=False)
@@ -71,7 +71,7 @@ class PeerHub:
 
     health: ServerHealth
     role: PeerRole = field(default=PeerRole.NEIGHBOUR, init=False)
-    said: PeerAnswer = field(default=NOTHING_SAID, init=False)
+    said: PeerAnswer = field(default=EMPTY_ANSWER, init=False)
     usable_from: float = field(default=0.0, init=False)
     """Monotonic seconds from which a recovered peer may be used again."""
     probed_at: float = field(default=float("-inf"), init=False)
@@ -111,7 +111,7 @@ class PeerHub:
     @property
     def return_within(self) -> float:
         """Seconds after which a failed peer is probed again."""
-        return min(SPREAD, FIRST_RETURN * 2.0 ** min(max(self._failures - 1, 0), 10))
+        return min(SPREAD, FIRST_RETRY_DELAY * 2.0 ** min(max(self._failures - 1, 0), 10))
 
     def is_usable(self, now: float) -> bool:
         return self.health.usable and self.usable_from <= now
@@ -121,7 +121,7 @@ class PeerHub:
 
     def failed(self, why: str, now: float) -> None:
         """Record a failure of the peer at `now`, in monotonic seconds."""
-        self._failures = 1 if now - self._failed_at > LASTING else self._failures + 1
+        self._failures = 1 if now - self._failed_at > FORGET_FAILURES_AFTER else self._failures + 1
         self._failed_at = now
         self.health.failed(why or "it gave no answer")
 
@@ -167,11 +167,11 @@ def _why_unfit(answer: RawResponse) -> str:
 
 def _age_in(answer: RawResponse) -> float:
     if _is_of_lone_yurthub(answer):
-        return UNTOLD_AGE
+        return YURTHUB_COPY_AGE
     said = answer.headers.get(AGE_HEADER, "")
     return float(said[:9]) if said.isdecimal() else 0.0
 
 
 def _is_of_lone_yurthub(answer: RawResponse) -> bool:
     """True for the response of a YurtHub without its cloud, to a path that only the cloud answers."""
-    return AGE_HEADER not in answer.headers and answer.status == 400 and LONE_YURTHUB in answer.body
+    return AGE_HEADER not in answer.headers and answer.status == 400 and YURTHUB_OFFLINE_BODY in answer.body

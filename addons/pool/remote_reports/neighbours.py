@@ -33,7 +33,7 @@ from kube.wire.encoding import Encoding
 LAST_RETRY = 3.0
 """Maximum base of the back-off, in seconds (up to twice as many with jitter), for a hub that does not answer. It is on
 this node's own network."""
-LOOK = 5.0
+CHECK_INTERVAL = 5.0
 """Seconds between checks of which hubs to read from."""
 
 logger = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ class Neighbours:
             while True:
                 woken = (self._changed.wait(), self._cloud.changed.wait())
                 self._look()
-                await completes_within(LOOK if self._open else None, wait_for_any(*woken))
+                await completes_within(CHECK_INTERVAL if self._open else None, wait_for_any(*woken))
         finally:
             for node in list(self._open):
                 self._close(node)

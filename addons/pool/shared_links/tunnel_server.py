@@ -22,9 +22,9 @@ MAX_TUNNELS_OF_NODE = 128
 """Tunnels of one borrower: one for its hub's own requests, and one for each connection that it relays."""
 MAX_TUNNELS = 512
 """Tunnels of all borrowers together."""
-OF_BORROWER = 2
+BORROWER_DIVISOR = 2
 """The divisor of the lending rate for one borrower's share."""
-AHEAD = 1.0
+BORROWER_DELAY = 1.0
 """Maximum seconds by which this node's own traffic delays borrowers, so that they are never locked out."""
 
 logger = logging.getLogger(__name__)
@@ -45,9 +45,9 @@ class LentRate:
         return self._free - now
 
     def yield_to(self, size: int, now: float) -> None:
-        """Count bytes that were sent without waiting: borrowers wait for them, up to AHEAD."""
+        """Count bytes that were sent without waiting: borrowers wait for them, up to BORROWER_DELAY."""
         begin = max(self._free, now)
-        self._free = max(begin, min(begin + size / self._rate, now + AHEAD))
+        self._free = max(begin, min(begin + size / self._rate, now + BORROWER_DELAY))
 
 
 class LentRates:
@@ -69,7 +69,7 @@ class LentRates:
         now = self._clock()
         share = self._borrowers.get(borrower)
         if share is None:
-            share = self._borrowers[borrower] = LentRate(self._rate / OF_BORROWER)
+            share = self._borrowers[borrower] = LentRate(self._rate / BORROWER_DIVISOR)
         return max(share.reserve(size, now), self._all.reserve(size, now))
 
     def forget(self, borrower: str) -> None:

@@ -14,7 +14,7 @@ from addons.link.timeouts import TimeoutEstimator
 from kube.concurrency.backoff import Backoff
 from kube.concurrency.notifier import Notifier
 
-AT_ONCE = 3
+CONCURRENT_LENDERS = 3
 """Lenders that are tried concurrently; the first tunnel that reaches the cloud is used."""
 TRY = 10.0
 """Seconds within which a lender's tunnel must reach the cloud."""
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 def lenders_to_ask(known: Iterable[Lender], failed: Mapping[Lender, float]) -> list[Lender]:
     """Sort the known lenders: first those without a failure, then those whose failure is longest ago."""
-    return sorted(known, key=lambda lender: failed.get(lender, float("-inf")))[:AT_ONCE]
+    return sorted(known, key=lambda lender: failed.get(lender, float("-inf")))[:CONCURRENT_LENDERS]
 
 
 class UplinkFallback:

@@ -25,10 +25,10 @@ from addons.certificates.signing_request import (
     SigningFailed,
     client_request,
     event_of,
+    event_sender,
     node_names,
     serving_request,
     signed_certificate,
-    teller,
 )
 from kube.certificate_authority import names_of
 from kube.concurrency.notifier import Notifier
@@ -314,7 +314,7 @@ async def test_a_refused_signing_request_fails_with_the_reason_of_its_condition(
 async def test_a_pending_signing_request_is_reported_once_and_polled_until_it_is_signed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(signing_request, "PATIENCE", 0.02)
+    monkeypatch.setattr(signing_request, "REPORT_AFTER", 0.02)
     monkeypatch.setattr(signing_request, "SLOW_POLLS", 0.001)
     signer, notified = Signer(), list[str]()
 
@@ -362,7 +362,7 @@ def test_a_long_reason_is_truncated_to_the_limit_of_the_api() -> None:
 
 async def test_an_event_of_a_node_is_sent_to_the_default_namespace() -> None:
     client = ScriptedClient(lambda _: {})
-    await teller(client, "n1", "of this node")("it is denied")
+    await event_sender(client, "n1", "of this node")("it is denied")
     (asked,) = client.asked
     assert (asked.method, asked.path) == ("POST", "/api/v1/namespaces/default/events")
     assert json.loads(asked.body)["reason"] == "NoCertificate"

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from addons.link.failback import HOLD, LASTING, LONGEST_HOLD, FailbackTimer, UplinkSelector
+from addons.link.failback import (
+    FAILBACK_DELAY,
+    LONGEST_FAILBACK_DELAY,
+    STABLE_AFTER,
+    FailbackTimer,
+    UplinkSelector,
+)
 from addons.link.health import Cloud
 from addons.link.servers import parse_server
 from addons.link.uplinks.uplink import Uplink, parse_uplinks
@@ -63,17 +69,19 @@ def test_a_better_one_is_used_again_when_it_has_lasted() -> None:
     node.lose(FIRST)
     node.step()
     node.come_back(FIRST)
-    assert (node.step(5.0), node.used()) == (HOLD, {SECOND})
+    assert (node.step(5.0), node.used()) == (FAILBACK_DELAY, {SECOND})
     node.lose(FIRST)
-    assert (node.step(HOLD - 1), node.used()) == (None, {SECOND}), "it counts anew when it is lost meanwhile"
+    assert (node.step(FAILBACK_DELAY - 1), node.used()) == (None, {SECOND}), (
+        "it counts anew when it is lost meanwhile"
+    )
     node.come_back(FIRST)
-    assert node.step(2.0) == HOLD
-    assert (node.step(HOLD), node.used()) == (None, {FIRST})
+    assert node.step(2.0) == FAILBACK_DELAY
+    assert (node.step(FAILBACK_DELAY), node.used()) == (None, {FIRST})
     assert node.left == [FIRST, SECOND], "what was open by the other one goes on by this one"
     node.lose(FIRST)
     node.step(1.0)
     node.come_back(FIRST)
-    assert node.step() == 2 * HOLD, "it did not last"
+    assert node.step() == 2 * FAILBACK_DELAY, "it did not last"
 
 
 def test_the_only_one_that_leads_to_a_server_is_used_at_once() -> None:
@@ -124,10 +132,27 @@ def test_without_uplinks_a_node_uses_its_routes() -> None:
 @pytest.mark.parametrize(
     ("lasted", "holds"),
     [
-        ([LASTING], [HOLD, HOLD]),
-        ([LASTING - 1, 1, 0], [HOLD, 2 * HOLD, 4 * HOLD, 8 * HOLD]),
-        ([0] * 6, [HOLD, 2 * HOLD, 4 * HOLD, 8 * HOLD, LONGEST_HOLD, LONGEST_HOLD, LONGEST_HOLD]),
-        ([0, 0, LASTING, 0], [HOLD, 2 * HOLD, 4 * HOLD, HOLD, 2 * HOLD]),
+        ([STABLE_AFTER], [FAILBACK_DELAY, FAILBACK_DELAY]),
+        (
+            [STABLE_AFTER - 1, 1, 0],
+            [FAILBACK_DELAY, 2 * FAILBACK_DELAY, 4 * FAILBACK_DELAY, 8 * FAILBACK_DELAY],
+        ),
+        (
+            [0] * 6,
+            [
+                FAILBACK_DELAY,
+                2 * FAILBACK_DELAY,
+                4 * FAILBACK_DELAY,
+                8 * FAILBACK_DELAY,
+                LONGEST_FAILBACK_DELAY,
+                LONGEST_FAILBACK_DELAY,
+                LONGEST_FAILBACK_DELAY,
+            ],
+        ),
+        (
+            [0, 0, STABLE_AFTER, 0],
+            [FAILBACK_DELAY, 2 * FAILBACK_DELAY, 4 * FAILBACK_DELAY, FAILBACK_DELAY, 2 * FAILBACK_DELAY],
+        ),
     ],
 )
 def test_a_connection_that_does_not_last_is_trusted_later_each_time(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from addons.link.health import Condition
-from addons.link.probes import PROBE_PATH, PROMPT_PAUSE, RECOVERY_INTERVAL, _reason
+from addons.link.probes import MIN_PROBE_GAP, PROBE_PATH, RECOVERY_INTERVAL, _reason
 from addons.link.timeouts import PROBE_INTERVAL, PROBE_TIMEOUT
 from addons.telemetry import metrics
 from kube.http.client import Unreachable
@@ -152,7 +152,7 @@ async def test_connections_that_break_in_masses_cost_four_probes_a_second(server
     for _ in range(1000):
         server.probes.suspect(server.health)
         await asyncio.sleep(0.01)
-    assert len(server.asked) <= 10 / PROMPT_PAUSE + 2
+    assert len(server.asked) <= 10 / MIN_PROBE_GAP + 2
 
 
 @pytest.mark.looptime

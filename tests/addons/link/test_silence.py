@@ -15,9 +15,9 @@ from addons.link.probes import SPARE_INTERVAL
 from addons.link.timeouts import (
     LONGEST,
     OPENING,
+    PROBE_AFTER_SILENCE,
     PROBE_INTERVAL,
     PROBE_TIMEOUT,
-    UNANSWERED,
     TimeoutEstimator,
     parse_duration,
 )
@@ -118,7 +118,7 @@ async def test_a_server_that_owes_an_answer_is_probed_sooner(server: World, roun
     await until(lambda: not health.usable, 60)
     assert (
         loop.time() - began
-        <= min(max(2 * round_trip, UNANSWERED), PROBE_INTERVAL) + health.timeouts.silence + 0.1
+        <= min(max(2 * round_trip, PROBE_AFTER_SILENCE), PROBE_INTERVAL) + health.timeouts.silence + 0.1
     )
 
 

@@ -13,7 +13,7 @@ import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from addons.link.health import RETRY_REFUSED
-from addons.offline.cached_relay import TRIES
+from addons.offline.cached_relay import ATTEMPTS
 from addons.offline.cached_response import MAX_CACHED
 from addons.offline.copies import DiskCopies
 from addons.offline.offline_request import OfflineRequest
@@ -169,10 +169,10 @@ async def test_views_know_of_the_lists_that_the_cloud_gave_clients(node: Node) -
 
 
 async def test_no_answer_is_asked_for_again_and_then_the_nodes_own_is_given(node: Node) -> None:
-    node.upstream.says = [(200, b"seen"), *[None] * TRIES]
+    node.upstream.says = [(200, b"seen"), *[None] * ATTEMPTS]
     await node.ask()
     assert await node.ask() == (200, b"seen", "")
-    assert node.upstream.asked == 1 + TRIES
+    assert node.upstream.asked == 1 + ATTEMPTS
 
 
 async def test_without_a_cloud_a_copy_or_503_answers_and_no_request_is_sent(node: Node) -> None:

@@ -11,8 +11,8 @@ import pytest
 from addons.offline.copies import DiskCopies, DiskCopy
 from addons.offline.tables.copy_meta import described, last_event_of, list_watch_of, source_name
 from addons.offline.tables.disk_access import DiskAccess
-from addons.offline.tables.pending_rows import OF_A_ROW
-from addons.offline.tables.write_behind import LINGER
+from addons.offline.tables.pending_rows import ROW_OVERHEAD
+from addons.offline.tables.write_behind import FLUSH_DELAY
 from addons.offline.version_cache import NAME, TABLE, VersionCache
 from addons.rules.issued_versions import ANY_VERSION, RulesEdit
 from addons.views.persistence import Checkpoints, checkpoints_of, past_of
@@ -233,7 +233,7 @@ async def test_urgent_changes_of_a_copy_do_not_linger(tmp_path: Path, event: str
                 store.amend(pod("a", 3) + b" ")
         began = asyncio.get_running_loop().time()
         await until(lambda: len(device.batches) == 2)
-        assert asyncio.get_running_loop().time() - began < LINGER
+        assert asyncio.get_running_loop().time() - began < FLUSH_DELAY
         assert sorted(device.batches[1][objects_of(copy.name)].rows) == [
             f"default\0{name}" for name in written
         ]
@@ -255,7 +255,7 @@ async def test_a_source_that_drops_its_objects_as_it_ends_leaves_the_last_ones_o
 async def test_no_batch_splits_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Under mitmproxy a task runs as far as it can where it is made."""
     asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
-    monkeypatch.setattr("addons.offline.tables.pending_rows.MAX_UNWRITTEN", OF_A_ROW)
+    monkeypatch.setattr("addons.offline.tables.pending_rows.MAX_UNWRITTEN", ROW_OVERHEAD)
     device = Device(tmp_path)
     async with copies_in(tmp_path, device) as copies:
         copy, store = await copy_and_store(copies)

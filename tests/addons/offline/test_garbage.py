@@ -13,10 +13,10 @@ from addons.link.health import Cloud
 from addons.offline.cached_response import ResponseKey
 from addons.offline.copies import DiskCopies
 from addons.offline.garbage import (
+    COPY_OVERHEAD,
     DAY,
     INTERVAL,
     MAX_PARTS,
-    OF_A_COPY,
     Garbage,
     beyond_limit,
     unmounted,
@@ -101,7 +101,8 @@ def test_beyond_the_limit_the_least_used_parts_are_evicted() -> None:
     rows_of_copy = {"whole": {**meta(SERVICES), "asked": 0, "bytes": 10 * MAX_PARTS}}
     assert beyond_limit(parts | rows_of_copy) == ["a=3", "a=2"]
     empty = {
-        str(number): meta(SERVICES._replace(namespace="a")) for number in range(MAX_PARTS // OF_A_COPY + 1)
+        str(number): meta(SERVICES._replace(namespace="a"))
+        for number in range(MAX_PARTS // COPY_OVERHEAD + 1)
     }
     assert len(beyond_limit(empty)) == 1
 
@@ -180,7 +181,7 @@ async def test_unwatched_parts_beyond_the_limit_are_deleted_at_once(
     for part in parts:
         await node.ask(part)
         node.wall += DAY / 24
-    one = node.copies.metas[source_name("", parts[0])]["bytes"] + OF_A_COPY
+    one = node.copies.metas[source_name("", parts[0])]["bytes"] + COPY_OVERHEAD
     monkeypatch.setattr("addons.offline.garbage.MAX_PARTS", 2 * one)
     await node.garbage.collect()
     assert node.are_stored(*parts) == [False, True, True]

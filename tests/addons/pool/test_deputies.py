@@ -7,7 +7,14 @@ from collections import Counter
 
 import pytest
 
-from addons.pool.deputies import ANY_ADDRESS, LIFE, MAX_DEPUTIES, Deputies, deputies_for, parse_deputies
+from addons.pool.deputies import (
+    ANNOUNCEMENT_TTL,
+    ANY_ADDRESS,
+    MAX_DEPUTIES,
+    Deputies,
+    deputies_for,
+    parse_deputies,
+)
 from addons.pool.spread import SPREAD, CloudSlot, CloudSlots, cloud_slot, leader_order, rank
 from kube.peers import LeaderHub
 from kube.requests.request_info import ResourceType
@@ -42,7 +49,7 @@ def test_the_first_followers_are_the_deputies_in_whatever_order_they_come() -> N
 def test_a_silent_or_removed_follower_is_no_deputy() -> None:
     leader = Leader()
     leader.hear(*NODES[:2])
-    leader.now += LIFE - 1
+    leader.now += ANNOUNCEMENT_TTL - 1
     leader.hear(*NODES[1:3])
     leader.now += 2
     assert leader.named() == NODES[1:2]

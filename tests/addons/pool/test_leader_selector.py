@@ -16,7 +16,7 @@ from addons.pool.leader_selector import LeaderSelector
 from addons.pool.peer_reader import PeerReader, SharedSources
 from addons.pool.peers.own_peer import OwnPeer
 from addons.pool.peers.peer_probes import Peers
-from addons.pool.pool_config import NOTHING_SHARED, PoolConfig, Role
+from addons.pool.pool_config import NO_POOL, PoolConfig, Role
 from addons.pool.spread import SPREAD
 from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER, SHARES_HEADER
 from addons.requests.route_decision import PEER_PROBE_PATH
@@ -289,7 +289,7 @@ async def test_each_move_of_a_source_has_a_reason(scene: Scene, caplog: pytest.L
     assert await moved("cloud") == f"the history of {second} is too short"
     scene.reader._too_short.clear()
     assert await moved(second) == "it serves, and the cloud need not"
-    scene.update(Role.NONE, NOTHING_SHARED)
+    scene.update(Role.NONE, NO_POOL)
     scene.now += SPREAD
     assert await moved("cloud") == f"{second} is no longer named"
 
@@ -350,7 +350,7 @@ async def test_a_leader_that_is_named_no_longer_is_left(scene: Scene) -> None:
 @pytest.mark.parametrize("role", [Role.LEADER, Role.FOLLOWER])
 async def test_a_node_that_joins_a_pool_asks_how_far_the_cloud_is(scene: Scene, role: Role) -> None:
     assert scene.reader.is_shared, "nobody knows yet"
-    scene.update(Role.NONE, NOTHING_SHARED)
+    scene.update(Role.NONE, NO_POOL)
     assert (scene.reader.is_shared, scene.source.reflector.reminded) == (False, 0)
     scene.update(role)
     scene.update(role)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from addons.pool.pool_config import NOTHING_SHARED, PoolConfig, Role
+from addons.pool.pool_config import NO_POOL, PoolConfig, Role
 from addons.pool.spread import rank
 from addons.requests.headers import LENDS_HEADER, PEER_HEADER
 from tests.addons.pool.test_leader_selector import MEMBERS, POOL, SERVICES, A, Scene
@@ -98,7 +98,7 @@ async def test_deputies_named_by_a_removed_leader_are_dropped(scene: Scene) -> N
     scene.probes.asked.clear()
     await scene.until(lambda: any("10.0.0.13" in each.server for each in scene.probes.asked))
     assert names(scene) == ["a", FIRST, SECOND]
-    scene.update(Role.NONE, NOTHING_SHARED)
+    scene.update(Role.NONE, NO_POOL)
     assert names(scene) == []
 
 

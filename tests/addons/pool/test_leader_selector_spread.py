@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from addons.pool.leader_selector import KNOW_WAIT
-from addons.pool.pool_config import NOTHING_SHARED, Role
+from addons.pool.leader_selector import ROLE_TIMEOUT
+from addons.pool.pool_config import NO_POOL, Role
 from addons.pool.spread import SPREAD
 from kube.store.store import Change, Store
 from tests.addons.support.pool_of_nodes import FIRST_VERSION, Link, Pool, PoolServer, pool_of, started
@@ -52,7 +52,7 @@ def _depose(pool: Pool) -> None:
 
 def _dissolve(pool: Pool) -> None:
     """The nodes are in no pool any more, or their pool elects none: then no node knows the others."""
-    pool.elect(Role.NONE, NOTHING_SHARED)
+    pool.elect(Role.NONE, NO_POOL)
 
 
 def _unshare(pool: Pool) -> None:
@@ -205,7 +205,7 @@ async def test_a_pool_without_a_leader_reads_the_cloud_spread_over_slots(knows: 
     # How many of those do that do not know each other: each has its turn by its own name.
     a_second_by_chance = 10
     async with started(pool):
-        await asyncio.sleep(KNOW_WAIT + SPREAD + 1.0)
+        await asyncio.sleep(ROLE_TIMEOUT + SPREAD + 1.0)
         assert len(pool.cloud.readers) == SIZE
         assert _most_in_a_second(pool.cloud) <= (A_SECOND if knows else a_second_by_chance)
         assert pool.are_current
@@ -230,7 +230,7 @@ async def test_a_restored_cloud_sees_no_more_of_a_pool_and_every_copy_is_the_res
         await asyncio.sleep(leader_notices)
         pool.leading.restart(pool.version)
         await noticing
-        await asyncio.sleep(KNOW_WAIT + SPREAD + leader_notices)
+        await asyncio.sleep(ROLE_TIMEOUT + SPREAD + leader_notices)
         assert pool.are_current
         assert len(pool.leading.readers) == SIZE
         assert not pool.cloud.lists, "the leader has them"

@@ -202,7 +202,7 @@ async def test_a_node_that_leaves_while_its_request_waits_gets_no_watch(
 
 async def test_requests_of_a_node_are_bounded(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader sends each event to each watch. Another node has requests of its own."""
-    monkeypatch.setattr("addons.pool.peer_serving.MAX_OF_NODE", 2)
+    monkeypatch.setattr("addons.pool.peer_serving.MAX_REQUESTS_PER_NODE", 2)
     before = refused("too many")
     watch = f"{SERVICES}?watch=true&resourceVersion=0"
     async with leader.open(watch) as one, leader.open(watch) as two:

@@ -27,7 +27,7 @@ from addons.pool.peers.own_peer import OwnPeer
 from addons.pool.peers.peer import PeerAnswer
 from addons.pool.peers.peer_probes import Peers
 from addons.pool.pool import PEER_KEY, PeerPort, Pool
-from addons.pool.pool_config import NOTHING_SHARED, PoolConfig, Role
+from addons.pool.pool_config import NO_POOL, PoolConfig, Role
 from addons.pool.pool_facts import PoolFacts
 from addons.pool.shared_links.tunnel_server import TunnelServer
 from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER, LENDERS_HEADER
@@ -57,7 +57,7 @@ class Facts:
     authorities = ()
 
     def __init__(self) -> None:
-        self.config = NOTHING_SHARED
+        self.config = NO_POOL
         self.members: frozenset[str] | None = None
         self._changed: Callable[[], None] = lambda: None
 
@@ -230,7 +230,7 @@ async def test_a_pool_that_shares_nothing_needs_no_port(hub: Hub, tmp_path: Path
     give(hub, tmp_path)
     hub.facts.say(A)
     await until(hub.pool.leads)
-    hub.facts.config = NOTHING_SHARED
+    hub.facts.config = NO_POOL
     hub.facts._changed()
     assert hub.pool.role is Role.NONE
     await until(lambda: hub.port == [True, False])
@@ -300,7 +300,7 @@ async def test_a_leader_names_lenders_and_borrows_of_those_it_knows(hub: Hub, tm
     peer = selector.peers.use(selector, Server("https", first.host, 10269, first.node))
     selector.peers._take(peer, PeerAnswer(age=3.0))
     assert hub.pool.lenders()[-1] == first, "it has no cloud to lend"
-    hub.facts.config = NOTHING_SHARED
+    hub.facts.config = NO_POOL
     assert hub.pool.lenders() == []
 
 

@@ -22,7 +22,7 @@ from addons.pool.announcement import Announcement
 from addons.pool.pool_assembly import announce_no_port, join_pool
 from addons.pool.pool_config import (
     MAX_LEADERS,
-    NOTHING_SHARED,
+    NO_POOL,
     PoolConfig,
     Role,
     first_config,
@@ -69,10 +69,10 @@ def test_the_keys_are_openyurts() -> None:
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (None, NOTHING_SHARED),
-        ({}, NOTHING_SHARED),
-        ({**ON, "interconnectivity": "false"}, NOTHING_SHARED),
-        ({**ON, "enable-leader-election": ""}, NOTHING_SHARED),
+        (None, NO_POOL),
+        ({}, NO_POOL),
+        ({**ON, "interconnectivity": "false"}, NO_POOL),
+        ({**ON, "enable-leader-election": ""}, NO_POOL),
         ({**ON, "leaders": "a,/10.0.0.1,b/nowhere,c/10.0.0.3/x, ,"}, PoolConfig(is_shared=True)),
         ({**ON, "leaders": ",,/"}, PoolConfig(is_shared=True)),
         (
@@ -117,7 +117,7 @@ def test_a_configmap_has_no_more_hubs_than_a_hub_can_ask(key: str, bound: str, m
 def test_without_a_configmap_the_operators_leaders_share_the_default() -> None:
     config = first_config([B, A])
     assert config == PoolConfig((A, B), (SERVICES, SLICES), is_shared=True)
-    assert first_config([]) == NOTHING_SHARED
+    assert first_config([]) == NO_POOL
 
 
 A, B = LeaderHub("a", "10.0.0.1"), LeaderHub("b", "10.0.0.2")

@@ -11,7 +11,7 @@ import pytest
 from addons.filters.inputs import HubAddress
 from addons.inputs.filter_inputs import FilterInputs
 from addons.pool import pool_facts
-from addons.pool.pool_config import FIRST_SCOPE, NOTHING_SHARED, PoolConfig, first_config
+from addons.pool.pool_config import FIRST_SCOPE, NO_POOL, PoolConfig, first_config
 from addons.pool.pool_facts import PoolFacts, RelayFacts
 from addons.views.source import Source
 from kube.errors import forbidden, not_found
@@ -47,7 +47,7 @@ def published(version: int, leaders: str = "n2/10.0.0.2") -> Json:
 class Cluster:
     """The sources that were opened, by their field selector or resource."""
 
-    def __init__(self, first: PoolConfig = NOTHING_SHARED) -> None:
+    def __init__(self, first: PoolConfig = NO_POOL) -> None:
         self.sources: dict[str, HandSource] = {}
         self.changes = asyncio.Event()
         self.source("nodelabels").reflector.refusal = not_found("nodelabels.edgehub.io", "")
@@ -136,7 +136,7 @@ async def test_another_pool_has_another_configmap(cluster: Cluster) -> None:
 async def test_the_operators_leaders_count_until_the_configmap_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pool_facts, "FIRST_AFTER", 0.0)
+    monkeypatch.setattr(pool_facts, "STATIC_LEADERS_DELAY", 0.0)
     first = first_config([LeaderHub("n9", "10.0.0.9")])
     made = Cluster(first)
     async with beside(made.facts.run(made.changes.set)):

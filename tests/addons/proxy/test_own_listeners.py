@@ -45,7 +45,7 @@ class World:
 
 @pytest.fixture
 async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    monkeypatch.setattr(own_listeners, "LOOK", 0.05)
+    monkeypatch.setattr(own_listeners, "CHECK_INTERVAL", 0.05)
     own = OwnListeners()
     with taddons.context(server := Proxyserver(), NextLayer(), hub_of(own)) as context:
         made = World(server, own, context.options)

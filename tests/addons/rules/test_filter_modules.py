@@ -129,7 +129,7 @@ def test_an_installed_package_brings_filters(tmp_path: Path, monkeypatch: pytest
 async def test_a_valid_change_is_loaded_and_an_invalid_one_is_not(
     file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(filter_modules, "LOOK", 0.01)
+    monkeypatch.setattr(filter_modules, "CHECK_INTERVAL", 0.01)
     modules = FilterModules(FILTERS, [file])
     first, taken = modules.filters, asyncio.Queue[tuple[Filter, ...]]()
     async with beside(modules.follow(taken.put_nowait)):

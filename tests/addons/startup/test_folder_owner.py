@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from addons.link.servers import parse_server
-from addons.startup.folder_owner import ASIDE, FILE, FolderOwner, take_over
+from addons.startup.folder_owner import FILE, SET_ASIDE_FOLDER, FolderOwner, take_over
 from kube.certificate_authority import certificate_pem, make_authority
 from kube.http.kubeconfig import Cluster, Credentials, DataOrFile, User
 from tests.addons.requests.test_caller import jwt
@@ -53,23 +53,28 @@ def test_the_state_of_another_node_is_set_aside_and_one_is_retained(
     assert not caplog.text
     for number, name in enumerate(("n3", "n4")):
         take_over(tmp_path, N2._replace(node=name, identity=f"system:node:{name}"))
-        assert {each.name for each in tmp_path.iterdir()} == {ASIDE, FILE, "kubeconfig"}
-        aside = (tmp_path / ASIDE / "cache" / "cache.db").read_text()
+        assert {each.name for each in tmp_path.iterdir()} == {SET_ASIDE_FOLDER, FILE, "kubeconfig"}
+        aside = (tmp_path / SET_ASIDE_FOLDER / "cache" / "cache.db").read_text()
         assert aside == ("n2's", "n3's")[number]
         write(tmp_path, f"{name}'s")
-    assert f"belongs to node n2: moved to {tmp_path / ASIDE}" in caplog.text
-    assert (tmp_path / ASIDE / FILE).exists()
+    assert f"belongs to node n2: moved to {tmp_path / SET_ASIDE_FOLDER}" in caplog.text
+    assert (tmp_path / SET_ASIDE_FOLDER / FILE).exists()
 
 
 def test_an_interrupted_takeover_of_a_folder_is_finished(tmp_path: Path) -> None:
     take_over(tmp_path, N2)
     write(tmp_path, "n2's")
-    fresh = tmp_path / f"{ASIDE}.new"
+    fresh = tmp_path / f"{SET_ASIDE_FOLDER}.new"
     fresh.mkdir()
     (tmp_path / "cache").rename(fresh / "cache")
     take_over(tmp_path, N2._replace(node="n3"))
-    assert {each.name for each in tmp_path.iterdir()} == {ASIDE, FILE}
-    assert {each.name for each in (tmp_path / ASIDE).iterdir()} == {"cache", "pki", "journal.done", FILE}
+    assert {each.name for each in tmp_path.iterdir()} == {SET_ASIDE_FOLDER, FILE}
+    assert {each.name for each in (tmp_path / SET_ASIDE_FOLDER).iterdir()} == {
+        "cache",
+        "pki",
+        "journal.done",
+        FILE,
+    }
 
 
 def test_an_unknown_identity_does_not_replace_a_known_one(tmp_path: Path) -> None:
@@ -77,7 +82,7 @@ def test_an_unknown_identity_does_not_replace_a_known_one(tmp_path: Path) -> Non
     take_over(tmp_path, N2._replace(identity=""))
     write(tmp_path, "n2's")
     take_over(tmp_path, N2._replace(identity="admin"))
-    assert (tmp_path / ASIDE).exists()
+    assert (tmp_path / SET_ASIDE_FOLDER).exists()
 
 
 @pytest.mark.parametrize("content", [None, "{", "[]", '{"node": "n2"}'])
@@ -94,7 +99,7 @@ def test_a_folder_without_an_owner_is_claimed(tmp_path: Path, content: str | Non
 def test_state_that_cannot_be_set_aside_is_not_read(tmp_path: Path) -> None:
     take_over(tmp_path, N2)
     write(tmp_path, "n2's")
-    (tmp_path / f"{ASIDE}.new").write_text("in the way")
+    (tmp_path / f"{SET_ASIDE_FOLDER}.new").write_text("in the way")
     with pytest.raises(ValueError, match="belongs to node n2, and cannot be moved"):
         take_over(tmp_path, N2._replace(node="n3"))
 

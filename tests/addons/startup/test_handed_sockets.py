@@ -23,9 +23,9 @@ from addons.proxy import listener_mode
 from addons.proxy.listener_mode import HubInstance
 from addons.proxy.listeners import closed, open_listeners, stop_accepting
 from addons.startup import descriptors, handed_sockets
-from addons.startup.descriptors import quieten_accept, raise_descriptor_limit
+from addons.startup.descriptors import limit_accept_logs, raise_descriptor_limit
 from addons.startup.handed_sockets import HandedSockets
-from addons.startup.service_manager import ALIVE, READY, STOPPING, notify, stay_alive
+from addons.startup.service_manager import READY, STOPPING, WATCHDOG_MESSAGE, notify, send_watchdog_messages
 from tests.cloud.ports import free_port
 
 
@@ -45,7 +45,7 @@ def hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hand]:
     made: list[HandedSockets] = []
 
     def take(given: socket.socket, **environment: str) -> HandedSockets:
-        monkeypatch.setattr(handed_sockets, "FIRST", os.dup(given.fileno()))
+        monkeypatch.setattr(handed_sockets, "FIRST_DESCRIPTOR", os.dup(given.fileno()))
         made.append(HandedSockets())
         variables = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1", **environment}
         made[-1].adopt_sockets(variables)
@@ -89,7 +89,7 @@ async def test_callbacks_run_between_the_connections_of_a_burst(
     monkeypatch: pytest.MonkeyPatch, hand: Hand, opened: socket.socket
 ) -> None:
     monkeypatch.setattr(listener_mode, "handed", hand(opened))
-    monkeypatch.setattr(listener_mode, "ACCEPTED_AT_ONCE", 5)
+    monkeypatch.setattr(listener_mode, "ACCEPT_BATCH", 5)
     host, port = opened.getsockname()
     opened.listen(handed_sockets.BACKLOG)
 
@@ -152,7 +152,7 @@ def test_sockets_for_another_process_are_left_alone(
 ) -> None:
     found = hand(opened, **environment)
     assert found.addresses == []
-    os.close(handed_sockets.FIRST)
+    os.close(handed_sockets.FIRST_DESCRIPTOR)
 
 
 def test_an_inherited_socket_that_is_not_tcp_is_reported(
@@ -189,7 +189,7 @@ def test_the_soft_limit_is_raised_as_far_as_the_system_allows(monkeypatch: pytes
 async def test_a_failing_accept_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     loop, others, now = asyncio.get_running_loop(), [], 0.0
     loop.set_exception_handler(lambda _, context: others.append(context["message"]))
-    quieten_accept(loop, lambda: now)
+    limit_accept_logs(loop, lambda: now)
     with caplog.at_level(logging.ERROR):
         for moment in (0.0, 1.0, 59.0, 61.0):
             now = moment
@@ -219,10 +219,10 @@ async def test_the_watchdog_is_notified_twice_in_its_period(tmp_path: Path) -> N
         manager.setblocking(False)
         given = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "120000000"}
         for environment in ({}, given | {"WATCHDOG_PID": "1"}):
-            await stay_alive(environment)
+            await send_watchdog_messages(environment)
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(stay_alive(given | {"WATCHDOG_PID": str(os.getpid())}), 179)
-        assert [manager.recv(100).decode() for _ in range(3)] == [ALIVE] * 3
+            await asyncio.wait_for(send_watchdog_messages(given | {"WATCHDOG_PID": str(os.getpid())}), 179)
+        assert [manager.recv(100).decode() for _ in range(3)] == [WATCHDOG_MESSAGE] * 3
         with pytest.raises(BlockingIOError):
             manager.recv(100)
 

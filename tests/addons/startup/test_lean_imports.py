@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from addons.startup.lean_imports import FORBIDDEN, LATE
+from addons.startup.lean_imports import FORBIDDEN, LAZY_MODULES
 
 BEGIN = "import sys; from addons.startup.lean_imports import leave_out_unused as leave_out; "
 
@@ -77,7 +77,7 @@ def test_modules_left_out_by_the_hub_are_still_imported_by_their_libraries(
 
 
 def test_an_imported_module_is_not_left_out() -> None:
-    everything = ", ".join((*LATE, *FORBIDDEN))
+    everything = ", ".join((*LAZY_MODULES, *FORBIDDEN))
     same = f"{BEGIN}import {everything}; before = dict(sys.modules); leave_out(); print(before == dict(sys.modules))"
     assert said(same).strip() == "True"
 

@@ -17,7 +17,7 @@ import pytest
 from addons.settings import Settings, parse_settings
 from addons.startup import preflight
 from addons.startup.folder_owner import FolderOwner
-from addons.startup.pod_interface import how_to
+from addons.startup.pod_interface import repair_commands
 from addons.startup.state_folder import StateFolder
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.pki import Authority, Credential
@@ -225,8 +225,9 @@ except ValueError as error:
 
 
 def test_the_commands_name_each_address() -> None:
-    assert "ip addr add 169.254.2.1/32 dev edgehub0 && ip addr add fd00::1/128 dev edgehub0" in how_to(
-        ("169.254.2.1", "fd00::1")
+    assert (
+        "ip addr add 169.254.2.1/32 dev edgehub0 && ip addr add fd00::1/128 dev edgehub0"
+        in repair_commands(("169.254.2.1", "fd00::1"))
     )
 
 

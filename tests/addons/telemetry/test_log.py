@@ -17,7 +17,7 @@ from addons.telemetry.log import (
     MAX_REPORT_LINES,
     OWN,
     REMEMBERED,
-    REPEAT,
+    REPEAT_INTERVAL,
     REPORT_LINE,
     Format,
     Level,
@@ -105,7 +105,7 @@ def test_a_line_comes_once_and_then_once_a_minute() -> None:
     now = 1000.0
     pace = Pace(lambda: now)
     assert [pace.allows("down"), pace.allows("down"), pace.allows("other")] == [True, False, True]
-    now += REPEAT - 1
+    now += REPEAT_INTERVAL - 1
     assert not pace.allows("down")
     now += 1
     assert [pace.allows("down"), pace.allows("down")] == [True, False]

@@ -15,7 +15,7 @@ from addons.telemetry.observation import (
     MAX_HISTORY_BYTES,
     MAX_LINES,
     MAX_WAITING,
-    PACKED_TOGETHER,
+    PACK_BATCH,
     Follower,
     Observation,
     Observations,
@@ -92,10 +92,10 @@ def test_observations_are_few_objects() -> None:
     """Each full collection looks at all of them."""
     before = sum(isinstance(each, Observation) for each in gc.get_objects())
     last = Observations()
-    for at in range(10 * PACKED_TOGETHER):
+    for at in range(10 * PACK_BATCH):
         last.add(seen(float(at)))
-    assert sum(isinstance(each, Observation) for each in gc.get_objects()) - before < PACKED_TOGETHER
-    assert [each.at for each in last.past(WantedLines())] == [*map(float, range(10 * PACKED_TOGETHER))]
+    assert sum(isinstance(each, Observation) for each in gc.get_objects()) - before < PACK_BATCH
+    assert [each.at for each in last.past(WantedLines())] == [*map(float, range(10 * PACK_BATCH))]
 
 
 def test_many_events_push_no_request_out() -> None:

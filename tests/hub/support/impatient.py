@@ -15,6 +15,6 @@ from addons.offline import garbage
 
 if __name__ == "__main__":
     garbage.INTERVAL, garbage.DAY = 0.2, 1
-    signing_request.PATIENCE = 1.0
+    signing_request.REPORT_AFTER = 1.0
     drills.MINUTE = 6.0
     command.main(sys.argv[1:])

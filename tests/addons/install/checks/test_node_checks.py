@@ -147,7 +147,7 @@ def test_credentials_without_a_certificate_are_rated_by_their_kind(
 
 def test_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert check_disk(tmp_path / "not/yet/there").severity is Severity.OK
-    monkeypatch.setattr(node_checks, "LEAST_DISK", 2**70)
+    monkeypatch.setattr(node_checks, "MIN_FREE_DISK", 2**70)
     assert check_disk(tmp_path).severity is Severity.WARNING
 
 

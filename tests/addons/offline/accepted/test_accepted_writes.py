@@ -260,7 +260,7 @@ async def test_an_object_is_known_again(world: World, ends: str) -> None:
         await world.write("PUT", PATH, 200, config_map("new", 9))
     else:
         (source,) = world.sources
-        world.now += 2 * accepted_writes.SETTLED + 2
+        world.now += 2 * accepted_writes.LOST_WRITE_TIMEOUT + 2
         source.reflector.heard = world.now
     assert await world.value() == ("new" if ends == "written" else "old")
     assert store.get(("a", "x")) is not None
@@ -345,7 +345,7 @@ async def test_many_unknown_objects_make_their_resource_unknown(
 async def test_a_write_that_all_copies_have_is_forgotten(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accepted_writes, "LOOKED_THROUGH", 1)
+    monkeypatch.setattr(accepted_writes, "PRUNE_THRESHOLD", 1)
     world.accepted._looked_at = 1
     store = world.hold(MAPS, 5, config_map("old", 4))
     await world.write("PUT", PATH, 200, config_map("new", 9))

@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping
 import pytest
 
 from addons.offline.tables.disk_access import DiskAccess
-from addons.offline.tables.pending_rows import MAX_UNWRITTEN, OF_A_ROW
-from addons.offline.tables.write_behind import LINGER, WriteBehind
+from addons.offline.tables.pending_rows import MAX_UNWRITTEN, ROW_OVERHEAD
+from addons.offline.tables.write_behind import FLUSH_DELAY, WriteBehind
 from addons.telemetry import metrics
 from kube.bounds import listen
 from kube.disk.database import Batch, TableChanges
@@ -57,9 +57,9 @@ async def test_a_burst_is_one_batch_as_soon_as_its_first_change_has_lingered(
     for number in range(4):
         table.put("same", b"%d" % number)
         table.put(f"n{number}", b"")
-        await asyncio.sleep(0.9 * LINGER / 4)
+        await asyncio.sleep(0.9 * FLUSH_DELAY / 4)
     assert (device.batches, table.is_writing) == ([], False)
-    await asyncio.sleep(0.1 * LINGER + 0.001)
+    await asyncio.sleep(0.1 * FLUSH_DELAY + 0.001)
     await until(lambda: device.batches)
     assert written(device) == [{"same": b"3", "n0": b"", "n1": b"", "n2": b"", "n3": b""}]
     assert device.synced == [False]
@@ -75,7 +75,7 @@ async def test_rows_added_during_a_write_linger_too(access: DiskAccess, device: 
     table.put("second", b"")
     device.goes_on.set()
     await until(lambda: not table.is_writing)
-    await asyncio.sleep(0.9 * LINGER)
+    await asyncio.sleep(0.9 * FLUSH_DELAY)
     assert written(device) == [{"first": b""}]
     table.put("third", b"")
     await table.settled()
@@ -193,7 +193,7 @@ async def test_pending_rows_are_bounded_and_deletions_exceed_the_bound(
     table.put("on disk", b"", is_urgent=True)
     await table.settled()
     device.goes_on.clear()
-    half = bytes(MAX_UNWRITTEN // 2 - OF_A_ROW)
+    half = bytes(MAX_UNWRITTEN // 2 - ROW_OVERHEAD)
     assert table.put("a", half)
     assert table.put("b", half)
     assert not table.put("c", b"")
@@ -210,7 +210,7 @@ async def test_pending_rows_are_bounded_and_deletions_exceed_the_bound(
 async def test_a_table_beyond_the_bound_is_written_completely(
     access: DiskAccess, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("addons.offline.tables.pending_rows.MAX_UNWRITTEN", 2 * OF_A_ROW)
+    monkeypatch.setattr("addons.offline.tables.pending_rows.MAX_UNWRITTEN", 2 * ROW_OVERHEAD)
     reported: list[str] = []
     listen(reported.append)
     known: dict[str, bytes] = {"gone": b""}

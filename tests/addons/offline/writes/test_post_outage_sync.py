@@ -12,7 +12,7 @@ import pytest
 
 from addons.link.health import Cloud
 from addons.offline.copies import DiskCopies
-from addons.offline.writes.post_outage_sync import TRIES, PostOutageSync, return_patch
+from addons.offline.writes.post_outage_sync import ATTEMPTS, PostOutageSync, return_patch
 from kube.concurrency.notifier import Notifier
 from kube.errors import StatusError
 from kube.http.client import Unreachable
@@ -81,9 +81,9 @@ async def test_no_report_is_sent_for_a_dead_kubelet_or_an_equal_state(world: Wor
 
 async def test_a_conflict_is_tried_again_a_few_times(world: World) -> None:
     conflict = StatusError(409, "Conflict", "written meanwhile")
-    world.cloud.says = [in_cloud(Ready="Unknown"), conflict] * (TRIES + 1)
+    world.cloud.says = [in_cloud(Ready="Unknown"), conflict] * (ATTEMPTS + 1)
     await world.switch(is_up=True)
-    assert len(world.cloud.lines) == 2 * TRIES
+    assert len(world.cloud.lines) == 2 * ATTEMPTS
 
 
 @pytest.mark.parametrize(

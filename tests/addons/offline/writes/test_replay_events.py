@@ -155,7 +155,7 @@ async def test_an_event_of_a_user_is_replayed_with_a_token_of_that_user_alone(
     replaying: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing of it falls back to the node's identity, also where the user never comes back."""
-    monkeypatch.setattr(replay, "PATIENCE_FOR_CALLERS", 20.0)
+    monkeypatch.setattr(replay, "CALLER_TIMEOUT", 20.0)
     of_user = QueuedAnswers()
     waiting = replaying.put_event("a", user="kube-proxy")
     lost = replaying.put_event("b", user="a pod that is gone")

@@ -11,10 +11,10 @@ from addons.link.health import Cloud, ServerHealth
 from addons.link.servers import Lender, parse_server
 from addons.pool.peer_admission import Admission
 from addons.pool.shared_links.tunnel_server import (
-    AHEAD,
+    BORROWER_DELAY,
+    BORROWER_DIVISOR,
     MAX_TUNNELS,
     MAX_TUNNELS_OF_NODE,
-    OF_BORROWER,
     LentRates,
     TunnelServer,
 )
@@ -164,8 +164,8 @@ class Clock:
 
 def test_a_borrower_gets_a_share_of_the_lent_rate() -> None:
     shares = LentRates(RATE, Clock())
-    assert shares.wait("a", SECOND // 2) == 0.5 * OF_BORROWER
-    assert shares.wait("a", SECOND // 2) == 1.0 * OF_BORROWER, "the next piece waits behind the first"
+    assert shares.wait("a", SECOND // 2) == 0.5 * BORROWER_DIVISOR
+    assert shares.wait("a", SECOND // 2) == 1.0 * BORROWER_DIVISOR, "the next piece waits behind the first"
 
 
 def test_all_borrowers_together_have_the_rate() -> None:
@@ -187,7 +187,7 @@ def test_traffic_of_the_lender_delays_a_borrower_by_a_bounded_time() -> None:
     shares.own(SECOND // 2)
     assert round(shares.wait("a", SECOND // 10), 6) == 0.6
     shares.own(100 * SECOND)
-    assert round(shares.wait("b", SECOND // 10), 6) == AHEAD + 0.1, (
+    assert round(shares.wait("b", SECOND // 10), 6) == BORROWER_DELAY + 0.1, (
         "a borrower waits a second, whatever passes"
     )
 

@@ -11,12 +11,18 @@ from typing import cast
 
 import pytest
 
-from addons.link.failback import HOLD
+from addons.link.failback import FAILBACK_DELAY
 from addons.link.health import Cloud, Condition, ServerHealth
 from addons.link.probes import Probes
 from addons.link.servers import Lender, parse_server
 from addons.link.uplinks.uplink import parse_uplinks
-from addons.pool.shared_links.uplink_fallback import AT_ONCE, RETRY, TRY, UplinkFallback, lenders_to_ask
+from addons.pool.shared_links.uplink_fallback import (
+    CONCURRENT_LENDERS,
+    RETRY,
+    TRY,
+    UplinkFallback,
+    lenders_to_ask,
+)
 from kube.http.client import Client, RawResponse, Unreachable
 
 
@@ -129,13 +135,13 @@ def test_the_own_uplink_is_used_again_once_it_has_been_up_for_the_hold_time() ->
     node.answers(A)
     node.step()
     node.come_back()
-    assert node.step(60.0) == HOLD
+    assert node.step(60.0) == FAILBACK_DELAY
     assert node.borrows() == "a"
     node.own[1].failed("refused")
-    assert node.step(HOLD - 1) is None, "it counts from the beginning when it is lost meanwhile"
+    assert node.step(FAILBACK_DELAY - 1) is None, "it counts from the beginning when it is lost meanwhile"
     node.come_back()
-    assert node.step(2.0) == HOLD
-    assert node.step(HOLD) is None
+    assert node.step(2.0) == FAILBACK_DELAY
+    assert node.step(FAILBACK_DELAY) is None
     assert (node.borrows(), node.asked()) == ("", [])
 
 
@@ -193,7 +199,7 @@ def test_a_borrowed_uplink_is_recovering_until_its_first_probe() -> None:
 )
 def test_whom_a_node_asks(known: list[Lender], failed: dict[Lender, float], asked: list[Lender]) -> None:
     assert lenders_to_ask(known, failed) == asked
-    assert len(asked) <= AT_ONCE
+    assert len(asked) <= CONCURRENT_LENDERS
 
 
 class BlackHole:
