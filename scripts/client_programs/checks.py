@@ -80,6 +80,7 @@ def killed(site: Site, clients: Clients, _route: str) -> Wrong:
 
 def killed_alone(site: Site, clients: Clients, route: str) -> Wrong:
     """Check that clients go on when the hub restarts without a cloud, from its disk."""
+    site.wait_until_stored()
     site.refuse()
     site.hub.kill()
     site.hub.start(ready=False)

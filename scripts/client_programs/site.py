@@ -106,6 +106,11 @@ class Site:
         self._stays = names[0]
         self._changes += 1
 
+    def wait_until_stored(self) -> None:
+        """Return when the hub's disk has the last changes of each source; its clients may have had them earlier."""
+        sources = sum(source["path"].endswith("/services") for source in self.hub.sources())
+        self.hub.wait_until_stored(self._stays, sources)
+
     def wanted(self, door: str) -> dict[str, str]:
         """Return the Services that a client at a door must see: version by name."""
         found = {
