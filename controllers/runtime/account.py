@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 from kubernetes.aio.client.configuration import Configuration
@@ -24,6 +25,8 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """The folder where kubelet mounts the service account of a pod."""
 BROKEN = (ConfigException, ValueError, KeyError, TypeError, AttributeError, OSError)
 """The package's exceptions for an unusable kubeconfig."""
+HEADER_NAME = "!#$&'*+-.^_`|~"
+"""The characters of a header's name that stay, besides letters and digits (RFC 9110, 5.6.2)."""
 type Headers = list[tuple[str, str]]
 
 
@@ -45,8 +48,8 @@ class LoadedAccount:
     def headers(self) -> Headers:
         """Return the headers of a request. A token in a file is read again for each request."""
         bearer = self._configuration.api_key.get("BearerToken", "")
-        if token := self._token.read().decode("ascii", "ignore").strip():
-            bearer = f"Bearer {token}"
+        if token := self._token.read().decode("ascii", "ignore").strip().splitlines():
+            bearer = f"Bearer {token[0]}"  # no header can have the further lines of a file
         authorization = [("Authorization", bearer.strip())] if bearer else []
         return [*authorization, *self._impersonation]
 
@@ -137,6 +140,8 @@ class KubeconfigAccount(LoadedAccount):
         self._token = (
             DataOrFile(path=folder / str(fields["tokenFile"])) if fields.get("tokenFile") else DataOrFile()
         )
+        if not str(fields.get("token") or "").strip().isprintable():
+            raise ValueError("token is not a single line")
         self._impersonation = impersonation(fields)
         self._plugin = "exec" in fields
         self._loader = KubeConfigLoader(config_dict=merged, config_base_path=None)
@@ -203,9 +208,12 @@ def impersonation(user: Mapping[str, Any]) -> Headers:
     headers += [("Impersonate-Uid", str(user["as-uid"]))] if user.get("as-uid") else []
     headers += [("Impersonate-Group", str(group)) for group in user.get("as-groups") or ()]
     for key, values in (user.get("as-user-extra") or {}).items():
-        headers += [(f"Impersonate-Extra-{key}", str(value)) for value in values]
+        # Encoded as by client-go: a key may be the name of a field, with a slash.
+        headers += [(f"Impersonate-Extra-{quote(key, safe=HEADER_NAME)}", str(value)) for value in values]
     if headers and not user.get("as"):
         raise ValueError("a user with as-uid, as-groups or as-user-extra needs as")
+    if not all(value.isprintable() for _, value in headers):
+        raise ValueError("as, or another field of the impersonated user, is not a single line")
     return headers
 
 

@@ -110,12 +110,14 @@ def _parsed(answer: bytes) -> object:
 
 
 def parse_exec(
-    section: Mapping[str, Any], folder: Path, cluster: Mapping[str, Any], authority: Callable[[], bytes]
+    section: object, folder: Path, cluster: Mapping[str, Any], authority: Callable[[], bytes]
 ) -> ExecPlugin:
     """Parse a user's section `exec`. A relative path is relative to `folder`, and `authority` reads the CA.
 
     ValueError for a section that client-go refuses, and for a plugin that must prompt a person.
     """
+    if not isinstance(section, dict):
+        raise ValueError("exec is not a mapping")
     version, command = section.get("apiVersion"), str(section.get("command") or "")
     if version not in API_VERSIONS:
         raise ValueError(f"exec.apiVersion must be one of {', '.join(API_VERSIONS)}, not {version!r}")
@@ -125,10 +127,17 @@ def parse_exec(
         raise ValueError("exec.interactiveMode is Always, and the hub has no terminal")
     if "/" in command:
         command = str(folder / command)
+    arguments, variables = section.get("args") or [], section.get("env") or []
+    if not isinstance(arguments, list):
+        raise ValueError("exec.args is not a list")
+    if not isinstance(variables, list) or not all(
+        isinstance(each, dict) and each.get("name") for each in variables
+    ):
+        raise ValueError("exec.env is not a list of names and values")
     return ExecPlugin(
         command,
-        tuple(map(str, section.get("args") or ())),
-        {str(variable["name"]): str(variable.get("value") or "") for variable in section.get("env") or ()},
+        tuple(map(str, arguments)),
+        {str(variable["name"]): str(variable.get("value") or "") for variable in variables},
         version,
         str(section.get("installHint") or ""),
         _cluster_info(cluster, authority()) if section.get("provideClusterInfo") else None,

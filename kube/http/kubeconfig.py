@@ -90,8 +90,8 @@ class User:
 
     @property
     def bearer(self) -> str:
-        """The value of the Authorization header, "" without a token."""
-        token = self.token.read().decode("ascii", "ignore").strip()
+        """The value of the Authorization header, "" without a token. No header can have the further lines of a file."""
+        token = next(iter(self.token.read().decode("ascii", "ignore").strip().splitlines()), "")
         return f"Bearer {token}" if token else ""
 
 
@@ -221,6 +221,8 @@ def _data_or_file(section: Mapping[str, Any], name: str, folder: Path, locate: L
 def _token(user: Mapping[str, Any], folder: Path, locate: Locate) -> DataOrFile:
     # The file takes precedence, as in client-go, because the inline token may be old. It is used while there is no
     # file.
-    token = str(user.get("token") or "").encode()
+    token = str(user.get("token") or "").strip().encode("ascii", "ignore")
+    if not token.decode().isprintable():
+        raise ValueError("token is not a single line")
     file = user.get("tokenFile")
     return DataOrFile(token, locate(folder / str(file)), "tokenFile") if file else DataOrFile(token)

@@ -163,10 +163,11 @@ def write(path: Path, user: Json, cluster: Json) -> Path:
                 "as": "other",
                 "as-uid": "7",
                 "as-groups": ["a", "b"],
-                "as-user-extra": {"scopes": ["x", "y"]},
+                "as-user-extra": {"scopes": ["x", "y"], "example.org/Ü": ["z"]},
             },
             [
                 ("authorization", "Bearer t"),
+                ("impersonate-extra-example.org%2f%c3%9c", "z"),
                 ("impersonate-extra-scopes", "x"),
                 ("impersonate-extra-scopes", "y"),
                 ("impersonate-group", "a"),
@@ -192,11 +193,13 @@ def test_the_user_is_that_of_the_kubeconfig(
     [
         ({"token": "t"}, {}, "has no server"),
         ({"as-groups": ["a"]}, {"server": "http://x"}, "needs as"),
+        ({"as": "a\nb"}, {"server": "http://x"}, "not a single line"),
+        ({"token": "a\nb"}, {"server": "http://x"}, "token is not a single line"),
         ({"tokenFile": "none"}, {"server": "http://x"}, "none"),
         ({"exec": {"command": "/none", "apiVersion": "v1"}}, {"server": "http://x"}, "no credentials"),
         ({"client-certificate": "none"}, {"server": "https://x"}, "none"),
     ],
-    ids=["no server", "groups alone", "no token", "no plugin", "no certificate"],
+    ids=["no server", "groups alone", "lines", "lines of a token", "no token", "no plugin", "no certificate"],
 )
 def test_an_unusable_kubeconfig_is_an_error_with_its_reason(
     ask: Asking, tmp_path: Path, user: Json, cluster: Json, message: str
@@ -211,7 +214,7 @@ def test_a_token_file_is_read_again_without_its_newline(
     token.write_text("first\n")
     config = write(tmp_path / "config", {"tokenFile": "token", "token": "old"}, {"server": serve().url})
     assert authorization(ask(config)) == "Bearer first"
-    token.write_text("second-longer\n")
+    token.write_text("second-longer\nand-another\n")
     assert authorization(ask(config)) == "Bearer second-longer"
 
 

@@ -104,6 +104,14 @@ def without(*path: str | int) -> dict[str, Any]:
         (without("clusters", 1), "clusters has no entry named 'cloud'"),
         (without("users", 1), "users has no entry named 'node'"),
         (kubeconfig(user={"exec": {"command": "aws"}}), "exec.apiVersion must be one of"),
+        (kubeconfig(user={"exec": "aws"}), "exec is not a mapping"),
+        (kubeconfig(user={"exec": {**EXEC, "args": 5}}), "exec.args is not a list"),
+        (
+            kubeconfig(user={"exec": {**EXEC, "env": ["REGION"]}}),
+            "exec.env is not a list of names and values",
+        ),
+        (kubeconfig(user={"exec": {**EXEC, "env": [{"value": "x"}]}}), "exec.env is not a list of names"),
+        (kubeconfig(user={"token": "two\nlines"}), "token is not a single line"),
         (kubeconfig(user={"exec": EXEC, "token": "t"}), "a user has exec, and a certificate or a token"),
         (kubeconfig(user={"auth-provider": {"name": "gcp"}}), "a user with auth-provider"),
         (kubeconfig(user={"username": "u", "password": "p"}), "a user with username"),
@@ -167,7 +175,7 @@ def test_a_token_file_wins_over_a_token_and_is_read_again_when_it_changes(tmp_pa
     assert found.user.bearer == "Bearer first"
     # As kubelet rotates a projected token: a new file takes the name.
     new = tmp_path / "new"
-    new.write_text("second")
+    new.write_text("second\nand another\n")
     new.replace(path)
     assert found.user.bearer == "Bearer second"
 
